@@ -1,0 +1,1 @@
+"""pullback: JAX programs as MLIR modules that keep their derivative rules."""

@@ -1,0 +1,39 @@
+"""Every exception that a user of pullback can see.
+
+An error answers three questions: what happened (`message`), where in the user's program
+(`where`), and what to do about it (`do`).
+"""
+
+from __future__ import annotations
+
+
+class PullbackError(Exception):
+    """Base of all errors of pullback: what happened, where, and what to do.
+
+    Args:
+      message: what happened, in one line.
+      where: the place in the user's program, such as `model.py:42, in loss`.
+      do: what the user can do about it.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, do: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.do = do
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.do:
+            lines.append(f"  do:    {self.do}")
+        return "\n".join(lines)
+
+
+class UnsupportedJaxVersion(PullbackError):
+    """The installed JAX is outside the range that pullback is tested with."""
+
+
+class MissingRuleError(PullbackError):
+    """A derivative was asked for that neither JAX nor the user's program has a rule for."""
