@@ -1,0 +1,1 @@
+"""The command line: `pullback` and its subcommands, and `pullback-opt`."""
