@@ -1,0 +1,336 @@
+"""Typed views over the three derivative ops, and builders that create them.
+
+The ops are `stablehlo.composite` ops with our names; docs/dialect.md specifies them. A view
+is a thin handle: it reads attributes when asked and holds nothing but the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pullback._jax import ir
+
+COMPOSITE = "stablehlo.composite"
+PREFIX = "pullback."
+RULE = "rule"
+
+
+def is_inexact(type_: ir.Type) -> bool:
+    """Whether values of this tensor type carry a derivative: float or complex elements."""
+    if not isinstance(type_, ir.ShapedType):
+        return False
+    element = type_.element_type
+    return isinstance(element, (ir.FloatType, ir.ComplexType))
+
+
+def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
+    """Positions of the values that have a tangent and a cotangent slot."""
+    return [position for position, value in enumerate(values) if is_inexact(value.type)]
+
+
+class DerivativeCall:
+    """What the three ops share: the map that they call and the rules that they carry."""
+
+    NAME: ClassVar[str] = ""
+    __slots__ = ("op",)
+
+    def __init__(self, op: ir.Operation):
+        self.op = op
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.op})"
+
+    @property
+    def decomposition(self) -> str:
+        """Name of the function that computes the results."""
+        return ir.FlatSymbolRefAttr(self.op.attributes["decomposition"]).value
+
+    primal = decomposition
+
+    @property
+    def operands(self) -> list[ir.Value]:
+        """The operands, as a list."""
+        return list(self.op.operands)
+
+    @property
+    def results(self) -> list[ir.Value]:
+        """The results, as a list."""
+        return list(self.op.results)
+
+    @property
+    def mask(self) -> str:
+        """The mask in which every inexact operand is perturbed: all ones."""
+        return "1" * len(inexact_positions(self.operands))
+
+    @property
+    def attributes(self) -> dict[str, ir.Attribute]:
+        """A copy of `composite_attributes`."""
+        attributes = self.op.attributes
+        if "composite_attributes" not in attributes:
+            return {}
+        return {named.name: named.attr for named in ir.DictAttr(attributes["composite_attributes"])}
+
+    @property
+    def rule_key(self) -> str | None:
+        """Key of the not yet staged rule in the program's rule table."""
+        attribute = self._get(RULE)
+        return None if attribute is None else ir.StringAttr(attribute).value
+
+    @property
+    def symbols(self) -> dict[str, str]:
+        """The rule functions: attribute name to function name."""
+        return {
+            name: attribute.value
+            for name, attribute in self.attributes.items()
+            if isinstance(attribute, ir.FlatSymbolRefAttr)
+        }
+
+    def update(self, **changes: Any) -> None:
+        """Sets attributes: a function's name, an integer or an attribute; None removes one.
+
+        Attribute names with a mask go through `update(**{"jvp.01": "f.jvp.01"})`; the value of
+        `rule` stays a string.
+        """
+        attributes = self.attributes
+        for name, value in changes.items():
+            if value is None:
+                attributes.pop(name, None)
+            else:
+                attributes[name] = _attribute(name, value, self.op.context)
+        self.op.attributes["composite_attributes"] = ir.DictAttr.get(attributes, self.op.context)
+
+    def _get(self, name: str) -> ir.Attribute | None:
+        attributes = self.op.attributes
+        if "composite_attributes" not in attributes:
+            return None
+        dictionary = ir.DictAttr(attributes["composite_attributes"])
+        return dictionary[name] if name in dictionary else None
+
+    def _symbol(self, name: str) -> str | None:
+        attribute = self._get(name)
+        return None if attribute is None else ir.FlatSymbolRefAttr(attribute).value
+
+    def _masked(self, kind: str, mask: str | None) -> str | None:
+        """Symbol of `kind` for a mask; the plain name means all ones."""
+        if mask is None:
+            return self._symbol(kind)
+        found = self._symbol(f"{kind}.{mask}")
+        if found is None and "0" not in mask:
+            return self._symbol(kind)
+        return found
+
+
+class CustomJVPCall(DerivativeCall):
+    """`pullback.custom_jvp_call`: calls the primal; its forward derivative is `@f.jvp`."""
+
+    NAME = "pullback.custom_jvp_call"
+    __slots__ = ()
+
+    def jvp(self, mask: str | None = None) -> str | None:
+        """Name of the jvp rule for the perturbed inexact operands of `mask`."""
+        return self._masked("jvp", mask)
+
+    def transpose(self, mask: str) -> str | None:
+        """Name of the transpose with respect to the inexact operands of `mask`."""
+        return self._masked("transpose", mask)
+
+
+class CustomVJPCall(DerivativeCall):
+    """`pullback.custom_vjp_call`: calls the primal; its reverse derivative is `fwd`, `bwd`."""
+
+    NAME = "pullback.custom_vjp_call"
+    __slots__ = ()
+
+    @property
+    def fwd(self) -> str | None:
+        """Name of the function that returns outputs and residuals."""
+        return self._symbol("fwd")
+
+    @property
+    def bwd(self) -> str | None:
+        """Name of the function from residuals and cotangents to cotangents."""
+        return self._symbol("bwd")
+
+    def jvp(self, mask: str | None = None) -> str | None:
+        """Name of the jvp rule, when the user gave one as well."""
+        return self._masked("jvp", mask)
+
+
+class LinearCall(DerivativeCall):
+    """`pullback.linear_call`: a map that is linear in all operands after the residuals."""
+
+    NAME = "pullback.linear_call"
+    __slots__ = ()
+
+    @property
+    def num_residuals(self) -> int:
+        """How many leading operands are residuals."""
+        attribute = self._get("num_residuals")
+        return 0 if attribute is None else ir.IntegerAttr(attribute).value
+
+    @property
+    def transpose(self) -> str | None:
+        """Name of the transposed map."""
+        return self._symbol("transpose")
+
+    @property
+    def residuals(self) -> list[ir.Value]:
+        """The operands in which the map need not be linear."""
+        return self.operands[: self.num_residuals]
+
+    @property
+    def linear_operands(self) -> list[ir.Value]:
+        """The operands in which the map is linear."""
+        return self.operands[self.num_residuals :]
+
+
+VIEWS: dict[str, type[DerivativeCall]] = {
+    view_class.NAME: view_class for view_class in (CustomJVPCall, CustomVJPCall, LinearCall)
+}
+
+
+def composite_name(op: ir.Operation) -> str | None:
+    """The `name` of a `stablehlo.composite`; None for every other op."""
+    if op.name != COMPOSITE:
+        return None
+    return ir.StringAttr(op.attributes["name"]).value
+
+
+def view(op: ir.Operation | ir.OpView) -> CustomJVPCall | CustomVJPCall | LinearCall | None:
+    """The view of a derivative op; None for every other op."""
+    op = op.operation
+    name = composite_name(op)
+    view_class = None if name is None else VIEWS.get(name)
+    return None if view_class is None else view_class(op)
+
+
+def walk_composites(root: ir.Module | ir.Operation) -> list[ir.Operation]:
+    """Every `stablehlo.composite` below `root` that has a name of ours, known or not."""
+    found: list[ir.Operation] = []
+
+    def collect(op: ir.Operation) -> ir.WalkResult:
+        if op.name == COMPOSITE and (composite_name(op) or "").startswith(PREFIX):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def walk_calls(root: ir.Module | ir.Operation) -> Iterator[DerivativeCall]:
+    """Views of all derivative ops below `root`; it is safe to erase each when it comes."""
+    for op in walk_composites(root):
+        found = view(op)
+        if found is not None:
+            yield found
+
+
+def custom_jvp_call(
+    primal: str,
+    operands: Sequence[ir.Value],
+    result_types: Sequence[ir.Type],
+    *,
+    rule: str | None = None,
+    jvp: str | None = None,
+    masked: Mapping[str, str] | None = None,
+    **placement: Any,
+) -> ir.Operation:
+    """Creates a `pullback.custom_jvp_call`.
+
+    Args:
+      masked: further rule functions, such as `{"jvp.01": "f.jvp.01", "transpose.01": "f.t.01"}`.
+      placement: `loc` and `ip`, as for `ir.Operation.create`.
+    """
+    attributes = {"rule": rule, "jvp": jvp, **(masked or {})}
+    return _create(CustomJVPCall.NAME, primal, operands, result_types, attributes, **placement)
+
+
+def custom_vjp_call(
+    primal: str,
+    operands: Sequence[ir.Value],
+    result_types: Sequence[ir.Type],
+    *,
+    rule: str | None = None,
+    fwd: str | None = None,
+    bwd: str | None = None,
+    jvp: str | None = None,
+    **placement: Any,
+) -> ir.Operation:
+    """Creates a `pullback.custom_vjp_call`; `placement` is `loc` and `ip`."""
+    attributes = {"rule": rule, "fwd": fwd, "bwd": bwd, "jvp": jvp}
+    return _create(CustomVJPCall.NAME, primal, operands, result_types, attributes, **placement)
+
+
+def linear_call(
+    linear_map: str,
+    operands: Sequence[ir.Value],
+    result_types: Sequence[ir.Type],
+    *,
+    num_residuals: int,
+    transpose: str | None = None,
+    rule: str | None = None,
+    **placement: Any,
+) -> ir.Operation:
+    """Creates a `pullback.linear_call` on residuals, then linear operands."""
+    attributes = {"num_residuals": num_residuals, "transpose": transpose, "rule": rule}
+    return _create(LinearCall.NAME, linear_map, operands, result_types, attributes, **placement)
+
+
+def restore_symbol_refs(module: ir.Module) -> int:
+    """Turns rule names that are strings into symbol references; returns how many.
+
+    A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
+    """
+    restored = 0
+    for op in walk_composites(module):
+        call = DerivativeCall(op)
+        names = {
+            name: ir.StringAttr(attribute).value
+            for name, attribute in call.attributes.items()
+            if name != RULE and isinstance(attribute, ir.StringAttr)
+        }
+        if names:
+            call.update(**names)
+            restored += len(names)
+    return restored
+
+
+def _create(
+    name: str,
+    decomposition: str,
+    operands: Sequence[ir.Value],
+    result_types: Sequence[ir.Type],
+    attributes: Mapping[str, Any],
+    *,
+    loc: ir.Location | None = None,
+    ip: ir.InsertionPoint | None = None,
+) -> ir.Operation:
+    context = ir.Context.current if loc is None else loc.context
+    composite_attributes = {
+        key: _attribute(key, value, context)
+        for key, value in attributes.items()
+        if value is not None
+    }
+    return ir.Operation.create(
+        COMPOSITE,
+        results=list(result_types),
+        operands=list(operands),
+        attributes={
+            "name": ir.StringAttr.get(name, context),
+            "decomposition": ir.FlatSymbolRefAttr.get(decomposition, context),
+            "composite_attributes": ir.DictAttr.get(composite_attributes, context),
+        },
+        loc=loc,
+        ip=ip,
+    )
+
+
+def _attribute(name: str, value: Any, context: ir.Context) -> ir.Attribute:
+    if isinstance(value, ir.Attribute):
+        return value
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
+    if name == RULE:
+        return ir.StringAttr.get(value, context)
+    return ir.FlatSymbolRefAttr.get(value, context)
