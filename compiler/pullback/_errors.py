@@ -37,3 +37,31 @@ class UnsupportedJaxVersion(PullbackError):
 
 class MissingRuleError(PullbackError):
     """A derivative was asked for that neither JAX nor the user's program has a rule for."""
+
+
+class DuplicateRuleError(PullbackError):
+    """Two derivative rules were registered for one op."""
+
+
+class NotLinearError(PullbackError):
+    """A map that must be linear (a rule, or the argument of `transpose`) is not."""
+
+
+class RuleResultError(PullbackError):
+    """A derivative rule returned the wrong number or types of values."""
+
+
+class NotDifferentiableError(PullbackError):
+    """A derivative was asked for where none exists, such as with respect to an integer."""
+
+
+class UsageError(PullbackError):
+    """The command line was given a target, file or argument that it cannot use."""
+
+
+class PipelineError(PullbackError):
+    """A pass pipeline is misspelt, or one of its passes failed."""
+
+
+class VerificationError(PullbackError):
+    """The module breaks a constraint of the dialect; the message starts with its label."""

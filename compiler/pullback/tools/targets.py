@@ -1,0 +1,163 @@
+"""Targets: `path/file.py:function` or `package.module:function`, and their arguments."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+
+import pullback
+from pullback._errors import PullbackError, UsageError
+from pullback.tools.arguments import parse_arguments
+
+# Frames in these places are not the user's.
+LIBRARIES = tuple(
+    os.path.dirname(str(library.__file__)) + os.sep for library in (jax, pullback, importlib)
+) + ("<frozen",)
+FORM = "write `path/file.py:function` or `package.module:function`"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function of the user's, with the arguments to trace it with."""
+
+    spec: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def call(self, step: Callable[..., Any]) -> Any:
+        """`step(*arguments)`; what the user's function raises becomes a UsageError."""
+        try:
+            return step(*self.arguments)
+        except PullbackError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"`{self.spec}` failed under tracing: {type(error).__name__}: {_headline(error)}",
+                where=_user_line(error),
+                do="call the function under `jax.jit` with these arguments for JAX's full report",
+            ) from error
+
+
+def is_target(text: str) -> bool:
+    """Whether `text` is spelt like a target, and not like the name of an MLIR file."""
+    return ":" in text and not Path(text).exists()
+
+
+def load_target(spec: str, arguments: str | None) -> Target:
+    """Imports the function `spec`; its arguments come from the text or from `example_args`."""
+    place, colon, name = spec.rpartition(":")
+    if not (place and colon and name):
+        raise UsageError(f"`{spec}` is not a target", do=FORM)
+    module = _load_module(place, spec)
+    function = _find_function(module, name, spec)
+    if arguments is not None:
+        values = parse_arguments(arguments)
+    else:
+        values = _example_arguments(module, function, spec)
+    _check_count(function, values, spec)
+    return Target(spec, function, values)
+
+
+def _load_module(place: str, spec: str) -> ModuleType:
+    is_file = place.endswith(".py") or os.sep in place
+    if is_file and not Path(place).is_file():
+        raise UsageError(f"no file `{place}` (in the target `{spec}`)", do=FORM)
+    try:
+        return _import_file(Path(place)) if is_file else _import_name(place)
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(f"{error.name}.")):
+            raise UsageError(f"no module `{place}` (in the target `{spec}`)", do=FORM) from error
+        raise _import_failed(place, error) from error
+    except Exception as error:
+        raise _import_failed(place, error) from error
+
+
+def _import_failed(place: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"importing `{place}` failed: {type(error).__name__}: {_headline(error)}",
+        where=_user_line(error),
+    )
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Imports a file as Python runs a script: modules beside it can be imported."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"`{path}` is not a Python file", do=FORM)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_name(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    return importlib.import_module(name)
+
+
+def _find_function(module: ModuleType, name: str, spec: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if callable(found):
+        return found
+    if found is not None:
+        raise UsageError(f"`{name}` in `{spec}` is a {type(found).__name__}, not a function")
+    own = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+    close = difflib.get_close_matches(name, own, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(own) or 'none'}"
+    raise UsageError(f"no function `{name}` in `{spec}`", do=hint)
+
+
+def _example_arguments(
+    module: ModuleType, function: Callable[..., Any], spec: str
+) -> tuple[Any, ...]:
+    found = getattr(function, "example_args", None)
+    if found is None:
+        found = getattr(module, "example_args", None)
+    if found is None:
+        raise UsageError(
+            f"`{spec}` needs arguments, and its module defines no `example_args`",
+            do="give their types, as in --args 'f32[8,128], i32[8]'",
+        )
+    return tuple(found() if callable(found) else found)
+
+
+def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins do not tell; tracing will
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"`{spec}` takes {signature}, and {len(arguments)} arguments were given: {error}",
+            do="separate the arguments by commas, as in --args 'f32[8,128], i32[8]'",
+        ) from error
+
+
+def _headline(error: BaseException) -> str:
+    """The first line of a message; JAX's explanations run to paragraphs."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def _user_line(error: BaseException) -> str | None:
+    """The deepest frame of the user's own code, as `file.py:12, in f`."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(LIBRARIES):
+            return f"{frame.filename}:{frame.lineno}, in {frame.name}"
+    return None

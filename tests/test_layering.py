@@ -1,0 +1,69 @@
+"""The arrows of docs/architecture.md, read from the imports of each file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMPILER = ROOT / "compiler" / "pullback"
+RUNTIME = ROOT / "runtime" / "pullback_runtime"
+GATES = {COMPILER / "_jax.py", RUNTIME / "_jax.py"}
+BEHIND_THE_GATE = ("jax._src", "jax.interpreters", "jaxlib")
+SOURCES = sorted([*COMPILER.rglob("*.py"), *RUNTIME.rglob("*.py")])
+
+
+def imported_modules(source: str) -> Iterator[str]:
+    """Every module that a text imports; `from jax import interpreters` counts as that module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_only_the_gates_touch_private_jax(path):
+    modules = imported_modules(path.read_text())
+    private = {m for m in modules if any(within(m, package) for package in BEHIND_THE_GATE)}
+    assert path in GATES or not private
+
+
+@pytest.mark.parametrize("path", sorted(RUNTIME.rglob("*.py")), ids=name)
+def test_the_runtime_knows_nothing_of_the_compiler(path):
+    assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_imports_are_absolute(path):
+    assert not {m for m in imported_modules(path.read_text()) if m.startswith(".")}
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("import jaxlib.mlir.ir", "jaxlib"),
+        ("from jax import interpreters", "jax.interpreters"),
+        ("from jax._src import core", "jax._src"),
+        ("def f():\n  import pullback.passes", "pullback"),
+    ],
+)
+def test_the_reader_sees_each_kind_of_import(source, module):
+    assert any(within(found, module) for found in imported_modules(source))
+
+
+def test_the_sources_are_there():
+    assert set(SOURCES) >= GATES
