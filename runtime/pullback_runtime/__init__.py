@@ -1,0 +1,14 @@
+"""Run StableHLO modules on XLA: compile one, call it, or make it a JAX function."""
+
+from pullback_runtime._backend import backends as backends
+from pullback_runtime._backend import devices as devices
+from pullback_runtime._compile import clear_cache as clear_cache
+from pullback_runtime._compile import compile as compile
+from pullback_runtime._errors import ArgumentError as ArgumentError
+from pullback_runtime._errors import BackendNotFoundError as BackendNotFoundError
+from pullback_runtime._errors import CompileError as CompileError
+from pullback_runtime._errors import MissingTransformError as MissingTransformError
+from pullback_runtime._errors import ModuleError as ModuleError
+from pullback_runtime._errors import PullbackRuntimeError as PullbackRuntimeError
+from pullback_runtime._executable import Executable as Executable
+from pullback_runtime._executable import Memory as Memory

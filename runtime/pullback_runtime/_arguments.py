@@ -1,0 +1,86 @@
+"""Check a call's arguments against a module's signature; errors name the argument.
+
+The checks run while JAX traces a call, so a call with shapes seen before pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from pullback_runtime._errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pullback_runtime._module import Aval
+    from pullback_runtime._primitive import ModuleHandle
+
+
+def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
+    """Give Python scalars the dtype of their parameter where JAX's promotion would."""
+    if len(args) != len(handle.in_avals):
+        return list(args)
+    return [_convert(arg, aval) for arg, aval in zip(args, handle.in_avals, strict=True)]
+
+
+def _convert(arg: Any, expected: Aval) -> Any:
+    aval = jax.typeof(arg)
+    if not getattr(aval, "weak_type", False) or aval.dtype == expected.dtype:
+        return arg
+    promoted = jax.numpy.result_type(aval, np.zeros((), expected.dtype))
+    return jax.lax.convert_element_type(arg, promoted)
+
+
+def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
+    """Raise ArgumentError unless count, shapes and dtypes are the module's."""
+    if len(avals) != len(handle.in_avals):
+        raise ArgumentError(
+            f"@{handle.entry} takes {len(handle.in_avals)} arguments, got {len(avals)}",
+            where=f"parameters: {_listed(handle)}",
+            do="pass one array per parameter, in this order",
+        )
+    for index, (aval, expected) in enumerate(zip(avals, handle.in_avals, strict=True)):
+        if tuple(aval.shape) != expected.shape or aval.dtype != expected.dtype:
+            raise _mismatch(handle, index, aval, expected)
+
+
+def _mismatch(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
+    return ArgumentError(
+        f"{argument_name(handle.arg_names, index)} has the wrong {_difference(aval, expected)}: "
+        f"expected {spell(expected)}, got {spell(aval)}",
+        where=f"in a call of @{handle.entry}",
+        do=_remedy(aval, expected),
+    )
+
+
+def _difference(aval: Any, expected: Aval) -> str:
+    return "dtype" if tuple(aval.shape) == expected.shape else "shape"
+
+
+def _remedy(aval: Any, expected: Aval) -> str:
+    if tuple(aval.shape) != expected.shape:
+        return "pass an array of the expected shape, or compile the program for this one"
+    if expected.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
+        return "JAX makes 64-bit arrays 32-bit: jax.config.update('jax_enable_x64', True)"
+    return f"convert it: jax.numpy.asarray(x, {expected.dtype.name!r})"
+
+
+def argument_name(names: Sequence[str] | None, index: int) -> str:
+    """How messages call an argument: by its position, and its path when that is known."""
+    if names is None or index >= len(names):
+        return f"argument {index}"
+    return f"argument {index} ({names[index]})"
+
+
+def _listed(handle: ModuleHandle) -> str:
+    names = handle.arg_names or tuple(str(i) for i in range(len(handle.in_avals)))
+    pairs = [f"{n}: {spell(a)}" for n, a in zip(names, handle.in_avals, strict=False)]
+    shown = pairs if len(pairs) <= 8 else [*pairs[:8], f"… {len(pairs) - 8} more"]
+    return ", ".join(shown) or "none"
+
+
+def spell(aval: Any) -> str:
+    """`float32[8,128]`."""
+    return f"{np.dtype(aval.dtype).name}[{','.join(map(str, aval.shape))}]"

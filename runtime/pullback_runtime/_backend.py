@@ -1,0 +1,81 @@
+"""Pick a backend and a device; say which are present, and what to install."""
+
+from __future__ import annotations
+
+import jax
+
+from pullback_runtime import _jax
+from pullback_runtime._errors import BackendNotFoundError
+
+INSTALL = {
+    "cpu": "reinstall jaxlib: every jaxlib has the cpu backend (is JAX_PLATFORMS set?)",
+    "cuda": 'pip install "jax[cuda13]" on a machine with an NVIDIA GPU and its driver',
+    "rocm": 'pip install "jax[rocm7-local]" on a machine with an AMD GPU and ROCm',
+    "tpu": 'pip install "jax[tpu]" on a TPU machine; without one, compile ahead of time with '
+    'topology="v5e:2x2"',
+}
+
+
+def backends() -> list[str]:
+    """Names of the backends present, the default one first: 'cpu', 'cuda', 'rocm', 'tpu'."""
+    default = _platform(jax.devices()[0])
+    names = {_platform(client.devices()[0]) for client in _jax.clients() if client.devices()}
+    return sorted(names, key=lambda name: (name != default, name))
+
+
+def devices(backend: str | None = None) -> list[jax.Device]:
+    """Devices of a backend; the default backend's without one."""
+    if backend is None:
+        return jax.devices()
+    if backend in INSTALL:
+        try:
+            return jax.devices(backend)
+        except RuntimeError as error:
+            raise _not_found(backend) from error
+    if backend in backends():
+        return jax.devices(backend)
+    raise _not_found(backend)
+
+
+def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Device | None:
+    """The device to run on, or None for wherever JAX would run."""
+    if device is None:
+        return None if backend is None else devices(backend)[0]
+    if isinstance(device, int):
+        return _numbered(backend, device)
+    if backend is not None and _platform(device) != _platform(devices(backend)[0]):
+        raise BackendNotFoundError(
+            f"device {device} is not one of backend {backend!r}",
+            where=f"compile(backend={backend!r}, device={device!r})",
+            do=f"leave out backend, or pick from devices({backend!r})",
+        )
+    return device
+
+
+def _numbered(backend: str | None, index: int) -> jax.Device:
+    present = devices(backend)
+    if 0 <= index < len(present):
+        return present[index]
+    name = backend or _platform(present[0])
+    raise BackendNotFoundError(
+        f"no device {index} on backend {name!r}; present: 0 to {len(present) - 1}",
+        where=f"compile(device={index})",
+        do="pick from pullback_runtime.devices()",
+    )
+
+
+def _platform(device: jax.Device) -> str:
+    """JAX calls both cuda and rocm devices 'gpu'; the client's version tells which."""
+    if device.platform != "gpu":
+        return device.platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+
+
+def _not_found(name: str) -> BackendNotFoundError:
+    present = ", ".join(repr(backend) for backend in backends())
+    do = INSTALL.get(name, f"choose one of the known backends: {', '.join(INSTALL)}")
+    return BackendNotFoundError(
+        f"no backend {name!r}; present: {present}",
+        where=f"backend={name!r}",
+        do=do,
+    )

@@ -1,0 +1,132 @@
+"""Compile a module for a backend, or ahead of time for absent hardware; cached in process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from pullback_runtime import _backend, _jax, _module
+from pullback_runtime._arguments import argument_name
+from pullback_runtime._errors import ArgumentError, CompileError
+from pullback_runtime._executable import Executable, not_here
+from pullback_runtime._primitive import ModuleHandle, call_module, handle_of
+from pullback_runtime._topology import topology_device
+
+CACHE_SIZE = 256
+_CACHE: OrderedDict[Hashable, Executable] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything but the module that makes one executable differ from another."""
+
+    device: jax.Device | None
+    donate_argnums: tuple[int, ...]
+    topology: str | None
+    arg_names: tuple[str, ...] | None
+    entry: str
+    host_callbacks: tuple[Callable[..., Any], ...]
+
+
+def compile(
+    module: Any,
+    *,
+    backend: str | None = None,
+    device: jax.Device | int | None = None,
+    donate_argnums: Sequence[int] = (),
+    topology: str | None = None,
+    arg_names: Sequence[str] | None = None,
+    entry: str = "main",
+    host_callbacks: Sequence[Callable[..., Any]] = (),
+    keepalives: Sequence[Any] = (),
+) -> Executable:
+    """Compile a StableHLO module to an `Executable`.
+
+    `module` is an MLIR module, its text or bytecode, a StableHLO portable artifact, or a path;
+    it is not changed. `backend` is 'cpu', 'cuda', 'rocm' or 'tpu', and `device` one of its
+    devices or their index; without either, calls run where their arguments are. `topology`
+    ("v5e:2x2") compiles for a TPU that is not here. `host_callbacks` are the Python functions
+    that the module's callback ops number, `keepalives` objects that must outlive it. The same
+    bytes and options give the same Executable.
+    """
+    options = Options(
+        device=None if topology else _backend.pick_device(backend, device),
+        donate_argnums=tuple(donate_argnums),
+        topology=topology,
+        arg_names=None if arg_names is None else tuple(arg_names),
+        entry=entry,
+        host_callbacks=tuple(host_callbacks),
+    )
+    content = _module.read(module)
+    key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
+    if key not in _CACHE:
+        _CACHE[key] = _build(content, options, keepalives)
+        if len(_CACHE) > CACHE_SIZE:
+            _CACHE.popitem(last=False)
+    _CACHE.move_to_end(key)
+    return _CACHE[key]
+
+
+def clear_cache() -> None:
+    """Forget the executables of this process."""
+    _CACHE.clear()
+
+
+def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Executable:
+    handle = handle_of(
+        _module.prepare(content, options.entry),
+        arg_names=options.arg_names,
+        host_callbacks=options.host_callbacks,
+        keepalives=keepalives,
+    )
+    _check_donated(handle, options.donate_argnums)
+    device = topology_device(options.topology) if options.topology else options.device
+    jitted = _jitted(handle, options.donate_argnums, device)
+    compiled = _compile_ahead(jitted, handle)
+    if options.topology:
+        return Executable(handle, not_here(options.topology), compiled, (device,))
+    function = jitted if device is None else _placing(jitted, device)
+    return Executable(handle, function, compiled, (device or jax.devices()[0],))
+
+
+def _jitted(handle: ModuleHandle, donated: tuple[int, ...], device: jax.Device | None) -> Any:
+    def function(*args: Any) -> tuple[jax.Array, ...]:
+        return tuple(call_module(handle, *args))
+
+    function.__name__ = handle.entry
+    place = {} if device is None else {"in_shardings": jax.sharding.SingleDeviceSharding(device)}
+    return jax.jit(function, donate_argnums=donated, **place)
+
+
+def _placing(jitted: Any, device: jax.Device) -> Any:
+    """Arrays committed to another device are moved: the caller said where to run."""
+    if device == jax.devices()[0] and len(jax.devices()) == 1:
+        return jitted
+    return lambda *args: jitted(*jax.device_put(args, device))
+
+
+def _compile_ahead(jitted: Any, handle: ModuleHandle) -> Any:
+    try:
+        return jitted.lower(*handle.in_avals).compile()
+    except _jax.XlaRuntimeError as error:
+        raise CompileError(
+            f"XLA does not compile @{handle.entry}: {error}",
+            where="in pullback_runtime.compile",
+            do="look for an op this backend lacks; run_interpreted needs no backend",
+        ) from error
+
+
+def _check_donated(handle: ModuleHandle, donated: tuple[int, ...]) -> None:
+    for index in donated:
+        if not 0 <= index < len(handle.in_avals):
+            raise ArgumentError(
+                f"cannot donate {argument_name(handle.arg_names, index)}: "
+                f"@{handle.entry} takes {len(handle.in_avals)} arguments",
+                where=f"compile(donate_argnums={donated})",
+                do="count flat arguments from 0",
+            )

@@ -1,0 +1,118 @@
+"""A compiled module: call it, read its HLO, its cost and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from pullback_runtime import _module
+from pullback_runtime._errors import BackendNotFoundError, PullbackRuntimeError
+from pullback_runtime._module import Aval
+from pullback_runtime._primitive import ModuleHandle
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes an executable needs, per device."""
+
+    arguments: int
+    outputs: int
+    temporaries: int
+    aliased: int
+    code: int
+
+    @property
+    def total(self) -> int:
+        """Arguments, outputs and temporaries together; aliased buffers count once."""
+        return self.arguments + self.outputs + self.temporaries - self.aliased
+
+
+class Executable:
+    """A module compiled for a backend; made by `compile`.
+
+    Calling it with flat positional arrays returns a tuple of JAX arrays, one per result, before
+    they are computed: dispatch is asynchronous, as with `jax.jit`.
+    """
+
+    def __init__(
+        self,
+        handle: ModuleHandle,
+        function: Callable[..., tuple[jax.Array, ...]],
+        compiled: Any,
+        devices: tuple[jax.Device, ...],
+    ) -> None:
+        self._handle = handle
+        self._function = function
+        self._compiled = compiled
+        self.devices = devices
+
+    def __call__(self, *args: Any) -> tuple[jax.Array, ...]:
+        return self._function(*args)
+
+    def __repr__(self) -> str:
+        places = ", ".join(map(str, self.devices))
+        return f"Executable(@{self._handle.entry} on {places})"
+
+    @property
+    def handle(self) -> ModuleHandle:
+        """What `call_module` calls: the module as a value inside jit, grad and vmap."""
+        return self._handle
+
+    @property
+    def in_avals(self) -> tuple[Aval, ...]:
+        """Shapes and dtypes of the arguments."""
+        return self._handle.in_avals
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """Shapes and dtypes of the results."""
+        return self._handle.out_avals
+
+    def stablehlo(self) -> str:
+        """The module that was compiled, as StableHLO text."""
+        return str(_module.parse(self._handle.load()))
+
+    def hlo(self) -> str:
+        """XLA's optimised HLO."""
+        return self._compiled.as_text()
+
+    def cost(self) -> dict[str, float]:
+        """XLA's cost analysis: 'flops', 'bytes accessed', 'transcendentals' and more."""
+        analysis = self._compiled.cost_analysis()
+        return dict(self._reported(analysis, "cost"))
+
+    def memory(self) -> Memory:
+        """XLA's memory analysis."""
+        stats = self._reported(self._compiled.memory_analysis(), "memory")
+        return Memory(
+            arguments=stats.argument_size_in_bytes,
+            outputs=stats.output_size_in_bytes,
+            temporaries=stats.temp_size_in_bytes,
+            aliased=stats.alias_size_in_bytes,
+            code=stats.generated_code_size_in_bytes,
+        )
+
+    def _reported(self, analysis: Any, what: str) -> Any:
+        if analysis is not None:
+            return analysis
+        raise PullbackRuntimeError(
+            f"this backend reports no {what} analysis",
+            where=repr(self),
+            do="compile for cpu, cuda or tpu to see one",
+        )
+
+
+def not_here(topology: str) -> Callable[..., Any]:
+    """What stands for the call of a program compiled for hardware that is not here."""
+
+    def refuse(*_: Any) -> Any:
+        raise BackendNotFoundError(
+            f"cannot run a program compiled ahead of time for {topology!r}",
+            where="in the call of an Executable",
+            do="read its hlo(), cost() and memory(); to run it, compile without topology= there",
+        )
+
+    return refuse

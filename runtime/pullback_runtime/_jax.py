@@ -1,0 +1,94 @@
+"""The one gate of the runtime to jaxlib and to private JAX names.
+
+Checked with jax 0.10.2 and 0.12.0. Nothing else in `pullback_runtime` imports `jax._src`,
+`jax.interpreters` or `jaxlib`, so a JAX upgrade is a change to this file.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import core as core
+from jax._src import xla_bridge as xla_bridge
+from jax._src.callback import IOEffect as _IOEffect
+from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src.lib import xla_client as _xla_client
+from jax._src.stages import Compiled as Compiled
+from jax.interpreters import ad as ad
+from jax.interpreters import batching as batching
+from jax.interpreters import mlir as mlir
+from jaxlib.mlir import ir as ir
+from jaxlib.mlir import passmanager as passmanager
+from jaxlib.mlir.dialects import func as func
+from jaxlib.mlir.dialects import stablehlo as stablehlo
+
+__all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
+
+assert isinstance(IO_EFFECT, _IOEffect)
+
+XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
+
+
+@functools.cache
+def context() -> ir.Context:
+    """The MLIR context of the runtime, with JAX's dialects and StableHLO's passes."""
+    _register_passes()
+    return mlir.make_ir_context()
+
+
+@functools.cache
+def _register_passes() -> None:
+    stablehlo.register_stablehlo_passes()
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Run a textual MLIR pipeline on `module`, in place."""
+    _register_passes()
+    with module.context:
+        passmanager.PassManager.parse(pipeline).run(module.operation)
+
+
+# What the primitive needs of tracing, lowering and differentiation.
+
+NOT_MAPPED = None  # how JAX marks an argument without a batch axis
+
+
+def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
+    """Result types; inside shard_map they vary over every axis that an input varies over."""
+    varying = frozenset().union(*(aval.mat.varying for aval in inputs))
+    extra = {"manual_axis_type": core.ManualAxisType(varying=varying)} if varying else {}
+    return [core.ShapedArray(out.shape, out.dtype, **extra) for out in outputs]
+
+
+def emit_call(rule_context: Any, entry: str, args: Sequence[ir.Value]) -> Sequence[ir.Value]:
+    """A func.call of `entry` at the point where JAX is lowering."""
+    kinds = [mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
+    call = func.CallOp(kinds, ir.FlatSymbolRefAttr.get(entry), list(args))
+    return list(call.results)
+
+
+def is_zero(tangent: Any) -> bool:
+    """Whether JAX knows this tangent to be zero."""
+    return type(tangent) is ad.Zero
+
+
+def zero_tangent(primal: Any) -> Any:
+    """The zero tangent of a value that cannot move."""
+    return ad.Zero.from_primal_value(primal)
+
+
+def instantiate(cotangent: Any) -> Any:
+    """An array, also for a cotangent JAX knows to be zero."""
+    return ad.instantiate_zeros(cotangent)
+
+
+def is_undefined_primal(value: Any) -> bool:
+    """Whether transposition is with respect to this argument."""
+    return ad.is_undefined_primal(value)
+
+
+def clients() -> list[Any]:
+    """The PJRT clients of every backend that initialises here."""
+    return list(xla_bridge.backends().values())

@@ -1,0 +1,109 @@
+"""Merge a handle's module into the module JAX is lowering, once per lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pullback_runtime import _module
+from pullback_runtime._jax import ir
+
+if TYPE_CHECKING:
+    from pullback_runtime._primitive import ModuleHandle
+
+MESH = "sdy.mesh"
+
+
+def merge(context: Any, handle: ModuleHandle) -> str:
+    """The name the handle's entry got in `context.module`, JAX's module being lowered."""
+    merged = context.cached_primitive_lowerings
+    key = ("pullback_runtime", handle)
+    if key not in merged:
+        source = _module.parse(handle.load(), context.context)
+        _shift_callbacks(source, len(context.host_callbacks))
+        context.host_callbacks.extend(handle.host_callbacks)
+        context.keepalives.extend(handle.keepalives)
+        merged[key] = _move_symbols(context, source, handle.entry)
+    return merged[key]
+
+
+def _move_symbols(context: Any, source: ir.Module, entry: str) -> str:
+    """Rename what clashes, make everything private, and move it; returns the entry's name."""
+    taken, symbols = context.symbol_table, ir.SymbolTable(source.operation)
+    renamed = _rename_clashes(source, symbols, taken, entry)
+    with context.context:
+        private = ir.StringAttr.get("private")
+    for op in list(source.body.operations):
+        if op.operation.name == MESH and op.sym_name.value in taken:
+            continue  # the same mesh is there already
+        if _module.is_function(op):
+            op.attributes["sym_visibility"] = private
+            _drop_entry_attributes(op)
+        context.module.body.append(op)
+        taken.insert(op)
+    return renamed.get(entry, entry)
+
+
+def _rename_clashes(
+    source: ir.Module, symbols: ir.SymbolTable, taken: ir.SymbolTable, entry: str
+) -> dict[str, str]:
+    renamed: dict[str, str] = {}
+    for op in source.body.operations:
+        name = op.sym_name.value
+        if name not in taken and name != "main":
+            continue
+        if _is_same_mesh(op, taken):
+            continue
+        base = "pullback_main" if name == entry else name
+        fresh = next(n for n in _candidates(base) if n not in taken and n not in symbols)
+        symbols.set_symbol_name(op, fresh)
+        renamed[name] = fresh
+    for old, new in renamed.items():
+        symbols.replace_all_symbol_uses(old, new, source.operation)
+    return renamed
+
+
+def _candidates(base: str) -> Iterator[str]:
+    yield base
+    number = 0
+    while True:
+        yield f"{base}_{number}"
+        number += 1
+
+
+def _is_same_mesh(op: Any, taken: ir.SymbolTable) -> bool:
+    if op.operation.name != MESH or op.sym_name.value not in taken:
+        return False
+    present = taken[op.sym_name.value]
+    return present.operation.name == MESH and str(present) == str(op)
+
+
+def _drop_entry_attributes(op: Any) -> None:
+    """Argument attributes speak to XLA's entry point (aliasing, result names); a callee has none."""
+    for name in ("arg_attrs", "res_attrs"):
+        if name in op.attributes:
+            del op.attributes[name]
+
+
+def _shift_callbacks(source: ir.Module, offset: int) -> None:
+    """Python callbacks are numbered per executable: make room for those already there."""
+    if offset == 0:
+        return
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call" and "mhlo.backend_config" in op.attributes:
+            _shift_index(op, offset)
+        return ir.WalkResult.ADVANCE
+
+    source.operation.walk(visit)
+
+
+def _shift_index(op: Any, offset: int) -> None:
+    target = op.attributes["call_target_name"].value
+    config = op.attributes["mhlo.backend_config"]
+    if "python" not in target or "index" not in config:
+        return
+    entries = {named.name: named.attr for named in config}
+    index = entries["index"]
+    entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
+    op.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries)

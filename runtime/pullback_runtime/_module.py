@@ -1,0 +1,220 @@
+"""Read a StableHLO module from wherever it is, and make it ready to be called.
+
+A module is an MLIR module object, text, bytecode (plain, or a StableHLO portable artifact) or a
+file with one of these. The caller's module is never touched: work happens on a copy parsed from
+its bytecode, in the runtime's own context.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from pullback_runtime import _jax
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._jax import ir
+
+BYTECODE_MAGIC = b"ML\xefR"
+PORTABLE_PRODUCER = b"StableHLO_v"
+PULLBACK_COMPOSITES = "pullback."
+
+Aval = jax.ShapeDtypeStruct
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Bytecode in which only `entry` is public and no pullback op is left, and its signature."""
+
+    bytecode: bytes
+    entry: str
+    in_avals: tuple[Aval, ...]
+    out_avals: tuple[Aval, ...]
+
+
+def read(module: Any) -> bytes:
+    """The bytes of `module`: bytecode as it stands, or text in UTF-8."""
+    if isinstance(module, bytes | bytearray):
+        return bytes(module)
+    if isinstance(module, os.PathLike) or (isinstance(module, str) and _is_path(module)):
+        return _read_file(Path(module))
+    if isinstance(module, str):
+        return module.encode()
+    if isinstance(module, ir.Module):
+        return to_bytecode(module)
+    raise ModuleError(
+        f"cannot read a module from {type(module).__name__}",
+        do="pass an MLIR module, its text or bytecode, or the path of a file",
+    )
+
+
+def _is_path(text: str) -> bool:
+    """A module's text always has a brace; the path of a file that has one must be a Path."""
+    return "{" not in text
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModuleError(
+            f"cannot read the module file {str(path)!r}: {error.strerror or error}",
+            do="check the path; a module given as text must contain its functions",
+        ) from error
+
+
+def to_bytecode(module: ir.Module) -> bytes:
+    """MLIR bytecode of `module`."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def parse(content: bytes, context: ir.Context | None = None) -> ir.Module:
+    """A fresh module from text, bytecode or a portable artifact."""
+    context = context or _jax.context()
+    portable = content.startswith(BYTECODE_MAGIC) and PORTABLE_PRODUCER in content[:32]
+    try:
+        with context, ir.Location.unknown(context):
+            if portable:
+                return _jax.stablehlo.deserialize_portable_artifact(context, content)
+            return ir.Module.parse(content)
+    except (ir.MLIRError, ValueError) as error:
+        raise ModuleError(
+            f"the module does not parse: {error}",
+            do="check it with `pullback-opt`; it must be StableHLO text or bytecode",
+        ) from error
+
+
+def prepare(content: bytes, entry: str = "main") -> Prepared:
+    """Parse, lower pullback ops to calls, drop what `entry` does not reach, read the signature."""
+    module = parse(content)
+    function = find_entry(module, entry)
+    in_avals, out_avals = signature(function, entry)
+    make_private(module, keep=entry)
+    lower_composites(module, content)
+    _jax.run_passes(module, "builtin.module(symbol-dce)")
+    return Prepared(to_bytecode(module), entry, in_avals, out_avals)
+
+
+def find_entry(module: ir.Module, entry: str) -> Any:
+    """The function called `entry`."""
+    functions = {op.name.value: op for op in module.body.operations if is_function(op)}
+    if entry in functions:
+        return functions[entry]
+    names = ", ".join(f"@{name}" for name in functions) or "none"
+    raise ModuleError(
+        f"the module has no function @{entry}",
+        where=f"functions of the module: {names}",
+        do="name the function to call with entry=…",
+    )
+
+
+def is_function(op: Any) -> bool:
+    """Whether `op` is a func.func."""
+    return op.operation.name == "func.func"
+
+
+def make_private(module: ir.Module, keep: str) -> None:
+    """Let only `keep` be seen from outside, so that symbol-dce can drop the rest."""
+    with module.context:
+        private = ir.StringAttr.get("private")
+    for op in module.body.operations:
+        if is_function(op) and op.name.value != keep:
+            op.attributes["sym_visibility"] = private
+
+
+def lower_composites(module: ir.Module, content: bytes) -> None:
+    """Turn pullback's composites into calls; composites that XLA may know by name stay.
+
+    XLA would run a composite's decomposition too, but keeps every symbol its attributes name:
+    rule functions would be compiled that nothing calls.
+    """
+    if b"composite" not in content:
+        return
+    foreign = sorted(name for name in composite_names(module) if not _is_ours(name))
+    excepted = f"{{except={','.join(foreign)}}}" if foreign else ""
+    pass_name = f"stablehlo-legalize-composite-to-call{excepted}"
+    _jax.run_passes(module, f"builtin.module(func.func({pass_name}))")
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(PULLBACK_COMPOSITES)
+
+
+def composite_names(module: ir.Module) -> set[str]:
+    """Names of all stablehlo.composite ops."""
+    names = set()
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.composite":
+            names.add(op.attributes["name"].value)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return names
+
+
+def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
+    """Shapes and dtypes of a function's arguments and results."""
+    return (
+        tuple(_avals(function.type.inputs, entry, "argument")),
+        tuple(_avals(function.type.results, entry, "result")),
+    )
+
+
+def _avals(types: Sequence[ir.Type], entry: str, what: str) -> list[Aval]:
+    return [_aval(kind, f"{what} {index} of @{entry}") for index, kind in enumerate(types)]
+
+
+def _aval(kind: ir.Type, where: str) -> Aval:
+    if not isinstance(kind, ir.RankedTensorType):
+        raise ModuleError(
+            f"cannot pass values of type {kind}",
+            where=where,
+            do="only ranked tensors cross the border; thread tokens inside the module",
+        )
+    tensor = kind
+    if not tensor.has_static_shape:
+        raise ModuleError(
+            f"the dynamic shape of {kind} is not supported",
+            where=where,
+            do="refine the shapes first: the pass stablehlo-refine-shapes",
+        )
+    return Aval(tuple(tensor.shape), element_dtype(tensor.element_type, where))
+
+
+_SPECIAL_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+_NUMBER = re.compile(r"(ui|bf|i|f)(\d+)")
+_SMALL_FLOAT = re.compile(r"f(\d)(E\d+M\d+\w*)")
+_WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
+
+
+def element_dtype(kind: ir.Type, where: str) -> np.dtype:
+    """NumPy dtype of an MLIR element type, ml_dtypes' small ones included."""
+    name = str(kind)
+    word = _SPECIAL_DTYPES.get(name, "")
+    if number := _NUMBER.fullmatch(name):
+        word = word or _WORDS[number[1]] + number[2]
+    elif small := _SMALL_FLOAT.fullmatch(name):
+        word = f"float{small[1]}_{small[2].lower()}"
+    scalar = getattr(ml_dtypes, word, None) or getattr(np, word, None) if word else None
+    if scalar is None:
+        raise _unknown_element(name, where)
+    return np.dtype(scalar)
+
+
+def _unknown_element(name: str, where: str) -> ModuleError:
+    return ModuleError(
+        f"no NumPy dtype for the element type {name}",
+        where=where,
+        do="convert it inside the module to a type NumPy or ml_dtypes knows",
+    )

@@ -1,0 +1,214 @@
+"""A StableHLO module as one JAX primitive, so that a loaded program is a citizen of JAX.
+
+Lowering merges the module's functions into the module being lowered and calls the entry; under
+`jax.jit` a call then costs what any jitted function costs, and asynchronous dispatch, donation,
+shardings, several devices and the persistent compilation cache come along.
+
+Derivatives and batching are registered with `set_rules`: they map a handle to new handles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+from jax.extend.core import Primitive
+
+from pullback_runtime import _jax
+from pullback_runtime._arguments import check_avals, convert_weak
+from pullback_runtime._errors import MissingTransformError
+from pullback_runtime._merge import merge
+from pullback_runtime._module import Aval, Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleHandle:
+    """A module to call: where its bytecode comes from, its signature, and its identity.
+
+    Two handles are the same when their keys are. `load` is asked for the bytecode only when the
+    call is lowered, so a transform that is never run costs nothing.
+    """
+
+    key: Hashable
+    load: Callable[[], bytes]
+    in_avals: tuple[Aval, ...]
+    out_avals: tuple[Aval, ...]
+    entry: str = "main"
+    arg_names: tuple[str, ...] | None = None
+    host_callbacks: tuple[Callable[..., Any], ...] = ()
+    keepalives: tuple[Any, ...] = field(default=(), repr=False)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleHandle) and self.key == other.key
+
+    def __repr__(self) -> str:
+        return f"ModuleHandle(@{self.entry}, {len(self.in_avals)} -> {len(self.out_avals)})"
+
+
+def handle_of(
+    prepared: Prepared,
+    *,
+    arg_names: Sequence[str] | None = None,
+    host_callbacks: Sequence[Callable[..., Any]] = (),
+    keepalives: Sequence[Any] = (),
+) -> ModuleHandle:
+    """The handle of a prepared module, identified by its content."""
+    names = None if arg_names is None else tuple(arg_names)
+    callbacks = tuple(host_callbacks)
+    digest = hashlib.sha256(prepared.bytecode).digest()
+    return ModuleHandle(
+        key=(digest, prepared.entry, names, callbacks),
+        load=lambda: prepared.bytecode,
+        in_avals=prepared.in_avals,
+        out_avals=prepared.out_avals,
+        entry=prepared.entry,
+        arg_names=names,
+        host_callbacks=callbacks,
+        keepalives=tuple(keepalives),
+    )
+
+
+call_module_p = Primitive("call_module")
+call_module_p.multiple_results = True
+
+
+def call_module(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
+    """Call the module with flat arguments; traceable, and a list of arrays comes back."""
+    return call_module_p.bind(*convert_weak(handle, args), handle=handle)
+
+
+@jax.jit(static_argnums=0)
+def _call_jitted(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
+    return call_module_p.bind(*args, handle=handle)
+
+
+@call_module_p.def_impl
+def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
+    return _call_jitted(handle, *args)
+
+
+@call_module_p.def_effectful_abstract_eval
+def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[Any]]:
+    check_avals(handle, avals)
+    effects = {_jax.IO_EFFECT} if handle.host_callbacks else set()
+    return _jax.output_avals(avals, handle.out_avals), effects
+
+
+def _lower(context: Any, *args: Any, handle: ModuleHandle) -> Sequence[Any]:
+    entry = merge(context.module_context, handle)
+    return _jax.emit_call(context, entry, args)
+
+
+_jax.mlir.register_lowering(call_module_p, _lower)
+
+
+# Transformations.
+
+
+@dataclass(frozen=True)
+class SplitJVP:
+    """A derivative in two calls: `forward` computes and remembers, `linear` maps tangents.
+
+    `forward: (args…) -> (outs…, residuals…)`;
+    `linear: (residuals…, tangents of the perturbed args…) -> (tangents of inexact outs…)`.
+    """
+
+    forward: ModuleHandle
+    linear: ModuleHandle
+
+
+class JVPRule(Protocol):
+    """`rule(handle, perturbed)`: `perturbed` are the positions of arguments with tangents."""
+
+    def __call__(self, handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP: ...
+
+
+class TransposeRule(Protocol):
+    """`rule(handle, linear)`: a module `(other args…, cotangents of inexact outs…) -> (cts…)`."""
+
+    def __call__(self, handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle: ...
+
+
+class BatchingRule(Protocol):
+    """`rule(handle, in_axes, axis_size)`: the batched module, and the batch axis of each result."""
+
+    def __call__(
+        self, handle: ModuleHandle, in_axes: tuple[int | None, ...], axis_size: int
+    ) -> tuple[ModuleHandle, tuple[int | None, ...]]: ...
+
+
+_RULES: dict[str, Any] = {}
+
+
+def set_rules(
+    *,
+    jvp: JVPRule | None = None,
+    transpose: TransposeRule | None = None,
+    batching: BatchingRule | None = None,
+) -> None:
+    """Register how a module is differentiated, transposed and batched; None leaves one as it is.
+
+    JAX's own tracing caches results of a rule, so rules should give equal handles when asked
+    the same question twice.
+    """
+    given = {"jvp": jvp, "transpose": transpose, "batching": batching}
+    _RULES.update({name: rule for name, rule in given.items() if rule is not None})
+
+
+def _rule(name: str, verb: str, handle: ModuleHandle) -> Any:
+    if name in _RULES:
+        return _RULES[name]
+    raise MissingTransformError(
+        f"cannot {verb} a compiled module: no {name} rule is registered",
+        where=f"in a call of @{handle.entry} ({len(handle.in_avals)} arguments)",
+        do="`import pullback` registers the rules; without the compiler, load a program that was "
+        "transformed before it was saved",
+    )
+
+
+def _is_inexact(aval: Any) -> bool:
+    return jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact)
+
+
+def _jvp(primals: Any, tangents: Any, *, handle: ModuleHandle) -> tuple[list[Any], list[Any]]:
+    perturbed = tuple(i for i, t in enumerate(tangents) if not _jax.is_zero(t))
+    split = _rule("jvp", "differentiate", handle)(handle, perturbed)
+    results = call_module(split.forward, *primals)
+    count = len(handle.out_avals)
+    outs, residuals = results[:count], results[count:]
+    moved = iter(call_module(split.linear, *residuals, *(tangents[i] for i in perturbed)))
+    return outs, [next(moved) if _is_inexact(out) else _jax.zero_tangent(out) for out in outs]
+
+
+def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
+    linear = tuple(i for i, arg in enumerate(args) if _jax.is_undefined_primal(arg))
+    transposed = _rule("transpose", "transpose", handle)(handle, linear)
+    known = [arg for i, arg in enumerate(args) if i not in set(linear)]
+    active = [
+        _jax.instantiate(ct)
+        for ct, aval in zip(cotangents, handle.out_avals, strict=True)
+        if _is_inexact(aval)
+    ]
+    moved = iter(call_module(transposed, *known, *active))
+    return [next(moved) if i in set(linear) else None for i in range(len(args))]
+
+
+def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tuple[Any, ...]]:
+    in_axes = tuple(None if axis is _jax.NOT_MAPPED else axis for axis in axes)
+    size = next(
+        arg.shape[axis] for arg, axis in zip(args, in_axes, strict=True) if axis is not None
+    )
+    batched, out_axes = _rule("batching", "batch", handle)(handle, in_axes, size)
+    outs = call_module(batched, *args)
+    return outs, tuple(_jax.NOT_MAPPED if axis is None else axis for axis in out_axes)
+
+
+_jax.ad.primitive_jvps[call_module_p] = _jvp
+_jax.ad.primitive_transposes[call_module_p] = _transpose
+_jax.batching.primitive_batchers[call_module_p] = _batch
