@@ -6,16 +6,31 @@ A move of JAX's version touches this file and its twin in the runtime, nothing e
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
+from jax._src import core as _core
+from jax._src import effects as _effects
+from jax._src import linear_util as _linear_util
+from jax._src import sharding_impls as _sharding_impls
+from jax._src import source_info_util as _source_info
 from jax._src.interpreters import mlir as _mlir
+from jax.extend import core as _extend
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pullback._errors import UnsupportedJaxVersion
 
-__all__ = ["PassManager", "chlo", "context", "func", "ir", "stablehlo"]
+__all__ = [
+    "PassManager",
+    "chlo",
+    "context",
+    "func",
+    "ir",
+    "stablehlo",
+]
 
 OLDEST_JAX = (0, 10, 2)
 NEXT_UNTRIED_JAX = (0, 13)
@@ -46,3 +61,216 @@ def context() -> ir.Context:
     created = create()
     stablehlo.register_stablehlo_passes()
     return created
+
+
+# --- jaxprs: JAX 0.10 has a Jaxpr and a ClosedJaxpr around it, JAX 0.12 has one class ---------
+
+_CLOSED_AND_OPEN_DIFFER = _extend.ClosedJaxpr is not _core.Jaxpr
+
+
+def is_jaxpr(value: object) -> bool:
+    """Whether a parameter of an equation is a jaxpr, open or closed."""
+    return isinstance(value, (_extend.ClosedJaxpr, _core.Jaxpr))
+
+
+def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
+    """The same jaxpr, open or closed, with other equations of the same types."""
+    if _CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _extend.ClosedJaxpr):
+        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=equations))
+    return jaxpr.replace(eqns=equations)
+
+
+def close(jaxpr: Any) -> Any:
+    """A closed jaxpr without constants, of an open jaxpr or of a closed one."""
+    if isinstance(jaxpr, _extend.ClosedJaxpr):
+        return jaxpr
+    return _extend.ClosedJaxpr(jaxpr, ())
+
+
+def equation_alone(equation: Any, debug_info: Any) -> Any:
+    """A closed jaxpr that holds one equation; its inputs are the operands, literals included."""
+    invars = [_core.Var(atom.aval) for atom in equation.invars]
+    outvars = [_core.Var(var.aval) for var in equation.outvars]
+    alone = equation.replace(invars=invars, outvars=outvars)
+    info = debug_info._replace(arg_names=None, result_paths=None)
+    effects = equation.effects
+    return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
+
+
+def equations_to_function(closed: Any) -> Callable[..., list[Any]]:
+    """The function that evaluates a closed jaxpr, equation by equation."""
+    return _extend.jaxpr_as_fun(closed)
+
+
+Literal = _extend.Literal
+"""The class of a constant that stands among an equation's operands."""
+
+
+# --- lowering --------------------------------------------------------------------------------
+
+
+def lower_into(
+    module: ir.Module,
+    name: str,
+    closed: Any,
+    *,
+    platforms: Sequence[str],
+    keepalives: list[Any],
+    host_callbacks: list[Any],
+    entry: bool = False,
+) -> str:
+    """Lowers a closed jaxpr to a function of `module` and returns the function's symbol."""
+    shards = _sharding_impls.ShardingContext(num_devices=1)
+    module_context = _mlir.ModuleContext(
+        context=module.context,
+        module=module,
+        platforms=tuple(platforms),
+        backend=None,
+        axis_context=shards,
+        keepalives=keepalives,
+        channel_iterator=_channels(),
+        host_callbacks=host_callbacks,
+        lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
+    )
+    ordered = list(_effects.ordered_effects.filter_in(closed.effects))
+    types = {"in_avals": closed.in_avals}
+    if not _CLOSED_AND_OPEN_DIFFER:
+        types["out_avals"] = closed.out_avals
+    with module.context, ir.Location.unknown(module.context):
+        function = _mlir.lower_jaxpr_to_fun(
+            module_context, name, closed, ordered, num_const_args=0, main_function=entry, **types
+        )
+    return function.sym_name.value
+
+
+def _channels() -> Iterator[int]:
+    return iter(range(_mlir.COLLECTIVE_CHANNEL_ID + 1, 2**16))
+
+
+# --- our primitives: what the keep step writes into a jaxpr -----------------------------------
+
+
+def _composite_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str, op: str, rule: str, **rest):
+    """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
+    function = _decomposition(ctx, name, jaxpr)
+    attributes = {"rule": ir.StringAttr.get(rule)}
+    if "num_residuals" in rest:
+        i64 = ir.IntegerType.get_signless(64)
+        attributes["num_residuals"] = ir.IntegerAttr.get(i64, rest["num_residuals"])
+    flat_operands, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
+    return stablehlo.CompositeOp(
+        function.type.results,
+        flat_operands,
+        name=ir.StringAttr.get(op),
+        decomposition=ir.FlatSymbolRefAttr.get(function.sym_name.value),
+        composite_attributes=ir.DictAttr.get(attributes),
+        version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
+    ).results
+
+
+def _decomposition(ctx: Any, name: str, jaxpr: Any) -> Any:
+    function, _, _ = _mlir.lower_called_computation(
+        name, jaxpr, ctx.module_context, 0, ctx.avals_in, ctx.avals_out, _mlir.TokenSet()
+    )
+    return function
+
+
+def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str):
+    """Emits a call to a function that says: recompute my body in the reverse pass."""
+    function = _decomposition(ctx, name, jaxpr)
+    function.attributes[CHECKPOINT_ATTRIBUTE] = ir.UnitAttr.get()
+    flat_operands, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
+    symbol = ir.FlatSymbolRefAttr.get(function.sym_name.value)
+    return func.CallOp(function.type.results, symbol, flat_operands).results
+
+
+CHECKPOINT_ATTRIBUTE = "pullback.checkpoint"
+
+
+def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
+    """A primitive that is a call of its `jaxpr`, and lowers as `lowering` says."""
+    primitive = _extend.Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(lambda *args, jaxpr, **_: equations_to_function(jaxpr)(*args))
+    primitive.def_effectful_abstract_eval(
+        lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects)
+    )
+    _mlir.register_lowering(primitive, lowering)
+    return primitive
+
+
+composite_p = _primitive("pullback_call", _composite_lowering)
+checkpoint_p = _primitive("pullback_checkpoint", _checkpoint_lowering)
+
+
+# --- names and identities of rules ------------------------------------------------------------
+
+
+def function_name(jaxpr: Any) -> str:
+    """The name of the Python function that a jaxpr was traced from."""
+    info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
+    return str(info.func_src_info).split(" ")[0]
+
+
+def user_line(equation: Any) -> str | None:
+    """The user's line that an equation comes from: `model.py:42, in loss`."""
+    frame = _source_info.user_frame(equation.source_info.traceback)
+    if frame is None:
+        return None
+    return f"{frame.file_name}:{frame.start_line}, in {frame.function_name}"
+
+
+def is_wrapped_function(value: object) -> bool:
+    """Whether this is one of JAX's functions with transformations put on it."""
+    return isinstance(value, _linear_util.WrappedFun)
+
+
+def is_store(value: object) -> bool:
+    """Whether this is a box in which a transformation leaves a second result."""
+    return isinstance(value, (_linear_util.Store, _linear_util.EqualStore))
+
+
+def rule_functions(equation: Any) -> tuple[dict[str, Any], tuple[Any, ...]] | None:
+    """What tells one user rule from another: plain parameters, and the rule functions.
+
+    None for an equation of a primitive of JAX, which is told by its parameters.
+    """
+    name, params = equation.primitive.name, dict(equation.params)
+    if name == "custom_jvp_call":
+        thunk = params.pop("jvp_jaxpr_fun")
+        params.pop("call_jaxpr")
+        return params, (_inside_memo(thunk, "jvp"),)
+    if name == "custom_vjp_call":
+        thunk = params.pop("fwd_jaxpr_thunk")
+        params.pop("call_jaxpr")
+        return params, (_inside_memo(thunk, "fwd"), params.pop("bwd"), params.pop("out_trees"))
+    if name == "linear_call":
+        params.pop("callee")
+        return params, (params.pop("transpose_thunk"),)
+    return None
+
+
+def _inside_memo(thunk: Any, name: str) -> Any:
+    """The user's rule inside the memoised function that JAX stores in an equation.
+
+    The memo itself is new at each call; the rule in it is the user's. Should JAX store it in
+    another way, the thunk's own identity decides, and the rule is staged once per use.
+    """
+    traced = closed_over(getattr(thunk, "f", thunk), "fn")
+    return closed_over(traced, name) or thunk
+
+
+def closed_over(function: Any, name: str) -> Any:
+    """The value a Python function closes over under this name, or None."""
+    code = getattr(function, "__code__", None)
+    if code is None or name not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(name)].cell_contents
+
+
+def rule_name(equation: Any) -> str | None:
+    """The name of the user's function that an equation with a custom rule calls."""
+    for body in ("call_jaxpr", "callee"):
+        if body in equation.params:
+            return function_name(equation.params[body])
+    return None

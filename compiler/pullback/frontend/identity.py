@@ -1,0 +1,122 @@
+"""When are two rules the same rule?
+
+JAX wraps the user's rule functions anew at each call, so object identity would make every use of
+one `custom_jvp` function a rule of its own, and a rule that calls its own function would never
+end. Two uses share a rule when their functions are the same code over the same closed-over
+values, their primal computations have the same structure, and their types agree. When in doubt
+(an object we cannot look into) identity decides, which at worst stages a rule twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable
+from typing import Any
+
+from pullback import _jax
+
+PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
+
+
+class Identities:
+    """Signatures of functions and jaxprs; keeps alive what it identified by address."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, Any] = {}
+        self._structures: dict[int, Hashable] = {}
+
+    def function(self, value: Any) -> Hashable:
+        """A signature that is equal for functions that compute the same."""
+        return self._value(value, ())
+
+    def jaxpr(self, jaxpr: Any) -> Hashable:
+        """A signature that is equal for jaxprs with the same equations, up to variable names."""
+        if id(jaxpr) not in self._structures:
+            self._alive[id(jaxpr)] = jaxpr
+            self._structures[id(jaxpr)] = self._structure(jaxpr)
+        return self._structures[id(jaxpr)]
+
+    def parameters(self, params: dict[str, Any]) -> Hashable:
+        """A signature of an equation's parameters."""
+        return tuple((name, self._parameter(value)) for name, value in sorted(params.items()))
+
+    def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:
+        if isinstance(value, PLAIN):
+            return type(value).__name__, repr(value) if isinstance(value, float) else value
+        if id(value) in enclosing:
+            return "itself", len(enclosing) - enclosing.index(id(value))
+        inside = (*enclosing, id(value))
+        if isinstance(value, (tuple, frozenset)):
+            return type(value).__name__, tuple(self._value(item, inside) for item in value)
+        if isinstance(value, types.FunctionType):
+            return self._python_function(value, inside)
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, tuple(sorted(value.keywords.items())))
+            return "partial", self._value(parts, inside)
+        if isinstance(value, types.MethodType):
+            return "method", self._value((value.__func__, value.__self__), inside)
+        if _jax.is_wrapped_function(value):
+            return "wrapped", self._value((value.f, value.transforms, value.params), inside)
+        if _jax.is_store(value):
+            return ("store",)
+        return self._object(value)
+
+    def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
+        self._alive[id(function)] = function
+        cells = tuple(_contents(cell) for cell in function.__closure__ or ())
+        closed_over = tuple(self._value(cell, inside) for cell in cells)
+        defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
+        return "function", id(function.__code__), self._value(defaults, inside), closed_over
+
+    def _object(self, value: Any) -> Hashable:
+        """By value where the class defines equality and hashing, otherwise by address."""
+        cls = type(value)
+        if cls.__eq__ is not object.__eq__ and cls.__hash__ is not None:
+            try:
+                hash(value)
+            except TypeError:
+                pass
+            else:
+                return cls.__qualname__, value
+        self._alive[id(value)] = value
+        return "object", id(value)
+
+    def _structure(self, jaxpr: Any) -> Hashable:
+        opened = getattr(jaxpr, "jaxpr", jaxpr)
+        numbers: dict[Any, int] = {}
+        for var in (*opened.constvars, *opened.invars):
+            numbers[var] = len(numbers)
+        equations = tuple(self._equation(equation, numbers) for equation in opened.eqns)
+        inputs = tuple(var.aval for var in opened.invars)
+        outputs = tuple(self._atom(atom, numbers) for atom in opened.outvars)
+        constants = tuple(self._value(const, ()) for const in getattr(jaxpr, "consts", ()))
+        return inputs, constants, equations, outputs
+
+    def _equation(self, equation: Any, numbers: dict[Any, int]) -> Hashable:
+        operands = tuple(self._atom(atom, numbers) for atom in equation.invars)
+        params = self.parameters(equation.params)
+        for var in equation.outvars:
+            numbers[var] = len(numbers)
+        return equation.primitive.name, params, operands, tuple(v.aval for v in equation.outvars)
+
+    def _atom(self, atom: Any, numbers: dict[Any, int]) -> Hashable:
+        if isinstance(atom, _jax.Literal):
+            return "literal", atom.aval, str(atom.val) if atom.aval.shape == () else id(atom.val)
+        return numbers[atom]
+
+    def _parameter(self, value: Any) -> Hashable:
+        if _jax.is_jaxpr(value):
+            return self.jaxpr(value)
+        if isinstance(value, (tuple, list)):
+            return tuple(self._parameter(item) for item in value)
+        if isinstance(value, dict):
+            return self.parameters(value)
+        return self._value(value, ())
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a cell that is not filled yet
+        return None

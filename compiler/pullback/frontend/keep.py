@@ -1,0 +1,130 @@
+"""The keep step: every equation that carries a derivative rule becomes one of our composites.
+
+JAX's lowering forgets derivative rules, and for many primitives it also changes what the
+derivative of the emitted code is. So a primitive may pass through unkept only if it is on the
+list `NATIVE`; every other primitive is kept, with JAX's own rule behind it. Types do not change,
+so nothing is traced again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+
+from pullback import _jax
+from pullback.frontend.native import NATIVE
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules import RuleTable
+
+RECURSED = frozenset(
+    {
+        "jit",
+        "pjit",
+        "scan",
+        "while",
+        "cond",
+        "closed_call",
+        "core_call",
+        "shard_map",
+    }
+)
+"""Higher-order primitives whose lowering is structure that our passes differentiate."""
+
+CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
+
+
+def is_inexact(aval: Any) -> bool:
+    """Whether a value of this type has a tangent: its elements are floats or complex numbers."""
+    dtype = getattr(aval, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+
+
+class Keeper:
+    """Rewrites jaxprs; a jaxpr shared by many equations stays shared."""
+
+    def __init__(self, rules: RuleTable):
+        self.rules = rules
+        self._done: dict[int, tuple[Any, Any]] = {}
+
+    def keep(self, jaxpr: Any) -> Any:
+        """The jaxpr with every derivative-carrying equation kept, all the way down."""
+        found = self._done.get(id(jaxpr))
+        if found is None:
+            kept = self._rewrite(jaxpr)
+            found = self._done[id(jaxpr)] = (jaxpr, kept)
+        return found[1]
+
+    def _rewrite(self, jaxpr: Any) -> Any:
+        debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
+        old = jaxpr.eqns
+        new = [self._equation(equation, debug_info) for equation in old]
+        if all(a is b for a, b in zip(old, new, strict=True)):
+            return jaxpr
+        return _jax.with_equations(jaxpr, new)
+
+    def _equation(self, equation: Any, debug_info: Any) -> Any:
+        name = equation.primitive.name
+        if name in NATIVE:
+            return equation
+        if name == "custom_jvp_call":
+            return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
+        if name == "custom_vjp_call":
+            return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
+        if name == "linear_call":
+            return self._custom(equation, debug_info, "pullback.linear_call", "callee")
+        if name in CHECKPOINT:
+            return self._checkpoint(equation)
+        if name in RECURSED or not _carries_derivative(equation):
+            return self._inside(equation)
+        return self._primitive(equation, debug_info)
+
+    def _inside(self, equation: Any) -> Any:
+        """The equation with the jaxprs among its parameters kept."""
+        params = equation.params
+        changed = {}
+        for name, value in params.items():
+            new = self._parameter(value)
+            if new is not value:
+                changed[name] = new
+        return equation.replace(params={**params, **changed}) if changed else equation
+
+    def _parameter(self, value: Any) -> Any:
+        if _jax.is_jaxpr(value):
+            return self.keep(value)
+        if isinstance(value, (tuple, list)) and any(_jax.is_jaxpr(item) for item in value):
+            return type(value)([self._parameter(item) for item in value])
+        return value
+
+    def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
+        decomposition = self.keep(_jax.close(equation.params[body]))
+        rule = self.rules.register(op, equation, debug_info, decomposition)
+        return _composite(equation, rule)
+
+    def _primitive(self, equation: Any, debug_info: Any) -> Any:
+        inside = self._inside(equation)
+        decomposition = _jax.equation_alone(inside, debug_info)
+        rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
+        return _composite(equation, rule)
+
+    def _checkpoint(self, equation: Any) -> Any:
+        body = self.keep(_jax.close(equation.params["jaxpr"]))
+        name = "checkpoint_" + _jax.function_name(body)
+        return equation.replace(
+            primitive=_jax.checkpoint_p, params={"jaxpr": body, "name": name}
+        )
+
+
+def _composite(equation: Any, rule: Any) -> Any:
+    params = {"jaxpr": rule.decomposition, "name": rule.key, "op": rule.op, "rule": rule.key}
+    if rule.num_residuals is not None:
+        params["num_residuals"] = rule.num_residuals
+    return equation.replace(primitive=_jax.composite_p, params=params)
+
+
+def _carries_derivative(equation: Any) -> bool:
+    """Whether a tangent could flow through the equation at all, by its types."""
+    return any(is_inexact(atom.aval) for atom in equation.invars) and any(
+        is_inexact(var.aval) for var in equation.outvars
+    )

@@ -1,0 +1,115 @@
+"""Lower a kept jaxpr, and link functions lowered apart into one module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+
+
+def lower_alone(name: str, closed: Any, table: Any, entry: bool = False) -> ir.Module:
+    """A fresh module that holds `name` and everything it calls."""
+    context = _jax.context()
+    with context, ir.Location.unknown(context):
+        module = ir.Module.create()
+    _jax.lower_into(
+        module,
+        name,
+        closed,
+        platforms=table.platforms,
+        keepalives=table.keepalives,
+        host_callbacks=table.host_callbacks,
+        entry=entry,
+    )
+    return module
+
+
+def find(module: ir.Module, symbol: str) -> Any:
+    """The function of that name in the module, or None."""
+    for operation in module.body.operations:
+        if "sym_name" in operation.attributes and _symbol(operation) == symbol:
+            return operation
+    return None
+
+
+def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:
+    """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
+    functions = {_symbol(op): op for op in source.body.operations}
+    existing = {_symbol(op): op for op in target.body.operations}
+    return _Merge(target, functions, existing).copy(symbol)
+
+
+class _Merge:
+    def __init__(self, target: ir.Module, functions: dict[str, Any], existing: dict[str, Any]):
+        self.target = target
+        self.functions = functions
+        self.existing = existing
+        self.renamed: dict[str, str] = {}
+
+    def copy(self, symbol: str) -> str:
+        """The name in the target of a function of the source, copied if it is not there yet."""
+        if symbol not in self.renamed:
+            function = self.functions[symbol]
+            for callee in sorted(references(function)):
+                self.copy(callee)
+            self.renamed[symbol] = self._place(function, symbol)
+        return self.renamed[symbol]
+
+    def _place(self, function: Any, symbol: str) -> str:
+        context = self.target.context
+        with context, ir.Location.unknown(context):
+            clone = function.operation.clone(ip=ir.InsertionPoint(self.target.body))
+            rename_references(clone, self.renamed)
+            name = symbol
+            number = 0
+            while name in self.existing:
+                clone.attributes["sym_name"] = ir.StringAttr.get(name)
+                if str(clone) == str(self.existing[name]):
+                    clone.erase()
+                    return name
+                name = f"{symbol}_{number}"
+                number += 1
+            clone.attributes["sym_name"] = ir.StringAttr.get(name)
+        self.existing[name] = clone
+        return name
+
+
+def references(function: Any) -> set[str]:
+    """The symbols that a function's operations refer to."""
+    found: set[str] = set()
+    _walk_attributes(function.operation, lambda symbol: found.add(symbol) or symbol)
+    return found
+
+
+def rename_references(operation: Any, names: dict[str, str]) -> None:
+    """Replaces symbols in all symbol references of the operations inside."""
+    _walk_attributes(operation, lambda symbol: names.get(symbol, symbol))
+
+
+def _walk_attributes(root: Any, rename: Any) -> None:
+    def visit(operation: Any) -> ir.WalkResult:
+        attributes = operation.attributes
+        for name, old in list(attributes.items()):
+            new = _renamed(old, rename)
+            if new is not old:
+                attributes[name] = new
+        return ir.WalkResult.ADVANCE
+
+    root.walk(visit)
+
+
+def _renamed(attribute: Any, rename: Any) -> Any:
+    if isinstance(attribute, ir.FlatSymbolRefAttr):
+        new = rename(attribute.value)
+        return attribute if new == attribute.value else ir.FlatSymbolRefAttr.get(new)
+    if isinstance(attribute, ir.DictAttr):
+        old = {named.name: named.attr for named in attribute}
+        new = {name: _renamed(value, rename) for name, value in old.items()}
+        same = all(old[name] is new[name] for name in old)
+        return attribute if same else ir.DictAttr.get(new)
+    return attribute
+
+
+def _symbol(operation: Any) -> str:
+    return ir.StringAttr(operation.attributes["sym_name"]).value
