@@ -1,0 +1,91 @@
+"""What a pass is, and the rule table that a pass may ask for rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pullback._errors import MissingRuleError
+
+if TYPE_CHECKING:
+    from pullback._jax import ir
+
+
+class Rules(Protocol):
+    """The part of `pullback.frontend.rules.RuleTable` that passes use."""
+
+    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+        """Symbol(s) in `module` of a rule; see docs/architecture.md."""
+
+    def stage_all(self, module: ir.Module) -> None:
+        """Replaces every `rule` attribute in `module` by symbol references."""
+
+
+class NoRules:
+    """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
+
+    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+        """Raises MissingRuleError."""
+        raise MissingRuleError(
+            f"no {kind} rule for key {key!r} with mask {mask!r}: this module came without a rule table",
+            do="trace the function with pullback.trace, or run stage-rules before saving the module",
+        )
+
+    def stage_all(self, module: ir.Module) -> None:
+        """Raises MissingRuleError for the first `rule` that is not staged."""
+        from pullback.dialect import ops
+
+        for call in ops.walk_calls(module):
+            if call.rule_key is not None:
+                self.stage(module, call.rule_key, "derivative", call.mask)
+
+
+NO_RULES = NoRules()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One rewrite of a module; the fields of a subclass are its options."""
+
+    name: ClassVar[str] = ""
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Rewrites `module` in place."""
+        raise NotImplementedError(f"pass {self.name!r} has no run method")
+
+    def __str__(self) -> str:
+        """The textual form, with the options that differ from their defaults."""
+        shown = [
+            f"{option_name(field)}={_format_option(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != default_of(field)
+        ]
+        return f"{self.name}{{{' '.join(shown)}}}" if shown else self.name
+
+
+def option_name(field: dataclasses.Field[Any]) -> str:
+    """The textual name of an option: the field `max_ops` is spelt `max-ops`."""
+    return field.name.replace("_", "-")
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of an option; options without one are required."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+_PLAIN_OPTION = re.compile(r"[^\s{}\"']+")
+
+
+def _format_option(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(_format_option(item) for item in value)
+    text = str(value)
+    return text if _PLAIN_OPTION.fullmatch(text) else f'"{text}"'

@@ -1,0 +1,46 @@
+"""The pass `lower-custom-derivatives`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.passes.base import Pass, Rules
+from pullback.passes.symbols import CALL, erase_unreachable
+
+
+def lower_call(call: ops.DerivativeCall) -> None:
+    """Replaces a derivative op by a call of its decomposition."""
+    op = call.op
+    results = call.results
+    lowered = ir.Operation.create(
+        CALL,
+        results=[result.type for result in results],
+        operands=call.operands,
+        attributes={"callee": op.attributes["decomposition"]},
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    for old, new in zip(results, list(lowered.results), strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+@dataclass(frozen=True)
+class LowerCustomDerivatives(Pass):
+    """Turn the derivative ops into plain calls and erase the rules that nobody reaches.
+
+    Before: `stablehlo.composite "pullback.custom_jvp_call" %x {decomposition = @f, …}`.
+    After: `call @f(%x)`, and `@f.jvp` is gone. The module can not be differentiated afterwards
+    with the rules that it had.
+    """
+
+    name: ClassVar[str] = "lower-custom-derivatives"
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Lowers every derivative op, those in rule functions included."""
+        for call in ops.walk_calls(module):
+            lower_call(call)
+        erase_unreachable(module)

@@ -1,0 +1,221 @@
+"""Runs pipelines: directly in the product, through MLIR's PassManager in tests and tools."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback import _jax
+from pullback._errors import PipelineError
+from pullback._jax import ir
+from pullback.passes.base import NO_RULES, Pass, Rules
+from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
+
+
+@dataclass(frozen=True)
+class Instrumentation:
+    """What to check and show while a pipeline runs; the defaults do nothing.
+
+    Attributes:
+      verify_each: run MLIR's verifier and the one of our ops between passes.
+      print_before, print_after: names of passes around which to print the module.
+      reproducer: on failure, write the module and the command that reproduces it.
+      The other fields are the flags of mlir-opt with the same names.
+    """
+
+    verify_each: bool = False
+    print_before: tuple[str, ...] = ()
+    print_after: tuple[str, ...] = ()
+    print_before_all: bool = False
+    print_after_all: bool = False
+    print_after_change: bool = False
+    print_after_failure: bool = False
+    print_tree_dir: str | None = None
+    elide_larger_than: int | None = None
+    print_debuginfo: bool = False
+    print_generic: bool = False
+    timing: bool = False
+    statistics: bool = False
+    reproducer: bool = False
+
+    @property
+    def prints_ir(self) -> bool:
+        """Whether MLIR's own IR printing is on."""
+        return bool(
+            self.print_before_all
+            or self.print_after_all
+            or self.print_after_change
+            or self.print_after_failure
+            or self.print_tree_dir
+        )
+
+
+QUIET = Instrumentation()
+
+
+def run_pipeline(
+    module: ir.Module,
+    pipeline: str | Sequence[Stage],
+    rules: Rules = NO_RULES,
+    **instrumentation: Any,
+) -> None:
+    """Runs a pipeline on `module`, in place.
+
+    Args:
+      pipeline: textual, such as `jvp{entry=main wrt=0},cse`, or a sequence of passes and of
+        textual stock passes.
+      rules: where passes find rules that are not in the module.
+      instrumentation: fields of `Instrumentation`; none of them means the fast path.
+
+    Raises:
+      PipelineError: when the pipeline is misspelt or a stock pass fails.
+      Whatever one of our passes raises, unchanged.
+    """
+    stages = parse_pipeline(pipeline) if isinstance(pipeline, str) else tuple(pipeline)
+    wanted = Instrumentation(**instrumentation)
+    if wanted == QUIET:
+        run_stages(module, stages, rules)
+    else:
+        _run_instrumented(module, stages, rules, wanted)
+
+
+def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RULES) -> None:
+    """The hot path: no verifier, no instrumentation, our passes without a PassManager."""
+    with module.context:
+        for stage in stages:
+            if isinstance(stage, Pass):
+                stage.run(module, rules)
+            else:
+                _run_stock(module, stage)
+
+
+def _run_stock(module: ir.Module, text: str) -> None:
+    manager = _jax.PassManager.parse(f"builtin.module({text})", context=module.context)
+    manager.enable_verifier(False)
+    try:
+        manager.run(module.operation)
+    except ir.MLIRError as error:
+        raise PipelineError(f"stock pass {text!r} failed: {error}") from error
+
+
+def _run_instrumented(
+    module: ir.Module, stages: tuple[Stage, ...], rules: Rules, wanted: Instrumentation
+) -> None:
+    """Runs through one PassManager, so that MLIR verifies, prints and times every pass."""
+    before = module.operation.clone() if wanted.reproducer else None
+    manager = _build_manager(module, stages, rules, wanted)
+    try:
+        with module.context:
+            manager.run(module.operation)
+            _verify(module, wanted)
+    except ir.MLIRError as error:
+        failure = PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
+        _add_reproducer(failure, before, stages)
+        raise failure from error
+    except Exception as error:
+        _add_reproducer(error, before, stages)
+        raise
+
+
+def _build_manager(
+    module: ir.Module, stages: tuple[Stage, ...], rules: Rules, wanted: Instrumentation
+) -> Any:
+    manager = _jax.PassManager("builtin.module", context=module.context)
+    for stage in stages:
+        name = stage.name if isinstance(stage, Pass) else stage
+        if _mentions(name, wanted.print_before):
+            _add_printer(manager, module, f"IR Dump Before {name}", wanted)
+        if isinstance(stage, Pass):
+            _add_pass(manager, module, stage, rules, wanted)
+        else:
+            manager.add(stage)
+        if _mentions(name, wanted.print_after):
+            _add_printer(manager, module, f"IR Dump After {name}", wanted)
+    manager.enable_verifier(wanted.verify_each)
+    _enable_printing(manager, wanted)
+    if wanted.timing:
+        manager.enable_timing()
+    if wanted.statistics:
+        manager.enable_statistics()
+    return manager
+
+
+def _mentions(name: str, selected: tuple[str, ...]) -> bool:
+    """`func.func(cse)` is mentioned by `cse`."""
+    return any(name == item or name == f"func.func({item})" for item in selected)
+
+
+def _add_pass(
+    manager: Any, module: ir.Module, stage: Pass, rules: Rules, wanted: Instrumentation
+) -> None:
+    def run(op: ir.Operation, handle: Any) -> None:
+        _verify(module, wanted)
+        stage.run(module, rules)
+
+    description = (type(stage).__doc__ or "").partition("\n")[0]
+    manager.add(run, type(stage).__name__, str(stage), description)
+
+
+def _add_printer(manager: Any, module: ir.Module, title: str, wanted: Instrumentation) -> None:
+    def show(op: ir.Operation, handle: Any) -> None:
+        sys.stderr.write(f"// -----// {title} //----- //\n{print_module(module, wanted)}\n")
+        sys.stderr.flush()
+
+    manager.add(show, "PrintIR", "print-ir", title)
+
+
+def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
+    """The text of a module under the printing flags."""
+    return module.operation.get_asm(
+        large_elements_limit=wanted.elide_larger_than,
+        enable_debug_info=wanted.print_debuginfo,
+        pretty_debug_info=False,
+        print_generic_op_form=wanted.print_generic,
+    )
+
+
+def _enable_printing(manager: Any, wanted: Instrumentation) -> None:
+    if not wanted.prints_ir:
+        return
+    manager.enable_ir_printing(
+        print_before_all=wanted.print_before_all,
+        print_after_all=wanted.print_after_all or bool(wanted.print_tree_dir),
+        print_module_scope=True,
+        print_after_change=wanted.print_after_change,
+        print_after_failure=wanted.print_after_failure,
+        large_elements_limit=wanted.elide_larger_than,
+        enable_debug_info=wanted.print_debuginfo,
+        print_generic_op_form=wanted.print_generic,
+        tree_printing_dir_path=wanted.print_tree_dir,
+    )
+
+
+def _verify(module: ir.Module, wanted: Instrumentation) -> None:
+    if wanted.verify_each:
+        from pullback.dialect.verify import verify
+
+        verify(module)
+
+
+def _add_reproducer(
+    error: BaseException, before: ir.Operation | None, stages: tuple[Stage, ...]
+) -> None:
+    """Notes on the error how to run the failed pipeline again."""
+    if before is None:
+        return
+    path = write_reproducer(before, format_pipeline(stages))
+    error.add_note(f"reproduce with: pullback-opt --run-reproducer {shlex.quote(path)}")
+
+
+def write_reproducer(module: ir.Module | ir.Operation, pipeline: str) -> str:
+    """Writes `module` and `pipeline` to a fresh file that `--run-reproducer` reads."""
+    text = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="pullback-reproducer-", suffix=".mlir", delete=False
+    ) as file:
+        file.write(f"// pipeline: {pipeline}\n{text}")
+    return file.name
