@@ -1,0 +1,59 @@
+"""`pullback`: the group of subcommands, and what an error looks like on the command line."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from pullback._errors import PullbackError
+from pullback.tools.show import show_error
+from pullback_runtime import PullbackRuntimeError
+
+# Subcommand -> where its click command is; imported when asked for.
+COMMANDS = {
+    "dump": "pullback.tools.dump:dump",
+    "opt": "pullback.tools.opt:opt",
+    "run": "pullback.tools.run:run",
+}
+BAD_INPUT = 2
+
+
+class ReportedError(click.ClickException):
+    """One of our errors on its way to the terminal."""
+
+    exit_code = BAD_INPUT
+
+    def __init__(self, error: PullbackError | PullbackRuntimeError):
+        super().__init__(error.message)
+        self.error = error
+
+    def show(self, file: Any = None) -> None:
+        del file
+        show_error(self.error)
+
+
+class Commands(click.Group):
+    """A group that imports a subcommand when it is asked for, and reports our errors."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (PullbackError, PullbackRuntimeError) as error:
+            raise ReportedError(error) from error
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pullback", message="%(package)s %(version)s")
+def main() -> None:
+    """JAX programs as MLIR modules that keep their derivative rules."""

@@ -1,0 +1,74 @@
+"""How the command line shows IR, notes and errors: colour where the terminal has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "ir.comment": "dim",
+        "ir.string": "green",
+        "ir.symbol": "bold magenta",
+        "ir.value": "cyan",
+        "ir.rule": "bold yellow",
+        "ir.op": "blue",
+        "ir.type": "dim cyan",
+    }
+)
+
+
+class IRHighlighter(RegexHighlighter):
+    """Colours for MLIR, jaxprs and HLO; what comes later wins."""
+
+    base_style = "ir."
+    highlights: ClassVar[list[str]] = [
+        r"(?P<type>\b(?:tensor<[^>]*>|(?:f|i|u|bf|c)\d+\[[^\]]*\]))",
+        r"(?P<op>\b[a-z_]\w*\.[a-z_]\w*\b)",
+        r"(?P<value>%[\w#.]+)",
+        r"(?P<symbol>@[\w.$-]+)",
+        r'(?P<string>"[^"\n]*")',
+        r"(?P<rule>\bpullback\.\w+)",
+        r"(?P<comment>(?<!\S)//.*|loc\(.*\))",
+    ]
+
+
+def show_ir(text: str) -> None:
+    """Prints IR, byte for byte when the output is no terminal."""
+    console = Console(theme=THEME, highlighter=IRHighlighter(), soft_wrap=True)
+    if console.is_terminal:
+        console.print(text, markup=False, emoji=False)
+    else:
+        click.echo(text)
+
+
+def write(content: str | bytes, output: Path | None) -> None:
+    """Writes text or bytes to a file, or shows them."""
+    if output is None:
+        show_ir(content) if isinstance(content, str) else click.echo(content, nl=False)
+    elif isinstance(content, str):
+        output.write_text(content.rstrip("\n") + "\n")
+    else:
+        output.write_bytes(content)
+
+
+def note(text: str) -> None:
+    """A remark for the reader, on stderr so that pipes stay clean."""
+    Console(stderr=True, soft_wrap=True).print(text, style="dim", markup=False, highlight=False)
+
+
+def show_error(error: Any) -> None:
+    """The three answers of an error: what happened, where, what to do."""
+    console = Console(stderr=True, soft_wrap=True)
+    label = type(error).__name__
+    console.print(f"[bold red]{label}:[/] ", end="")
+    console.print(error.message, markup=False, highlight=False)
+    for question, answer in (("where:", error.where), ("do:   ", error.do)):
+        if answer:
+            console.print(f"  [bold]{question}[/] ", end="")
+            console.print(answer, markup=False, highlight=False)

@@ -1,0 +1,72 @@
+"""The public surface: re-exports and nothing else, each name documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("pullback", "pullback_runtime")
+
+
+def init_tree(package: str) -> ast.Module:
+    return ast.parse(Path(str(importlib.import_module(package).__file__)).read_text())
+
+
+def exported(package: str) -> list[str]:
+    """The names that an `__init__` marks as public by `x as x`."""
+    imports = [node for node in init_tree(package).body if isinstance(node, ast.ImportFrom)]
+    return [a.asname for node in imports for a in node.names if a.asname and a.asname == a.name]
+
+
+EXPORTED = [(package, name) for package in PACKAGES for name in exported(package)]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_init_has_no_logic(package):
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
+    statements = init_tree(package).body
+    assert {type(node) for node in statements} <= set(allowed)
+    assigned = [ast.unparse(n.targets[0]) for n in statements if isinstance(n, ast.Assign)]
+    assert set(assigned) <= {"__all__", "__version__"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_import_is_an_export(package):
+    imports = [node for node in init_tree(package).body if isinstance(node, ast.ImportFrom)]
+    aliases = [a for node in imports if node.module != "__future__" for a in node.names]
+    assert [a.name for a in aliases if a.asname != a.name] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_agrees_with_the_exports(package):
+    module = importlib.import_module(package)
+    listed = getattr(module, "__all__", exported(package))
+    assert sorted(set(listed) - {"__version__"}) == sorted(exported(package))
+
+
+@pytest.mark.parametrize(("package", "name"), EXPORTED)
+def test_each_public_name_is_documented(package, name):
+    found = getattr(importlib.import_module(package), name)
+    assert not name.startswith("_")
+    if not inspect.ismodule(found):
+        assert (inspect.getdoc(found) or "").strip(), f"{package}.{name} has no docstring"
+
+
+def test_there_is_a_public_surface():
+    assert {("pullback", "trace"), ("pullback_runtime", "compile")} <= set(EXPORTED)
+
+
+SOURCES = [
+    path
+    for package in PACKAGES
+    for path in sorted(Path(str(importlib.import_module(package).__file__)).parent.rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: "/".join(path.parts[-3:]))
+def test_each_module_says_what_it_is_for(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
