@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 from jax._src import core as _core
+from jax._src import custom_derivatives as _custom_derivatives
 from jax._src import effects as _effects
 from jax._src import linear_util as _linear_util
 from jax._src import sharding_impls as _sharding_impls
@@ -230,34 +231,50 @@ def is_store(value: object) -> bool:
     return isinstance(value, (_linear_util.Store, _linear_util.EqualStore))
 
 
-def rule_functions(equation: Any) -> tuple[dict[str, Any], tuple[Any, ...]] | None:
-    """What tells one user rule from another: plain parameters, and the rule functions.
+def rule_functions(equation: Any) -> tuple[Any, ...] | None:
+    """What tells one user rule from another: the rule functions and the plain parameters.
 
     None for an equation of a primitive of JAX, which is told by its parameters.
     """
-    name, params = equation.primitive.name, dict(equation.params)
+    name, params = equation.primitive.name, equation.params
     if name == "custom_jvp_call":
-        thunk = params.pop("jvp_jaxpr_fun")
-        params.pop("call_jaxpr")
-        return params, (_inside_memo(thunk, "jvp"),)
+        rule, consts = _unwrapped(params["jvp_jaxpr_fun"], "jvp", "jvp_jaxpr_fun")
+        return name, rule, consts + params["num_consts"], params["symbolic_zeros"]
     if name == "custom_vjp_call":
-        thunk = params.pop("fwd_jaxpr_thunk")
-        params.pop("call_jaxpr")
-        return params, (_inside_memo(thunk, "fwd"), params.pop("bwd"), params.pop("out_trees"))
+        rule, consts = _unwrapped(params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")
+        bwd = _without_const_handling(params["bwd"])
+        return name, rule, bwd, consts + params["num_consts"], params["symbolic_zeros"]
     if name == "linear_call":
-        params.pop("callee")
-        return params, (params.pop("transpose_thunk"),)
+        return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
     return None
 
 
-def _inside_memo(thunk: Any, name: str) -> Any:
-    """The user's rule inside the memoised function that JAX stores in an equation.
+def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
+    """The user's rule inside the layers that JAX puts on it, and the constants they lift.
 
-    The memo itself is new at each call; the rule in it is the user's. Should JAX store it in
-    another way, the thunk's own identity decides, and the rule is staged once per use.
+    An equation holds a memoised function around the rule, new at each call. When JAX evaluates
+    the equation again (inside another rule, say), it lifts the constants and wraps that once more.
+    Should JAX come to store rules in another way, the thunk's own identity decides, and the rule
+    is staged once per use.
     """
     traced = closed_over(getattr(thunk, "f", thunk), "fn")
-    return closed_over(traced, name) or thunk
+    inner = closed_over(traced, rule)
+    if inner is None:
+        return thunk, 0
+    before = closed_over(getattr(inner, "f", inner), lifted)
+    if before is None:
+        return inner, 0
+    consts = closed_over(inner.f, "num_consts")
+    unwrapped, more = _unwrapped(before, rule, lifted)
+    return unwrapped, consts + more
+
+
+def _without_const_handling(bwd: Any) -> Any:
+    """The parts of a backward rule, without the wrapping that evaluating an equation adds."""
+    if not is_wrapped_function(bwd):
+        return bwd
+    layers = _custom_derivatives._handle_consts_in_bwd.args
+    return bwd.f, tuple(t for t in bwd.transforms if t[0] not in layers), bwd.params
 
 
 def closed_over(function: Any, name: str) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
+
+BEING_LINKED = "pullback.being_linked"
+"""The name of a function on its way into a module; no Python function has a dot in its name."""
 
 
 def lower_alone(name: str, closed: Any, table: Any, entry: bool = False) -> ir.Module:
@@ -57,22 +62,39 @@ class _Merge:
         return self.renamed[symbol]
 
     def _place(self, function: Any, symbol: str) -> str:
+        """Copies one function, whose callees are copied already, unless an equal one is there."""
         context = self.target.context
         with context, ir.Location.unknown(context):
             clone = function.operation.clone(ip=ir.InsertionPoint(self.target.body))
+            clone.attributes["sym_name"] = ir.StringAttr.get(BEING_LINKED)
             rename_references(clone, self.renamed)
-            name = symbol
-            number = 0
-            while name in self.existing:
-                clone.attributes["sym_name"] = ir.StringAttr.get(name)
-                if str(clone) == str(self.existing[name]):
+            text = _text(clone)
+            for name, other in self.existing.items():
+                if _base(name) == _base(symbol) and _text(other) == _named(text, name):
                     clone.erase()
                     return name
-                name = f"{symbol}_{number}"
-                number += 1
+            name = self._free_name(symbol)
             clone.attributes["sym_name"] = ir.StringAttr.get(name)
         self.existing[name] = clone
         return name
+
+    def _free_name(self, symbol: str) -> str:
+        numbered = (f"{symbol}_{number}" for number in itertools.count())
+        names = itertools.chain([symbol], numbered)
+        return next(name for name in names if name not in self.existing)
+
+
+def _base(symbol: str) -> str:
+    """The name without the numbers that made it unique."""
+    return re.sub(r"(_\d+)+$", "", symbol)
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(BEING_LINKED, name, 1)
+
+
+def _text(function: Any) -> str:
+    return function.operation.get_asm(assume_verified=True, use_local_scope=True)
 
 
 def references(function: Any) -> set[str]:

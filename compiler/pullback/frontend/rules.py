@@ -120,13 +120,8 @@ class RuleTable:
         if functions is None:
             params = self._identities.parameters(equation.params)
             return equation.primitive.name, types, params
-        rest, rules = functions
-        return (
-            types,
-            self._identities.function(rules),
-            self._identities.parameters(rest),
-            self._identities.jaxpr(decomposition),
-        )
+        function = self._identities.function(functions)
+        return types, function, self._identities.jaxpr(decomposition)
 
     def _new_key(self, name: str) -> str:
         key, number = name, 0
