@@ -6,6 +6,7 @@ A move of JAX's version touches this file and its twin in the runtime, nothing e
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ def check_version(version: str = jax.__version__) -> None:
 
 
 check_version()
+_source_info.register_exclusion(os.path.dirname(__file__))
 
 
 @functools.cache
@@ -151,13 +153,15 @@ def _channels() -> Iterator[int]:
 # --- our primitives: what the keep step writes into a jaxpr -----------------------------------
 
 
-def _composite_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str, op: str, rule: str, **rest):
+def _composite_lowering(
+    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, num_residuals: int | None
+) -> Any:
     """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
-    function = _decomposition(ctx, name, jaxpr)
-    attributes = {"rule": ir.StringAttr.get(rule)}
-    if "num_residuals" in rest:
+    function = _decomposition(ctx, key, jaxpr)
+    attributes = {"rule": ir.StringAttr.get(key)}
+    if num_residuals is not None:
         i64 = ir.IntegerType.get_signless(64)
-        attributes["num_residuals"] = ir.IntegerAttr.get(i64, rest["num_residuals"])
+        attributes["num_residuals"] = ir.IntegerAttr.get(i64, num_residuals)
     flat_operands, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
     return stablehlo.CompositeOp(
         function.type.results,
@@ -200,8 +204,22 @@ def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
     return primitive
 
 
-composite_p = _primitive("pullback_call", _composite_lowering)
-checkpoint_p = _primitive("pullback_checkpoint", _checkpoint_lowering)
+COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.linear_call")
+_composites = {op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES}
+_checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
+
+
+def as_composite(
+    equation: Any, op: str, *, jaxpr: Any, key: str, num_residuals: int | None
+) -> Any:
+    """The equation as a call of one of our composites, at the same place in the source."""
+    params = {"jaxpr": jaxpr, "key": key, "num_residuals": num_residuals}
+    return equation.replace(primitive=_composites[op], params=params)
+
+
+def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
+    """The equation as a call whose body the reverse pass recomputes."""
+    return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
 
 
 # --- names and identities of rules ------------------------------------------------------------

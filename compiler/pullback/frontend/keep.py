@@ -16,7 +16,7 @@ from pullback import _jax
 from pullback.frontend.native import NATIVE
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import RuleTable
+    from pullback.frontend.rules import Rule, RuleTable
 
 RECURSED = frozenset(
     {
@@ -111,16 +111,17 @@ class Keeper:
     def _checkpoint(self, equation: Any) -> Any:
         body = self.keep(_jax.close(equation.params["jaxpr"]))
         name = "checkpoint_" + _jax.function_name(body)
-        return equation.replace(
-            primitive=_jax.checkpoint_p, params={"jaxpr": body, "name": name}
-        )
+        return _jax.as_checkpoint(equation, jaxpr=body, name=name)
 
 
-def _composite(equation: Any, rule: Any) -> Any:
-    params = {"jaxpr": rule.decomposition, "name": rule.key, "op": rule.op, "rule": rule.key}
-    if rule.num_residuals is not None:
-        params["num_residuals"] = rule.num_residuals
-    return equation.replace(primitive=_jax.composite_p, params=params)
+def _composite(equation: Any, rule: Rule) -> Any:
+    return _jax.as_composite(
+        equation,
+        rule.op,
+        jaxpr=rule.decomposition,
+        key=rule.key,
+        num_residuals=rule.num_residuals,
+    )
 
 
 def _carries_derivative(equation: Any) -> bool:
