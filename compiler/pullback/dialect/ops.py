@@ -105,7 +105,7 @@ class DerivativeCall:
         if "composite_attributes" not in attributes:
             return None
         dictionary = ir.DictAttr(attributes["composite_attributes"])
-        return dictionary[name] if name in dictionary else None
+        return dictionary[name] if name in dictionary else None  # noqa: SIM401 -- no .get in 0.10
 
     def _symbol(self, name: str) -> str | None:
         attribute = self._get(name)

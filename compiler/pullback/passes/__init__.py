@@ -10,6 +10,8 @@ PASSES: dict[str, str] = {
     "lower-custom-derivatives": "pullback.passes.lower_custom_derivatives:LowerCustomDerivatives",
     "stage-rules": "pullback.passes.stage_rules:StageRules",
     "transpose": "pullback.passes.transpose:Transpose",
-    "verify-custom-derivatives": "pullback.passes.verify_custom_derivatives:VerifyCustomDerivatives",
+    "verify-custom-derivatives": (
+        "pullback.passes.verify_custom_derivatives:VerifyCustomDerivatives"
+    ),
     "vjp": "pullback.passes.vjp:VJP",
 }

@@ -29,8 +29,9 @@ class NoRules:
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Raises MissingRuleError."""
         raise MissingRuleError(
-            f"no {kind} rule for key {key!r} with mask {mask!r}: this module came without a rule table",
-            do="trace the function with pullback.trace, or run stage-rules before saving the module",
+            f"no {kind} rule for key {key!r} with mask {mask!r}: "
+            "this module came without a rule table",
+            do="trace the function with pullback.trace, or run stage-rules before saving",
         )
 
     def stage_all(self, module: ir.Module) -> None:
@@ -58,7 +59,7 @@ class Pass:
     def __str__(self) -> str:
         """The textual form, with the options that differ from their defaults."""
         shown = [
-            f"{option_name(field)}={_format_option(getattr(self, field.name))}"
+            f"{option_name(field)}={format_option(getattr(self, field.name))}"
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != default_of(field)
         ]
@@ -80,12 +81,13 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 _PLAIN_OPTION = re.compile(r"[^\s{}\"']+")
 
 
-def _format_option(value: Any) -> str:
+def format_option(value: Any) -> str:
+    """The text of an option value, as a pipeline spells it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (tuple, list)):
-        return ",".join(_format_option(item) for item in value)
+        return ",".join(format_option(item) for item in value)
     text = str(value)
     return text if _PLAIN_OPTION.fullmatch(text) else f'"{text}"'

@@ -16,11 +16,21 @@ CALL_LIKE = frozenset({CALL, ops.COMPOSITE})
 
 # What another device, the host or the outside world can notice.
 IMPURE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather all_reduce all_to_all collective_broadcast collective_permute "
-        "collective_reduce cross-replica-sum infeed outfeed recv reduce_scatter rng send"
-    ).split()
+    {
+        "stablehlo.all_gather",
+        "stablehlo.all_reduce",
+        "stablehlo.all_to_all",
+        "stablehlo.collective_broadcast",
+        "stablehlo.collective_permute",
+        "stablehlo.collective_reduce",
+        "stablehlo.cross-replica-sum",
+        "stablehlo.infeed",
+        "stablehlo.outfeed",
+        "stablehlo.recv",
+        "stablehlo.reduce_scatter",
+        "stablehlo.rng",
+        "stablehlo.send",
+    }
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pullback import _jax
 from pullback._errors import PipelineError
 from pullback._jax import ir
+from pullback.dialect.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
 
@@ -111,7 +112,8 @@ def _run_instrumented(
     try:
         with module.context:
             manager.run(module.operation)
-            _verify(module, wanted)
+            if wanted.verify_each:
+                verify(module)
     except ir.MLIRError as error:
         failure = PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
         _add_reproducer(failure, before, stages)
@@ -153,8 +155,9 @@ def _add_pass(
     manager: Any, module: ir.Module, stage: Pass, rules: Rules, wanted: Instrumentation
 ) -> None:
     def run(op: ir.Operation, handle: Any) -> None:
-        _verify(module, wanted)
         stage.run(module, rules)
+        if wanted.verify_each:
+            verify_module(module)
 
     description = (type(stage).__doc__ or "").partition("\n")[0]
     manager.add(run, type(stage).__name__, str(stage), description)
@@ -181,9 +184,10 @@ def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
 def _enable_printing(manager: Any, wanted: Instrumentation) -> None:
     if not wanted.prints_ir:
         return
+    after_each = wanted.print_after_all or wanted.print_after_change or wanted.print_after_failure
     manager.enable_ir_printing(
         print_before_all=wanted.print_before_all,
-        print_after_all=wanted.print_after_all or bool(wanted.print_tree_dir),
+        print_after_all=after_each or bool(wanted.print_tree_dir),
         print_module_scope=True,
         print_after_change=wanted.print_after_change,
         print_after_failure=wanted.print_after_failure,
@@ -194,11 +198,10 @@ def _enable_printing(manager: Any, wanted: Instrumentation) -> None:
     )
 
 
-def _verify(module: ir.Module, wanted: Instrumentation) -> None:
-    if wanted.verify_each:
-        from pullback.dialect.verify import verify
-
-        verify(module)
+def verify_module(module: ir.Module) -> None:
+    """MLIR's verifier, then the one of the derivative ops."""
+    module.operation.verify()
+    verify(module)
 
 
 def _add_reproducer(
@@ -207,15 +210,31 @@ def _add_reproducer(
     """Notes on the error how to run the failed pipeline again."""
     if before is None:
         return
-    path = write_reproducer(before, format_pipeline(stages))
-    error.add_note(f"reproduce with: pullback-opt --run-reproducer {shlex.quote(path)}")
+    pipeline = format_pipeline(stages)
+    path = write_reproducer(before, pipeline)
+    command = shlex.join(["pullback-opt", path, f"--pass-pipeline={pipeline}"])
+    error.add_note(f"reproduce with: {command}")
+
+
+_REPRODUCER = """
+{{-#
+  external_resources: {{
+    mlir_reproducer: {{
+      pipeline: "{pipeline}",
+      disable_threading: true,
+      verify_each: true
+    }}
+  }}
+#-}}
+"""
 
 
 def write_reproducer(module: ir.Module | ir.Operation, pipeline: str) -> str:
-    """Writes `module` and `pipeline` to a fresh file that `--run-reproducer` reads."""
+    """Writes `module` and `pipeline` to a fresh file, in the form of MLIR's reproducers."""
     text = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
+    escaped = pipeline.replace("\\", "\\\\").replace('"', '\\"')
     with tempfile.NamedTemporaryFile(
         "w", prefix="pullback-reproducer-", suffix=".mlir", delete=False
     ) as file:
-        file.write(f"// pipeline: {pipeline}\n{text}")
+        file.write(text + _REPRODUCER.format(pipeline=escaped))
     return file.name

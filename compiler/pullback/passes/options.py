@@ -91,7 +91,7 @@ def _convert(kind: Any, text: str | None, pass_name: str, option: str) -> Any:
         return _parse(kind, "true" if text is None else text)
     except ValueError as error:
         raise PipelineError(
-            f"pass {pass_name!r}: option {option!r} takes {_describe(kind)}, and got {text!r}"
+            f"pass {pass_name!r}: option {option!r} takes {describe_type(kind)}, and got {text!r}"
         ) from error
 
 
@@ -122,12 +122,13 @@ def _parse_bool(text: str) -> bool:
 _DESCRIPTIONS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
-def _describe(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
+    """What values an option of this type takes, in words."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(_describe(item) for item in arguments if item is not type(None))
+        return " or ".join(describe_type(item) for item in arguments if item is not type(None))
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
-        return f"{_describe(arguments[0])} or several, separated by commas"
+        return f"{describe_type(arguments[0])} or several, separated by commas"
     return _DESCRIPTIONS.get(kind, str(kind))

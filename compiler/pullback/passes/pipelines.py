@@ -52,9 +52,8 @@ def parse_pipeline(text: str) -> tuple[Stage, ...]:
       PipelineError: for syntax errors, unknown passes, and unknown or ill-typed options.
     """
     elements = _Parser(text).parse()
-    if len(elements) == 1 and elements[0].nested is not None:
-        if elements[0].name in MODULE_ANCHORS:
-            elements = elements[0].nested
+    if len(elements) == 1 and elements[0].name in MODULE_ANCHORS:
+        elements = elements[0].nested or ()
     return tuple(stage for element in elements for stage in _resolve(element))
 
 

@@ -1,0 +1,138 @@
+"""Errors as a compiler prints them, and the `expected-error` comments that tests hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pullback._errors import PullbackError
+from pullback._jax import ir
+
+_FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')
+_EXPECTED = re.compile(
+    r"//\s*expected-(error|warning|remark|note)(-re)?\s*(@\S+)?\s*\{\{(.*?)\}\}(?:\s|$)"
+)
+# A comment that was meant as an expectation but would check nothing.
+_ALMOST = re.compile(r"//\s*expected-\w+")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One diagnostic: `line` is None when it has no place in a file."""
+
+    severity: str
+    text: str
+    file: str = "-"
+    line: int | None = None
+    column: int | None = None
+    notes: tuple[Message, ...] = ()
+
+    def format(self, file_name: str) -> str:
+        """The lines `file:line:column: severity: text`, the notes below."""
+        place = ""
+        if self.line is not None:
+            file = file_name if self.file == "-" else self.file
+            place = f"{file}:{self.line}:{self.column}: "
+        lines = [f"{place}{self.severity}: {self.text}"]
+        return "\n".join([*lines, *(note.format(file_name) for note in self.notes)])
+
+
+def messages_of(error: BaseException) -> list[Message]:
+    """The diagnostics inside an error: MLIR's own when it has some, else the error itself."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ir.MLIRError) and cause.error_diagnostics:
+            return [_from_mlir(diagnostic) for diagnostic in cause.error_diagnostics]
+        cause = cause.__cause__
+    return [_from_error(error)]
+
+
+def _from_mlir(diagnostic: ir.DiagnosticInfo) -> Message:
+    file, line, column = _position(str(diagnostic.location))
+    notes = tuple(_from_mlir(note) for note in diagnostic.notes)
+    severity = diagnostic.severity.name.lower()
+    return Message(severity, diagnostic.message.strip(), file, line, column, notes)
+
+
+def _from_error(error: BaseException) -> Message:
+    if not isinstance(error, PullbackError):
+        return Message("error", f"{type(error).__name__}: {error}")
+    file, line, column = _position(error.where or "")
+    text = error.message if line is not None else str(error)
+    if line is not None and error.do:
+        text += f"\n  do:    {error.do}"
+    return Message("error", text, file, line, column)
+
+
+def _position(text: str) -> tuple[str, int | None, int | None]:
+    match = _FILE_POSITION.search(text)
+    if match is None:
+        return "-", None, None
+    return match[1], int(match[2]), int(match[3])
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One `// expected-error @+1 {{text}}` comment; `line` is None for `@unknown`."""
+
+    severity: str
+    pattern: re.Pattern[str]
+    line: int | None
+    written_at: int
+
+    def matches(self, message: Message) -> bool:
+        """Whether this message is the expected one."""
+        return (
+            message.severity == self.severity
+            and message.line == self.line
+            and self.pattern.search(message.text) is not None
+        )
+
+
+def expectations(source: str) -> Iterator[Expectation]:
+    """The expectations in a source text.
+
+    Raises:
+      PullbackError: for a comment that starts like an expectation and is not one.
+    """
+    for number, line in enumerate(source.splitlines(), start=1):
+        found = list(_EXPECTED.finditer(line))
+        if len(_ALMOST.findall(line)) > len(found):
+            raise PullbackError(
+                f"line {number} looks like an expected diagnostic and is not one: {line.strip()}",
+                do="write it as // expected-error @+1 {{part of the message}}",
+            )
+        for match in found:
+            severity, is_regex, place, text = match.groups()
+            pattern = text if is_regex else re.escape(text)
+            yield Expectation(severity, re.compile(pattern), _line(place, number), number)
+
+
+def _line(place: str | None, here: int) -> int | None:
+    if place is None:
+        return here
+    named = {"@above": here - 1, "@below": here + 1, "@unknown": None}
+    if place in named:
+        return named[place]
+    if not re.fullmatch(r"@[+-]?\d+", place):
+        raise PullbackError(f"line {here}: cannot read the place {place!r} of an expectation")
+    return here + int(place[1:]) if place[1] in "+-" else int(place[1:])
+
+
+def compare(source: str, messages: list[Message]) -> list[str]:
+    """What differs between the expected and the actual diagnostics; empty when nothing does."""
+    everything = [part for message in messages for part in (message, *message.notes)]
+    unmet, unexpected = [], [message for message in everything if message.severity != "note"]
+    for expectation in expectations(source):
+        match = next((item for item in everything if expectation.matches(item)), None)
+        if match is None:
+            unmet.append(expectation)
+        elif match in unexpected:
+            unexpected.remove(match)
+    problems = [
+        f"line {expectation.written_at}: expected {expectation.severity} "
+        f"{expectation.pattern.pattern!r} was not produced"
+        for expectation in unmet
+    ]
+    return problems + [f"unexpected {message.format('-')}" for message in unexpected]

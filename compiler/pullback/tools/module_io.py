@@ -1,0 +1,121 @@
+"""Modules in and out of files: text, MLIR bytecode, and StableHLO portable artifacts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pullback import _jax
+from pullback._errors import PullbackError
+from pullback._jax import ir
+from pullback.dialect.ops import restore_symbol_refs
+
+BYTECODE_MAGIC = b"ML\xefR"
+PORTABLE_PRODUCER = b"StableHLO_v"
+SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
+_PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file, or of standard input for `-`.
+
+    Raises:
+      PullbackError: when it cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise PullbackError(f"cannot read {path}: {error.strerror}") from error
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Writes a file, or standard output for `-`.
+
+    Raises:
+      PullbackError: when it cannot be written.
+    """
+    try:
+        if path == "-":
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        else:
+            Path(path).write_bytes(content)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise PullbackError(f"cannot write {path}: {error.strerror}") from error
+
+
+def is_bytecode(content: bytes) -> bool:
+    """Whether this is MLIR bytecode, portable or not."""
+    return content.startswith(BYTECODE_MAGIC)
+
+
+def parse_module(content: bytes | str) -> ir.Module:
+    """A module of text, bytecode or a portable artifact.
+
+    Rule names that a portable artifact holds as strings become symbol references again.
+
+    Raises:
+      ir.MLIRError: with MLIR's diagnostics for bad text.
+      PullbackError: for content that is neither text nor readable bytecode.
+    """
+    context = _jax.context()
+    with context:
+        if isinstance(content, bytes) and is_bytecode(content):
+            return _parse_bytecode(content, context)
+        text = decode(content) if isinstance(content, bytes) else content
+        return ir.Module.parse(text, context)
+
+
+def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
+    if PORTABLE_PRODUCER not in content[:64]:
+        return ir.Module.parse(content, context)
+    try:
+        module = _jax.stablehlo.deserialize_portable_artifact(context, content)
+    except ValueError as error:
+        raise PullbackError(f"cannot read the portable artifact: {error}") from error
+    restore_symbol_refs(module)
+    return module
+
+
+def decode(content: bytes) -> str:
+    """Text of a file.
+
+    Raises:
+      PullbackError: when it is not UTF-8.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise PullbackError(
+            f"the input is neither MLIR bytecode nor UTF-8 text: byte {error.start} "
+            f"is 0x{content[error.start]:02x}"
+        ) from error
+
+
+def split(text: str) -> Iterator[str]:
+    """The parts between `// -----` lines, each padded so that its line numbers stay true."""
+    position = 0
+    for marker in SPLIT_MARKER.finditer(text):
+        yield _padded(text, position, marker.start())
+        position = marker.end()
+    yield _padded(text, position, len(text))
+
+
+def _padded(text: str, start: int, end: int) -> str:
+    return "\n" * text.count("\n", 0, start) + text[start:end]
+
+
+def pipeline_of_reproducer(text: str) -> str:
+    """The pipeline that a reproducer file holds.
+
+    Raises:
+      PullbackError: when there is none.
+    """
+    match = _PIPELINE_RESOURCE.search(text)
+    if match is None:
+        raise PullbackError("the file is no reproducer: it holds no `pipeline:` resource")
+    return match[1].replace('\\"', '"').replace("\\\\", "\\")
