@@ -2,6 +2,7 @@
 
 from pullback_runtime._backend import backends as backends
 from pullback_runtime._backend import devices as devices
+from pullback_runtime._callable import make_callable as make_callable
 from pullback_runtime._compile import clear_cache as clear_cache
 from pullback_runtime._compile import compile as compile
 from pullback_runtime._errors import ArgumentError as ArgumentError
@@ -12,3 +13,8 @@ from pullback_runtime._errors import ModuleError as ModuleError
 from pullback_runtime._errors import PullbackRuntimeError as PullbackRuntimeError
 from pullback_runtime._executable import Executable as Executable
 from pullback_runtime._executable import Memory as Memory
+from pullback_runtime._interpret import run_interpreted as run_interpreted
+from pullback_runtime._primitive import ModuleHandle as ModuleHandle
+from pullback_runtime._primitive import SplitJVP as SplitJVP
+from pullback_runtime._primitive import call_module as call_module
+from pullback_runtime._primitive import set_rules as set_rules

@@ -62,6 +62,11 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.Sha
     return [core.ShapedArray(out.shape, out.dtype, **extra) for out in outputs]
 
 
+def unify_varying(args: Sequence[Any]) -> Sequence[Any]:
+    """Inside shard_map, let every argument vary over the axes that any of them varies over."""
+    return core.auto_insert_reshard(*args)
+
+
 def emit_call(rule_context: Any, entry: str, args: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """A func.call of `entry` at the point where JAX is lowering."""
     kinds = [mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
@@ -92,3 +97,8 @@ def is_undefined_primal(value: Any) -> bool:
 def clients() -> list[Any]:
     """The PJRT clients of every backend that initialises here."""
     return list(xla_bridge.backends().values())
+
+
+def element_type(dtype: Any) -> ir.Type:
+    """MLIR element type of a NumPy dtype, in the current context."""
+    return mlir.dtype_to_ir_type(dtype)

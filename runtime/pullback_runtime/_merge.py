@@ -79,7 +79,7 @@ def _is_same_mesh(op: Any, taken: ir.SymbolTable) -> bool:
 
 
 def _drop_entry_attributes(op: Any) -> None:
-    """Argument attributes speak to XLA's entry point (aliasing, result names); a callee has none."""
+    """Argument attributes speak to XLA's entry point (aliasing, names); a callee has none."""
     for name in ("arg_attrs", "res_attrs"):
         if name in op.attributes:
             del op.attributes[name]

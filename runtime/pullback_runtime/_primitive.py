@@ -59,16 +59,15 @@ def handle_of(
     keepalives: Sequence[Any] = (),
 ) -> ModuleHandle:
     """The handle of a prepared module, identified by its content."""
-    names = None if arg_names is None else tuple(arg_names)
     callbacks = tuple(host_callbacks)
     digest = hashlib.sha256(prepared.bytecode).digest()
     return ModuleHandle(
-        key=(digest, prepared.entry, names, callbacks),
+        key=(digest, prepared.entry, callbacks),
         load=lambda: prepared.bytecode,
         in_avals=prepared.in_avals,
         out_avals=prepared.out_avals,
         entry=prepared.entry,
-        arg_names=names,
+        arg_names=None if arg_names is None else tuple(arg_names),
         host_callbacks=callbacks,
         keepalives=tuple(keepalives),
     )
@@ -80,7 +79,7 @@ call_module_p.multiple_results = True
 
 def call_module(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
     """Call the module with flat arguments; traceable, and a list of arrays comes back."""
-    return call_module_p.bind(*convert_weak(handle, args), handle=handle)
+    return call_module_p.bind(*_jax.unify_varying(convert_weak(handle, args)), handle=handle)
 
 
 @jax.jit(static_argnums=0)
@@ -167,8 +166,8 @@ def _rule(name: str, verb: str, handle: ModuleHandle) -> Any:
     raise MissingTransformError(
         f"cannot {verb} a compiled module: no {name} rule is registered",
         where=f"in a call of @{handle.entry} ({len(handle.in_avals)} arguments)",
-        do="`import pullback` registers the rules; without the compiler, load a program that was "
-        "transformed before it was saved",
+        do="`import pullback` registers the rules; without the compiler, call a module that was "
+        "transformed before it came here",
     )
 
 

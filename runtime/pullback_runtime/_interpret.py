@@ -1,0 +1,191 @@
+"""Run a module in StableHLO's reference interpreter: no XLA, a second opinion.
+
+The interpreter ends the process on an op it does not know, and on values its Python binding
+cannot hand back; so ops are checked first, and complex and small float values cross the border
+as plain floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback_runtime import _jax, _module
+from pullback_runtime._arguments import check_avals
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._jax import ir
+from pullback_runtime._module import Aval
+from pullback_runtime._primitive import handle_of
+
+UNSUPPORTED = frozenset(
+    """
+    all_gather all_reduce all_to_all async_done async_start batch_norm_grad
+    batch_norm_inference batch_norm_training broadcast cholesky collective_broadcast
+    collective_permute create_token custom_call dot einsum fft infeed outfeed partition_id
+    recv reduce_scatter replica_id rng rng_bit_generator send set_dimension_size
+    torch_index_select unary_einsum uniform_dequantize uniform_quantize
+    """.split()  # noqa: SIM905 - a list of thirty words reads better as words
+)
+SUPPORTED_DIALECTS = ("stablehlo.", "func.", "builtin.")
+CARRIERS = {  # packed bits of fewer than nine booleans would be read as one splat value
+    "bool": np.int8,
+    "int4": np.int8,
+    "uint4": np.uint8,
+    "complex64": np.float32,
+    "complex128": np.float64,
+}
+INNER = "interpreted_entry"
+
+
+def run_interpreted(
+    module: Any, *args: Any, entry: str = "main", arg_names: Sequence[str] | None = None
+) -> tuple[np.ndarray, ...]:
+    """Results of the module as NumPy arrays, computed op by op by the reference interpreter.
+
+    Raises: ArgumentError as a compiled call does; ModuleError for an op that only a backend
+    can run.
+    """
+    prepared = _module.prepare(_module.read(module), entry)
+    arrays = [_as_array(arg, aval) for arg, aval in zip(args, prepared.in_avals, strict=False)] + [
+        np.asarray(arg) for arg in args[len(prepared.in_avals) :]
+    ]
+    check_avals(handle_of(prepared, arg_names=arg_names), arrays)
+    lowered = _module.parse(prepared.bytecode)
+    _jax.run_passes(lowered, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
+    _refuse_unsupported(lowered)
+    _wrap_entry(lowered, entry, prepared.in_avals, prepared.out_avals)
+    parts = [part for array in arrays for part in _split(array)]
+    return _join_all(_evaluate(lowered, parts), prepared.out_avals)
+
+
+def _as_array(arg: Any, aval: Aval) -> np.ndarray:
+    """Python scalars take their parameter's dtype, as they do in a compiled call."""
+    if _fits(arg, aval):
+        return np.asarray(arg, aval.dtype)
+    return np.asarray(arg)
+
+
+def _fits(arg: Any, aval: Aval) -> bool:
+    is_scalar = isinstance(arg, bool | int | float | complex)
+    return is_scalar and np.can_cast(type(arg), aval.dtype, "same_kind")
+
+
+def _refuse_unsupported(module: ir.Module) -> None:
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        name = op.name.removeprefix("stablehlo.")
+        if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
+            found.append((op.name, str(op.location)))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if found:
+        name, location = found[0]
+        raise ModuleError(
+            f"the reference interpreter does not know {name}",
+            where=location,
+            do="run it on a backend: compile(module, backend='cpu')",
+        )
+
+
+# The border: a wrapper around the entry whose types the interpreter's binding can carry.
+
+
+def _is_complex(aval: Aval) -> bool:
+    return np.issubdtype(aval.dtype, np.complexfloating)
+
+
+def _carrier(dtype: np.dtype) -> np.dtype:
+    """A dtype that holds every value of `dtype` and that the binding can carry."""
+    if dtype.name in CARRIERS:
+        return np.dtype(CARRIERS[dtype.name])
+    return np.dtype(np.float32) if dtype.isbuiltin != 1 else dtype
+
+
+def _split(array: np.ndarray) -> list[np.ndarray]:
+    carrier = _carrier(array.dtype)
+    if np.iscomplexobj(array):
+        return [array.real.astype(carrier), array.imag.astype(carrier)]
+    return [array.astype(carrier)]
+
+
+def _join_all(parts: Sequence[np.ndarray], avals: Sequence[Aval]) -> tuple[np.ndarray, ...]:
+    remaining = iter(parts)
+    results = []
+    for aval in avals:
+        array = next(remaining)
+        if _is_complex(aval):
+            array = array + 1j * next(remaining)
+        results.append(array.astype(aval.dtype))
+    return tuple(results)
+
+
+def _wrap_entry(
+    module: ir.Module, entry: str, in_avals: Sequence[Aval], out_avals: Sequence[Aval]
+) -> None:
+    """Rename the entry and add a `@main` that converts what crosses the border."""
+    symbols = ir.SymbolTable(module.operation)
+    function = symbols[entry]
+    kinds = function.type
+    with module.context, ir.Location.unknown():
+        symbols.set_symbol_name(function, INNER)
+        symbols.replace_all_symbol_uses(entry, INNER, module.operation)
+        ins = [_carried_type(k, a) for k, a in zip(kinds.inputs, in_avals, strict=True)]
+        outs = [_carried_type(k, a) for k, a in zip(kinds.results, out_avals, strict=True)]
+        flat = ir.FunctionType.get(_flat(ins, in_avals), _flat(outs, out_avals))
+        with ir.InsertionPoint(module.body):
+            wrapper = _jax.func.FuncOp("main", flat)
+        with ir.InsertionPoint(wrapper.add_entry_block()):
+            _wrapper_body(wrapper, kinds, in_avals, outs, out_avals)
+
+
+def _wrapper_body(
+    wrapper: Any,
+    kinds: ir.FunctionType,
+    in_avals: Sequence[Aval],
+    outs: Sequence[ir.Type],
+    out_avals: Sequence[Aval],
+) -> None:
+    parts = iter(wrapper.arguments)
+    args = []
+    for kind, aval in zip(kinds.inputs, in_avals, strict=True):
+        part = next(parts)
+        args.append(
+            _jax.stablehlo.complex(part, next(parts)) if _is_complex(aval) else _cast(part, kind)
+        )
+    call = _jax.func.CallOp(kinds.results, ir.FlatSymbolRefAttr.get(INNER), args)
+    results: list[ir.Value] = []
+    for value, kind, aval in zip(call.results, outs, out_avals, strict=True):
+        if _is_complex(aval):
+            results += [_jax.stablehlo.real(value), _jax.stablehlo.imag(value)]
+        else:
+            results.append(_cast(value, kind))
+    _jax.func.ReturnOp(results)
+
+
+def _cast(value: ir.Value, kind: ir.Type) -> ir.Value:
+    return value if value.type == kind else _jax.stablehlo.convert(kind, value)
+
+
+def _carried_type(kind: Any, aval: Aval) -> ir.Type:
+    if _carrier(np.dtype(aval.dtype)) == aval.dtype:
+        return kind
+    return ir.RankedTensorType.get(kind.shape, _jax.element_type(_carrier(np.dtype(aval.dtype))))
+
+
+def _flat(types: Sequence[ir.Type], avals: Sequence[Aval]) -> list[ir.Type]:
+    return [t for t, a in zip(types, avals, strict=True) for _ in range(1 + _is_complex(a))]
+
+
+def _evaluate(module: ir.Module, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    with module.context, ir.Location.unknown():
+        results = _jax.stablehlo.eval_module(module, [_attribute(array) for array in arrays])
+        return [np.array(result) for result in results]
+
+
+def _attribute(array: np.ndarray) -> ir.Attribute:
+    kind = _jax.element_type(array.dtype)
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=kind, shape=array.shape)
