@@ -13,6 +13,7 @@ import jax
 
 import pullback
 import pullback_runtime
+from pullback import _jax
 from pullback.frontend.rules import RuleTable
 from pullback.passes.manager import Instrumentation, print_module, run_pipeline
 from pullback.tools.show import note, show_ir, write
@@ -71,6 +72,8 @@ class Stager:
         return program
 
     def _run(self, pipeline: str, program: Any) -> None:
+        if self.print_ir_after_all:
+            _jax.context().enable_multithreading(False)  # MLIR's printer insists on it
         run_pipeline(
             program.module,
             pipeline,

@@ -1,0 +1,112 @@
+"""`pullback` itself: its help, its version, and how it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_help_lists_the_commands(pullback_command):
+    result = pullback_command("--help")
+    assert result.exit_code == 0
+    for command in ("dump", "opt", "run"):
+        assert f"\n  {command} " in result.stdout
+
+
+def test_unknown_command(pullback_command):
+    result = pullback_command("dmup")
+    assert result.exit_code == 2
+    assert "No such command 'dmup'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "words"),
+    [
+        ("model.py:f", "f32[2]", "takes (x, y), and 1 arguments were given"),
+        ("model.py:f", "f32[2], f32, f32", "and 3 arguments were given: too many positional"),
+        ("model.py:f", "f33[2], f32", "no dtype 'f33'"),
+        ("model.py:f", "f32[2], f32[3]", "failed under tracing: TypeError: add got incompatible"),
+        ("model.py:branches", "f32", "failed under tracing: TracerBoolConversionError"),
+        ("model.py:g", None, "no function `g` in `model.py:g`"),
+        ("model.py:cub", None, "did you mean `cube`?"),
+        ("model.py:not_a_function", None, "is a int, not a function"),
+        ("absent.py:f", None, "no file `absent.py` (in the target `absent.py:f`)"),
+        ("absent.module:f", None, "no module `absent.module`"),
+        ("model.py", None, "`model.py` is not a target"),
+        ("broken.py:f", None, "importing `broken.py` failed: ZeroDivisionError: division by zero"),
+        ("syntax.py:f", None, "importing `syntax.py` failed: SyntaxError"),
+        ("imports.py:f", None, "importing `imports.py` failed: ModuleNotFoundError: No module"),
+        ("bare.py:f", None, "its module defines no `example_args`"),
+    ],
+)
+def test_each_mistake_has_one_message_and_exit_code_2(
+    pullback_command, model, monkeypatch, target, arguments, words
+):
+    monkeypatch.chdir(model.parent)
+    Path("broken.py").write_text("1 / 0\n")
+    Path("syntax.py").write_text("def f(:\n")
+    Path("imports.py").write_text("import a_module_that_is_not_there\n")
+    Path("bare.py").write_text("def f(x): return x\n")
+    options = [] if arguments is None else ["--args", arguments]
+    result = pullback_command("dump", target, *options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert result.stderr.startswith("UsageError: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_the_message_names_the_users_line(pullback_command, model):
+    result = pullback_command("dump", f"{model}:branches", "--args", "f32")
+    line = model.read_text().splitlines().index("    if x > 0:") + 1
+    assert f"where: {model}:{line}, in branches" in result.stderr
+
+
+def test_a_module_is_found_in_the_working_directory(pullback_command, monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parent)
+    result = pullback_command("dump", "examples.rules:train_step")
+    assert result.exit_code == 0
+    assert "pullback.linear_call" in result.stdout
+
+
+def terminal_output(environment: dict[str, str]) -> str:
+    """What `pullback dump` writes to a terminal."""
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    command = "from pullback.tools.cli import main; main()"
+    target = str(EXAMPLES / "rules.py:train_step")
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "dump", target],
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": ":".join(sys.path)}
+        | environment,
+    )
+    os.close(follower)
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(leader)
+    assert process.wait() == 0
+    return b"".join(chunks).decode()
+
+
+@pytest.mark.slow
+def test_colour_on_a_terminal_unless_told_otherwise():
+    coloured = terminal_output({})
+    assert "\x1b[1;33mpullback.linear_call\x1b[0m" in coloured
+    plain = terminal_output({"NO_COLOR": "1"})
+    assert "\x1b[33m" not in plain
+    assert "\x1b[1;33m" not in plain

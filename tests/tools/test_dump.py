@@ -1,0 +1,117 @@
+"""`pullback dump`: every stage, every platform, one file per stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+RULES = Path(__file__).parents[2] / "examples" / "rules.py"
+STAGE_FILES = ["hlo.txt", "jaxpr.txt", "kept.txt", "program.mlir", "stablehlo.mlir"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "present", "absent"),
+    [
+        ("jaxpr", "custom_jvp_call[", "pullback"),
+        ("kept", "= pullback.custom_jvp_call[", "jvp="),
+        ("program", 'stablehlo.composite "pullback.custom_jvp_call"', "HloModule"),
+        ("stablehlo", "stablehlo.multiply", "pullback."),
+        ("hlo", "HloModule", "stablehlo"),
+    ],
+)
+def test_stages(pullback_command, model, stage, present, absent):
+    result = pullback_command("dump", f"{model}:f", "--stage", stage)
+    assert result.exit_code == 0
+    assert present in result.stdout
+    assert absent not in result.stdout
+
+
+def test_the_default_is_the_program_alone(pullback_command, model):
+    default = pullback_command("dump", f"{model}:f")
+    named = pullback_command("dump", f"{model}:f", "--stage", "program")
+    assert default.stdout == named.stdout
+    assert default.stdout.startswith("module")
+
+
+def test_rules_shows_the_bodies(pullback_command, model):
+    without = pullback_command("dump", f"{model}:f").stdout
+    staged = pullback_command("dump", f"{model}:f", "--rules").stdout
+    assert 'rule = "cube"' in without
+    assert "@cube.jvp" not in without
+    assert "jvp = @cube.jvp" in staged
+    assert "func.func private @cube.jvp(" in staged
+
+
+def test_all_stages_in_order(pullback_command, model):
+    lines = pullback_command("dump", f"{model}:f", "--stage", "all").stdout.splitlines()
+    headings = [line for line in lines if line.startswith("// ----- ")]
+    stages = ("jaxpr", "kept", "program", "stablehlo", "hlo")
+    assert headings == [f"// ----- {stage} -----" for stage in stages]
+
+
+def test_a_folder_gets_one_file_per_stage(pullback_command, model, tmp_path):
+    folder = tmp_path / "deep" / "out"
+    result = pullback_command("dump", f"{model}:f", "--stage", "all", "-o", folder)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert sorted(path.name for path in folder.iterdir()) == STAGE_FILES
+    shown = pullback_command("dump", f"{model}:f").stdout
+    assert (folder / "program.mlir").read_text() == shown.rstrip("\n") + "\n"
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_absent_hardware(pullback_command, model, platform):
+    result = pullback_command("dump", f"{model}:f", "--stage", "all", "--platform", platform)
+    assert result.exit_code == 0
+    assert "// ----- stablehlo -----" in result.stdout
+    assert f"no stage hlo: this machine has no {platform} backend" in result.stderr
+    refused = pullback_command("dump", f"{model}:f", "--stage", "hlo", "--platform", platform)
+    assert refused.exit_code == 2
+    assert f"BackendNotFoundError: no backend '{platform}'; present: 'cpu'" in refused.stderr
+
+
+def test_the_platform_decides_the_lowering(pullback_command, tmp_path):
+    path = tmp_path / "by_platform.py"
+    path.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def f(x):\n"
+        "  return jax.lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos)\n"
+    )
+    command = ("dump", f"{path}:f", "--args", "f32[2]", "--stage", "stablehlo", "--platform")
+    assert "stablehlo.cosine" in pullback_command(*command, "tpu").stdout
+    assert "stablehlo.sine" in pullback_command(*command, "cpu").stdout
+
+
+def test_print_ir_after_all(pullback_command, model, capfd):
+    options = ("--stage", "stablehlo", "--rules", "--print-ir-after-all")
+    result = pullback_command("dump", f"{model}:f", *options)
+    assert result.exit_code == 0
+    shown = capfd.readouterr().err
+    after = [line for line in shown.splitlines() if "IR Dump After" in line]
+    passes = ("stage-rules", "lower-custom-derivatives", "chlo-legalize-to-stablehlo")
+    for name, line in zip(passes, (after[0], after[1], after[-1]), strict=True):
+        assert name in line
+
+
+def test_locations_point_at_the_users_lines(pullback_command, model):
+    text = pullback_command("dump", f"{model}:f", "--locations").stdout
+    line = model.read_text().splitlines().index("    return x * x * x") + 1
+    assert f'"{model}":{line}' in text
+
+
+def test_arguments_replace_the_example(pullback_command, model):
+    result = pullback_command("dump", f"{model}:f", "--args", "bf16[7], bf16[]")
+    assert "tensor<7xbf16>" in result.stdout
+
+
+def test_a_functions_own_example_arguments_win(pullback_command, model):
+    result = pullback_command("dump", f"{model}:needs_types")
+    assert "(%arg0: tensor<2xf32>" in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp_call", "custom_vjp_call", "linear_call"])
+def test_the_example_has_every_kind_of_rule_in_its_scan(pullback_command, kind):
+    text = pullback_command("dump", f"{RULES}:train_step").stdout
+    assert f'stablehlo.composite "pullback.{kind}"' in text
+    assert "stablehlo.while" in text

@@ -1,0 +1,156 @@
+"""`pullback run`: numbers in, numbers out, and the same ones from every engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pullback.tools.run import difference
+
+SQUARE = """
+func.func @main(%x: tensor<3xf32>, %y: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xi1>) {
+  %0 = stablehlo.multiply %x, %x : tensor<3xf32>
+  %1 = stablehlo.add %0, %y : tensor<3xf32>
+  %2 = stablehlo.compare LT, %x, %y : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>
+  return %1, %2 : tensor<3xf32>, tensor<3xi1>
+}
+"""
+BFLOAT = """
+func.func @main(%x: tensor<2xbf16>) -> tensor<2xbf16> {
+  %0 = stablehlo.add %x, %x : tensor<2xbf16>
+  return %0 : tensor<2xbf16>
+}
+"""
+
+
+@pytest.fixture
+def square(tmp_path):
+    """A module, and its two arguments as files."""
+    path = tmp_path / "square.mlir"
+    path.write_text(SQUARE)
+    np.save(tmp_path / "x.npy", np.array([1, 2, 3], np.float32))
+    np.save(tmp_path / "y.npy", np.array([0.5, 4, 0], np.float32))
+    return path
+
+
+def inputs(square) -> list[object]:
+    return ["--input", square.parent / "x.npy", "--input", square.parent / "y.npy"]
+
+
+@pytest.mark.parametrize("engine", [[], ["--interpret"]])
+def test_prints_the_results(pullback_command, square, engine):
+    result = pullback_command("run", square, *inputs(square), *engine)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "result 0: float32[3]",
+        "  [1.5 8. 9. ]",
+        "result 1: bool[3]",
+        "  [False True False]",
+    ]
+
+
+def test_reads_the_module_from_stdin(pullback_command, square):
+    result = pullback_command("run", "-", *inputs(square), stdin=SQUARE)
+    assert "[1.5 8. 9. ]" in result.stdout
+
+
+def test_saves_and_reads_back(pullback_command, square, tmp_path):
+    saved = tmp_path / "out.npz"
+    result = pullback_command("run", square, *inputs(square), "-o", saved)
+    assert (result.exit_code, result.stdout) == (0, "")
+    with np.load(saved) as results:
+        assert results["result_0"].tolist() == [1.5, 8.0, 9.0]
+        assert results["result_1"].tolist() == [False, True, False]
+    np.savez(tmp_path / "in.npz", np.ones(3, np.float32), np.zeros(3, np.float32))
+    again = pullback_command("run", square, "--input", tmp_path / "in.npz")
+    assert "[1. 1. 1.]" in again.stdout
+
+
+def test_bfloat16_files(pullback_command, tmp_path):
+    (tmp_path / "m.mlir").write_text(BFLOAT)
+    first, second = tmp_path / "first.npz", tmp_path / "second.npz"
+    assert pullback_command("run", tmp_path / "m.mlir", "--random", 3, "-o", first).exit_code == 0
+    result = pullback_command("run", tmp_path / "m.mlir", "--input", first, "-o", second)
+    assert result.exit_code == 0
+    with np.load(first) as once, np.load(second) as twice:
+        raw = [np.frombuffer(saved["result_0"].tobytes(), np.uint16) for saved in (once, twice)]
+    assert (raw[1] - raw[0]).tolist() == [128, 128]  # doubling is one in the exponent
+
+
+def test_random_arguments_repeat(pullback_command, square):
+    first = pullback_command("run", square, "--random", 7).stdout
+    assert first == pullback_command("run", square, "--random", 7).stdout
+    assert first != pullback_command("run", square, "--random", 8).stdout
+
+
+def test_compare_reports_the_largest_difference(pullback_command, model):
+    result = pullback_command("run", f"{model}:f", "--compare", "--jax", "--tolerance", "1e-6")
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("largest difference of xla and interpreter and jax: ")
+    assert float(last.rpartition(": ")[2]) <= 1e-6
+    for engine in ("xla", "interpreter", "jax"):
+        assert f"  {engine:11}  [1.5 8.5]" in result.stdout
+
+
+def test_a_difference_above_the_tolerance_fails(pullback_command, monkeypatch, square):
+    wrong = [np.zeros(3, np.float32), np.zeros(3, bool)]
+    monkeypatch.setattr("pullback.tools.run.run_interpreter", lambda *_: wrong)
+    command = ("run", square, *inputs(square), "--compare", "--tolerance", "0.5")
+    result = pullback_command(*command)
+    assert result.exit_code == 1
+    assert "largest difference of xla and interpreter: 9" in result.stdout
+    assert "the difference is larger than 0.5" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "there are no values for the 2 arguments"),
+        (["--input", "x.npy"], "takes 2 arguments, got 1"),
+        (["--input", "x.npy", "--random", "1"], "--input and --random exclude each other"),
+        (["--input", "absent.npy"], "cannot read the input `absent.npy`"),
+        (["--input", "square.mlir"], "cannot read the input `square.mlir`"),
+        (["--random", "0", "--backend", "cuda"], "no backend 'cuda'; present: 'cpu'"),
+        (["--random", "0", "-o", "out.txt"], "results are saved as .npz, not as `out.txt`"),
+        (["--args", "f32"], "--args is for targets, and `square.mlir` is a module"),
+        (["--random", "0", "--jax"], "--jax needs a target"),
+    ],
+)
+def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, options, words):
+    monkeypatch.chdir(square.parent)
+    result = pullback_command("run", "square.mlir", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("func.func @main(", "the module does not parse"), ("module {}", "has no function @main")],
+)
+def test_bad_modules(pullback_command, content, words):
+    result = pullback_command("run", "-", "--random", "0", stdin=content)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_an_absent_module(pullback_command):
+    result = pullback_command("run", "absent.mlir", "--random", "0")
+    assert result.exit_code == 2
+    assert "cannot read the module file 'absent.mlir'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.5),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0),
+        ([np.nan], [1.0], np.inf),
+        ([np.inf], [-np.inf], np.inf),
+        ([], [], 0.0),
+        ([1j], [1 + 1j], 1.0),
+        ([True], [False], 1.0),
+    ],
+)
+def test_difference(one, other, expected):
+    assert difference(np.array(one), np.array(other)) == expected
