@@ -17,4 +17,6 @@ from pullback_runtime._interpret import run_interpreted as run_interpreted
 from pullback_runtime._primitive import ModuleHandle as ModuleHandle
 from pullback_runtime._primitive import SplitJVP as SplitJVP
 from pullback_runtime._primitive import call_module as call_module
+from pullback_runtime._primitive import lazy_handle as lazy_handle
+from pullback_runtime._primitive import make_handle as make_handle
 from pullback_runtime._primitive import set_rules as set_rules

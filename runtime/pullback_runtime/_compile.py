@@ -14,7 +14,7 @@ from pullback_runtime import _backend, _jax, _module
 from pullback_runtime._arguments import argument_name
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
-from pullback_runtime._primitive import ModuleHandle, call_module, handle_of
+from pullback_runtime._primitive import ModuleHandle, call_module, make_handle
 from pullback_runtime._topology import topology_device
 
 CACHE_SIZE = 256
@@ -78,8 +78,9 @@ def clear_cache() -> None:
 
 
 def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Executable:
-    handle = handle_of(
-        _module.prepare(content, options.entry),
+    handle = make_handle(
+        content,
+        entry=options.entry,
         arg_names=options.arg_names,
         host_callbacks=options.host_callbacks,
         keepalives=keepalives,

@@ -17,7 +17,7 @@ from pullback_runtime._arguments import check_avals
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 from pullback_runtime._module import Aval
-from pullback_runtime._primitive import handle_of
+from pullback_runtime._primitive import make_handle
 
 UNSUPPORTED = frozenset(
     """
@@ -47,17 +47,17 @@ def run_interpreted(
     Raises: ArgumentError as a compiled call does; ModuleError for an op that only a backend
     can run.
     """
-    prepared = _module.prepare(_module.read(module), entry)
-    arrays = [_as_array(arg, aval) for arg, aval in zip(args, prepared.in_avals, strict=False)] + [
-        np.asarray(arg) for arg in args[len(prepared.in_avals) :]
+    handle = make_handle(module, entry=entry, arg_names=arg_names)
+    arrays = [_as_array(arg, aval) for arg, aval in zip(args, handle.in_avals, strict=False)] + [
+        np.asarray(arg) for arg in args[len(handle.in_avals) :]
     ]
-    check_avals(handle_of(prepared, arg_names=arg_names), arrays)
-    lowered = _module.parse(prepared.bytecode)
+    check_avals(handle, arrays)
+    lowered = _module.parse(handle.load())
     _jax.run_passes(lowered, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
     _refuse_unsupported(lowered)
-    _wrap_entry(lowered, entry, prepared.in_avals, prepared.out_avals)
+    _wrap_entry(lowered, entry, handle.in_avals, handle.out_avals)
     parts = [part for array in arrays for part in _split(array)]
-    return _join_all(_evaluate(lowered, parts), prepared.out_avals)
+    return _join_all(_evaluate(lowered, parts), handle.out_avals)
 
 
 def _as_array(arg: Any, aval: Aval) -> np.ndarray:

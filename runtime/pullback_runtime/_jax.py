@@ -19,6 +19,7 @@ from jax._src.stages import Compiled as Compiled
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir import passmanager as passmanager
 from jaxlib.mlir.dialects import func as func
@@ -58,8 +59,19 @@ NOT_MAPPED = None  # how JAX marks an argument without a batch axis
 def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
     """Result types; inside shard_map they vary over every axis that an input varies over."""
     varying = frozenset().union(*(aval.mat.varying for aval in inputs))
-    extra = {"manual_axis_type": core.ManualAxisType(varying=varying)} if varying else {}
-    return [core.ShapedArray(out.shape, out.dtype, **extra) for out in outputs]
+    if not varying:
+        return [core.ShapedArray(out.shape, out.dtype) for out in outputs]
+    kind = core.ManualAxisType(varying=varying)
+    mesh = inputs[0].sharding.mesh
+    return [
+        core.ShapedArray(
+            out.shape,
+            out.dtype,
+            sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(out.shape))),
+            manual_axis_type=kind,
+        )
+        for out in outputs
+    ]
 
 
 def unify_varying(args: Sequence[Any]) -> Sequence[Any]:

@@ -9,6 +9,7 @@ Derivatives and batching are registered with `set_rules`: they map a handle to n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from pullback_runtime import _jax
 from pullback_runtime._arguments import check_avals, convert_weak
 from pullback_runtime._errors import MissingTransformError
 from pullback_runtime._merge import merge
-from pullback_runtime._module import Aval, Prepared
+from pullback_runtime._module import Aval, prepare, read
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,16 @@ class ModuleHandle:
         return f"ModuleHandle(@{self.entry}, {len(self.in_avals)} -> {len(self.out_avals)})"
 
 
-def handle_of(
-    prepared: Prepared,
+def make_handle(
+    module: Any,
     *,
+    entry: str = "main",
     arg_names: Sequence[str] | None = None,
     host_callbacks: Sequence[Callable[..., Any]] = (),
     keepalives: Sequence[Any] = (),
 ) -> ModuleHandle:
-    """The handle of a prepared module, identified by its content."""
+    """The handle of a module in any form that `compile` reads, identified by its content."""
+    prepared = prepare(read(module), entry)
     callbacks = tuple(host_callbacks)
     digest = hashlib.sha256(prepared.bytecode).digest()
     return ModuleHandle(
@@ -71,6 +74,23 @@ def handle_of(
         host_callbacks=callbacks,
         keepalives=tuple(keepalives),
     )
+
+
+def lazy_handle(
+    key: Hashable,
+    make_module: Callable[[], Any],
+    in_avals: Sequence[Aval],
+    out_avals: Sequence[Aval],
+    *,
+    entry: str = "main",
+) -> ModuleHandle:
+    """The handle of a module that is made when a call of it is first lowered, if ever.
+
+    A rule gives one for a map that JAX only asks for in order to transpose it. `key` says which
+    module it will be: equal keys mean the same module.
+    """
+    load = functools.cache(lambda: prepare(read(make_module()), entry).bytecode)
+    return ModuleHandle(key, load, tuple(in_avals), tuple(out_avals), entry)
 
 
 call_module_p = Primitive("call_module")
