@@ -1,0 +1,194 @@
+"""Read a saved program, or any StableHLO module, from bytes that may be damaged.
+
+A file with pullback's digest is checked against it before MLIR sees a byte. Any other file is
+parsed in a helper process first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.tree_util import PyTreeDef
+
+from pullback_runtime import _jax, _module, _trees
+from pullback_runtime._container import (
+    DIGEST_ATTRIBUTE,
+    FORMAT_VERSION,
+    METADATA_ATTRIBUTE,
+    ArtifactError,
+    Layout,
+    is_bytecode,
+    is_whole,
+    parse_metadata,
+    read_layout,
+)
+from pullback_runtime._jax import ir
+
+UPGRADE = "pip install --upgrade pullback jax"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A module read from a file, and what the file says about it.
+
+    `metadata` is None for a module that pullback did not write; `exported` is set for what
+    `jax.export` serialised.
+    """
+
+    module: ir.Module
+    metadata: dict[str, Any] | None = None
+    exported: Any = None
+
+    def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
+        """The trees of `(args, kwargs)` and of the result, where the file has them."""
+        if self.exported is not None:
+            return self.exported.in_tree, self.exported.out_tree
+        if self.metadata is None or "in_tree" not in self.metadata:
+            return None
+        return _trees.restore(self.metadata["in_tree"]), _trees.restore(self.metadata["out_tree"])
+
+
+def read_bytes(source: str | os.PathLike[str] | bytes) -> bytes:
+    """The bytes of a path, or the bytes themselves."""
+    if isinstance(source, bytes | bytearray):
+        return bytes(source)
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot read {str(source)!r}: {error.strerror or error}", do="check the path"
+        ) from error
+
+
+def open_module(
+    source: str | os.PathLike[str] | bytes, context: ir.Context | None = None
+) -> Opened:
+    """The module in a file or in bytes; raises ArtifactError for everything that is not one."""
+    content = read_bytes(source)
+    context = context or _jax.context()
+    if is_bytecode(content):
+        return _open_bytecode(content, context)
+    if _is_text(content):
+        return _open_untrusted(content, context)
+    return _open_exported(content, context)
+
+
+def _is_text(content: bytes) -> bool:
+    """Whether the bytes are text; a NUL never stands in a module's text."""
+    if b"\0" in content:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _open_bytecode(content: bytes, context: ir.Context) -> Opened:
+    layout = read_layout(content)
+    check_versions(layout)
+    if not is_whole(content, layout):
+        return _open_untrusted(content, context)
+    module = _parse(content, context)
+    _take_metadata(module)
+    return Opened(module, layout.metadata)
+
+
+def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
+    from pullback_runtime import _trial
+
+    module = _parse(_trial.parse_elsewhere(content), context)
+    if not len(module.body.operations):
+        raise ArtifactError(
+            "the file holds an empty module", do="it must be StableHLO text or bytecode"
+        )
+    # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
+    return Opened(module, _take_metadata(module))
+
+
+def _take_metadata(module: ir.Module) -> dict[str, Any] | None:
+    """Removes what a save put on the module: it would be stale once the module changes."""
+    attributes = module.operation.attributes
+    found = attributes.get(METADATA_ATTRIBUTE, None)
+    for name in (METADATA_ATTRIBUTE, DIGEST_ATTRIBUTE):
+        if name in attributes:
+            del attributes[name]
+    return parse_metadata(found.value) if isinstance(found, ir.StringAttr) else None
+
+
+def _open_exported(content: bytes, context: ir.Context) -> Opened:
+    from pullback_runtime import _trial
+
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ArtifactError(
+            "this is no StableHLO text or bytecode; jax.export's form needs flatbuffers to read",
+            do="pip install flatbuffers",
+        )
+    try:
+        _trial.try_exported(content)
+    except ArtifactError as error:
+        raise ArtifactError(
+            "this is neither StableHLO text or bytecode, nor what jax.export serialised",
+            where=error.message,
+            do=error.do,
+        ) from error
+    return open_exported(jax.export.deserialize(bytearray(content)), context)
+
+
+def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
+    """The module inside a `jax.export.Exported`."""
+    context = context or _jax.context()
+    return Opened(_parse(bytes(exported.mlir_module_serialized), context), exported=exported)
+
+
+def _parse(content: bytes, context: ir.Context) -> ir.Module:
+    try:
+        return _module.parse(content, context)
+    except _module.ModuleError as error:
+        raise ArtifactError(error.message, where=error.where, do=error.do) from error
+
+
+def check_versions(layout: Layout) -> None:
+    """Raises ArtifactError, naming both versions, for a file that is too new or too old."""
+    metadata = layout.metadata or {}
+    written = metadata.get("pullback-format", FORMAT_VERSION)
+    if written > FORMAT_VERSION:
+        raise ArtifactError(
+            f"the file has format {written}, and this pullback reads up to {FORMAT_VERSION}",
+            where=f"written by pullback {metadata.get('pullback', 'of unknown version')}",
+            do=UPGRADE,
+        )
+    version = layout.stablehlo_version
+    if version is not None:
+        _check_stablehlo(version)
+
+
+def _check_stablehlo(version: str) -> None:
+    current = _jax.stablehlo.get_current_version()
+    oldest = _jax.stablehlo.get_minimum_version()
+    try:
+        numbers = _numbers(version)
+    except ValueError as error:
+        raise ArtifactError(
+            f"the file names no StableHLO version that can be read: {version!r}",
+            do="it is damaged, or of another program: save it again",
+        ) from error
+    if numbers > _numbers(current):
+        raise ArtifactError(
+            f"the file needs StableHLO {version}, and this jaxlib reads up to {current}",
+            do=f"pip install --upgrade jax, or save it with target={current!r}",
+        )
+    if numbers < _numbers(oldest):
+        raise ArtifactError(
+            f"the file has StableHLO {version}, and this jaxlib reads from {oldest}",
+            do=f"save it again with target={oldest!r} or newer, using the jax that wrote it",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,232 @@
+"""Argument trees in JSON, and back, without running code that a file names.
+
+A class is used on load only if its module is already imported and the class is registered with
+JAX in this process: reading a tree never imports anything. Where the class is not there, or its
+static data cannot be written as JSON, its place is taken by `Fields`, a dictionary by field name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax.tree_util import (
+    DictKey,
+    PyTreeDef,
+    default_registry,
+    register_pytree_with_keys,
+    tree_flatten_with_path,
+)
+
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._errors import ArgumentError
+
+LEAF = jax.tree.structure(0)
+NONE = jax.tree.structure(None)
+SEQUENCES = {"tuple": tuple, "list": list}
+MAX_DEPTH = 200
+
+
+class Fields(dict):
+    """A dictionary by field name that stands for an instance of a class that is not here.
+
+    Unlike a plain dictionary it keeps the order of the fields, which is that of the leaves.
+    """
+
+    class_name: str = ""
+
+
+def _flatten_fields(fields: Fields) -> tuple[list[tuple[Any, Any]], tuple[str, tuple[str, ...]]]:
+    keyed = [(DictKey(name), value) for name, value in fields.items()]
+    return keyed, (fields.class_name, tuple(fields))
+
+
+def _unflatten_fields(static: tuple[str, tuple[str, ...]], values: Any) -> Fields:
+    fields = Fields(zip(static[1], values, strict=True))
+    fields.class_name = static[0]
+    return fields
+
+
+register_pytree_with_keys(Fields, _flatten_fields, _unflatten_fields)
+
+
+def describe(tree: PyTreeDef) -> Any:
+    """The tree as JSON values: `"*"` is a leaf, null is None."""
+    if tree == LEAF:
+        return "*"
+    if tree == NONE:
+        return None
+    kind, static = tree.node_data()
+    children = [describe(child) for child in tree.children()]
+    if kind in (tuple, list):
+        return {"kind": kind.__name__, "children": children}
+    if kind is dict and all(type(key) in (str, int) for key in static):
+        return {"kind": "dict", "keys": static, "children": children}
+    return _describe_class(tree, kind, static, children)
+
+
+def _describe_class(tree: PyTreeDef, kind: type, static: Any, children: list[Any]) -> Any:
+    if kind is Fields:
+        class_name, names = static
+        return {"kind": "class", "class": class_name, "fields": names, "children": children}
+    described = {
+        "kind": "class",
+        "class": f"{kind.__module__}:{kind.__qualname__}",
+        "fields": field_names(tree),
+        "children": children,
+    }
+    # Without its static data an instance cannot be rebuilt: load gives Fields.
+    with contextlib.suppress(TypeError):
+        described["static"] = _encode(static)
+    return described
+
+
+def field_names(tree: PyTreeDef) -> list[str]:
+    """The names of a node's children, from JAX's key paths; their numbers where it has none."""
+    children = tree.children()
+    placeholders = [object() for _ in children]
+    node = PyTreeDef.from_node_data_and_children(
+        default_registry, tree.node_data(), [LEAF] * len(children)
+    )
+    try:
+        instance = jax.tree.unflatten(node, placeholders)
+        paths = tree_flatten_with_path(instance, is_leaf=lambda value: value is not instance)[0]
+    except Exception:  # The class's own code may refuse placeholders.
+        return [str(number) for number in range(len(children))]
+    return [_key_name(path[0]) for path, _ in paths]
+
+
+def _key_name(key: Any) -> str:
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _encode(value: Any) -> Any:
+    """Static data of a class as JSON; TypeError when it holds more than plain values."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [_encode(item) for item in value]}
+    if type(value) is dict:
+        return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
+    raise TypeError(type(value).__name__)
+
+
+def _decode(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, items),) = value.items()
+    if kind == "dict":
+        return {_decode(key): _decode(item) for key, item in items}
+    return SEQUENCES[kind](_decode(item) for item in items)
+
+
+def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
+    """The tree that `describe` wrote; raises ArtifactError when it is damaged."""
+    try:
+        return _restore(described, depth)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            f"the file's argument tree is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
+        ) from error
+
+
+def _restore(described: Any, depth: int) -> PyTreeDef:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if described == "*":
+        return LEAF
+    if described is None:
+        return NONE
+    children = [_restore(child, depth + 1) for child in described["children"]]
+    if described["kind"] in SEQUENCES:
+        return _node(SEQUENCES[described["kind"]], None, children)
+    if described["kind"] == "dict":
+        return _node(dict, described["keys"], children)
+    return _restore_class(described, children)
+
+
+def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTreeDef:
+    names = [str(name) for name in described["fields"]]
+    if len(set(names)) != len(names) or len(names) != len(children):
+        raise ValueError(f"fields {names} for {len(children)} children")
+    found = _class_here(described["class"])
+    if found is not None and "static" in described:
+        try:
+            tree = _node(found, _decode(described["static"]), children)
+            if field_names(tree) == names:
+                return tree
+        except (RuntimeError, ValueError):
+            pass  # Not a registered class, or not one with these fields any more.
+    return _node(Fields, (str(described["class"]), tuple(names)), children)
+
+
+def _node(kind: type, static: Any, children: list[PyTreeDef]) -> PyTreeDef:
+    return PyTreeDef.from_node_data_and_children(default_registry, (kind, static), children)
+
+
+def _class_here(name: str) -> type | None:
+    """The class, if its module is imported already; a file never causes an import."""
+    module_name, _, path = name.partition(":")
+    module = sys.modules.get(module_name)
+    try:
+        found = operator.attrgetter(path)(module)
+    except AttributeError:
+        return None
+    return found if isinstance(found, type) else None
+
+
+def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
+    """The leaves of `arguments` in the order of `in_tree`.
+
+    Where the tree has a class that is not here, a dictionary by field name is taken, and so is
+    an instance of any class that has the same fields.
+
+    Raises: ArgumentError naming the argument's path when the structures differ.
+    """
+    leaves, tree = jax.tree.flatten(arguments)
+    return leaves if tree == in_tree else list(_leaves_like(in_tree, arguments, "arguments"))
+
+
+def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
+    if tree == LEAF:
+        if jax.tree.structure(value) != LEAF:
+            raise _misfit(path, "an array", type(value).__name__)
+        yield value
+        return
+    kind, _ = tree.node_data() or (type(None), None)
+    names = [] if tree == NONE else field_names(tree)
+    parts = _parts(kind, value)
+    if sorted(parts) != sorted(names):
+        raise _misfit(path, _spell(kind, names), _spell(type(value), list(parts)))
+    for name, child in zip(names, tree.children(), strict=True):
+        yield from _leaves_like(child, parts[name], f"{path}.{name}")
+
+
+def _parts(kind: type, value: Any) -> dict[str, Any]:
+    """One level of a value, by name; empty where the value cannot stand for this kind."""
+    if kind is Fields and isinstance(value, Mapping):
+        return {str(name): part for name, part in value.items()}
+    if kind not in (Fields, type(value)):
+        return {"": value}
+    keyed = tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
+    return {_key_name(path[0]) if path else "": part for path, part in keyed}
+
+
+def _spell(kind: type, names: list[str]) -> str:
+    fields = ", ".join(name for name in names if name)
+    return f"{'a dictionary' if kind is Fields else kind.__name__} with fields ({fields})"
+
+
+def _misfit(path: str, expected: str, got: str) -> ArgumentError:
+    return ArgumentError(
+        f"the arguments have the wrong structure: expected {expected}, got {got}",
+        where=path,
+        do="pass containers, or dictionaries by field name, as when the program was saved",
+    )
