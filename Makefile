@@ -8,17 +8,19 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	2>/dev/null && command -v $$p && break; done)
 JOBS ?= 2
 PIP_ARGS ?=
+EXAMPLE := examples/rules.py:train_step
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test pytest lit lint types clean
+.PHONY: help setup demo test pytest lit lint types bench clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
 	@echo "make test   pytest, then lit"
+	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make lint | types | setup | clean"
 
 setup: $(STAMP)
@@ -30,7 +32,9 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: setup
-	$(RUN) $(BIN)/python examples/demo.py
+	$(RUN) pullback dump $(EXAMPLE) --stage all --rules -o out/demo
+	$(RUN) pullback dump $(EXAMPLE) --stage all --rules
+	$(RUN) pullback run $(EXAMPLE) --jax --tolerance 1e-5
 
 test: pytest lit
 
@@ -38,7 +42,7 @@ pytest: setup
 	$(RUN) $(BIN)/python -m pytest -n $(JOBS)
 
 lit: setup
-	$(RUN) $(BIN)/lit --verbose -j $(JOBS) lit_tests
+	$(RUN) lit --verbose -j $(JOBS) lit_tests
 
 lint: setup
 	$(BIN)/ruff check .
@@ -46,6 +50,9 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+bench: setup
+	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist out

@@ -42,7 +42,7 @@ def test_prints_the_results(pullback_command, square, engine):
     result = pullback_command("run", square, *inputs(square), *engine)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "result 0: float32[3]",
+        "result 0: f32[3]",
         "  [1.5 8. 9. ]",
         "result 1: bool[3]",
         "  [False True False]",

@@ -145,7 +145,7 @@ def report(results: dict[str, Arrays]) -> float | None:
 
 
 def _type(array: np.ndarray) -> str:
-    return jax.core.ShapedArray(array.shape, array.dtype).str_short()
+    return jax.core.ShapedArray(array.shape, array.dtype).str_short(short_dtypes=True)
 
 
 def _text(array: np.ndarray) -> str:
