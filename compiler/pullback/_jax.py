@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax._src import effects as _effects
 from jax._src import linear_util as _linear_util
 from jax._src import sharding_impls as _sharding_impls
 from jax._src import source_info_util as _source_info
+from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import mlir as _mlir
 from jax.extend import core as _extend
 from jaxlib.mlir import ir
@@ -98,6 +99,43 @@ def equation_alone(equation: Any, debug_info: Any) -> Any:
     info = debug_info._replace(arg_names=None, result_paths=None)
     effects = equation.effects
     return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
+
+
+def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
+    """The jaxprs among parameters of an equation, also inside tuples and lists."""
+    for value in values:
+        if is_jaxpr(value):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from jaxprs_in(value)
+
+
+def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
+    """Makes large constants of a closed jaxpr its leading arguments, and returns them."""
+    opened = getattr(closed, "jaxpr", closed)
+    pairs = list(zip(opened.constvars, closed.consts, strict=True))
+    large = [(var, value) for var, value in pairs if var.aval.size > largest_inline]
+    if not large:
+        return closed, []
+    small = [(var, value) for var, value in pairs if var.aval.size <= largest_inline]
+    hoisted = _core.Jaxpr(
+        [var for var, _ in small],
+        [*(var for var, _ in large), *opened.invars],
+        opened.outvars,
+        opened.eqns,
+        opened.effects,
+        opened.debug_info._replace(arg_names=None, result_paths=None),
+    )
+    constants = [value for _, value in small]
+    return _extend.ClosedJaxpr(hoisted, constants), [value for _, value in large]
+
+
+def argument_paths(closed: Any) -> tuple[str, ...]:
+    """The path of each argument of a traced function, such as `params['w']`."""
+    names = getattr(closed, "jaxpr", closed).debug_info.arg_names
+    count = len(closed.in_avals)
+    names = (names or ()) if len(names or ()) == count else ()
+    return tuple(names) or tuple(f"argument {number}" for number in range(count))
 
 
 def equations_to_function(closed: Any) -> Callable[..., list[Any]]:
@@ -205,7 +243,9 @@ def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
 
 
 COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.linear_call")
-_composites = {op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES}
+_composites = {
+    op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES
+}
 _checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
 
 
@@ -231,12 +271,10 @@ def function_name(jaxpr: Any) -> str:
     return str(info.func_src_info).split(" ")[0]
 
 
-def user_line(equation: Any) -> str | None:
-    """The user's line that an equation comes from: `model.py:42, in loss`."""
+def user_frame(equation: Any) -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that an equation comes from."""
     frame = _source_info.user_frame(equation.source_info.traceback)
-    if frame is None:
-        return None
-    return f"{frame.file_name}:{frame.start_line}, in {frame.function_name}"
+    return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
 
 
 def is_wrapped_function(value: object) -> bool:
@@ -264,6 +302,9 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
         return name, rule, bwd, consts + params["num_consts"], params["symbolic_zeros"]
     if name == "linear_call":
         return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
+    if name == "custom_lin":
+        zeros = tuple(params["in_zeros"]), params["symbolic_zeros"], params["num_res"]
+        return name, _without_const_handling(params["bwd"]), zeros
     return None
 
 
@@ -308,4 +349,32 @@ def rule_name(equation: Any) -> str | None:
     for body in ("call_jaxpr", "callee"):
         if body in equation.params:
             return function_name(equation.params[body])
+    if equation.primitive.name == "custom_lin":
+        return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     return None
+
+
+def has_transpose(primitive: str, known: Any = _ad.primitive_transposes) -> bool:
+    """Whether JAX has a transpose rule for the primitive of this name."""
+    return any(each.name == primitive for each in known)
+
+
+# --- values at the boundary -------------------------------------------------------------------
+
+CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_callback"})
+"""Primitives whose lowering holds a Python function of this process."""
+
+
+def physical(value: Any) -> Any:
+    """An array as the module takes it: the words of a PRNG key, anything else as it is."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(value)
+    return value
+
+
+def logical(value: Any, aval: Any) -> Any:
+    """The inverse of `physical`, for a result of this type."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(value, impl=aval.dtype._impl)
+    return value

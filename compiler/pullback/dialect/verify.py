@@ -1,9 +1,268 @@
-"""The verifier of the derivative ops; docs/dialect.md numbers the constraints alike."""
+"""The verifier of the derivative ops; docs/dialect.md numbers the constraints alike.
+
+What `stablehlo.composite` checks by itself (the decomposition exists, and its type is that of
+the op) is not checked again.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+
+from pullback._errors import VerificationError
 from pullback._jax import ir
+from pullback.dialect.ops import (
+    RULE,
+    VIEWS,
+    CustomJVPCall,
+    CustomVJPCall,
+    DerivativeCall,
+    LinearCall,
+    composite_name,
+    is_inexact,
+    view,
+    walk_composites,
+)
+
+Types = Sequence[ir.Type]
+_LOCATION = re.compile(r'"([^"]+)":(\d+):(\d+)')
 
 
 def verify(module: ir.Module) -> None:
-    """Checks every derivative op."""
+    """Checks every derivative op of the module.
+
+    Raises:
+      VerificationError: for the first broken constraint, with its label and the op's location.
+    """
+    functions: dict[str, ir.FunctionType] | None = None
+    for op in walk_composites(module):
+        functions = _function_types(module) if functions is None else functions
+        call = view(op)
+        if call is None:
+            name = composite_name(op)
+            raise _error(op, "composite_c1", f"{name!r} is none of {', '.join(VIEWS)}")
+        _VERIFIERS[type(call)](call, functions)
+
+
+def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: ir.FunctionType(
+            ir.TypeAttr(op.attributes["function_type"]).value
+        )
+        for op in (opview.operation for opview in module.body.operations)
+        if op.name == "func.func"
+    }
+
+
+def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
+    """custom_jvp_call_c1 … c9."""
+    check = _Checker(call, "custom_jvp_call", functions)
+    check.attribute_names(1, {RULE, "jvp"}, masked={"jvp", "transpose"})
+    check.attribute_kinds(2)
+    check.has_some_rule(3, bool(call.symbols), "a rule function")
+    check.symbols_resolve(4)
+    check.masks(5)
+    check.no_second_full_mask(6)
+    for name, symbol in call.symbols.items():
+        kind, _, mask = name.partition(".")
+        if name == "jvp":
+            check.function_type(7, symbol, *_jvp_type(call, call.mask))
+        elif kind == "jvp":
+            check.function_type(8, symbol, *_jvp_type(call, mask))
+        else:
+            check.function_type(9, symbol, *_transpose_type(call, mask))
+
+
+def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
+    """custom_vjp_call_c1 … c10."""
+    check = _Checker(call, "custom_vjp_call", functions)
+    check.attribute_names(1, {RULE, "fwd", "bwd", "jvp"}, masked={"jvp"})
+    check.attribute_kinds(2)
+    check.has_some_rule(3, bool(call.fwd or call.bwd), "`fwd` and `bwd`")
+    check.symbols_resolve(4)
+    check.require(5, (call.fwd is None) == (call.bwd is None), "`fwd` and `bwd` come together")
+    check.masks(6)
+    check.no_second_full_mask(7)
+    if call.fwd is not None and call.bwd is not None:
+        residuals = _verify_fwd(check, call, call.fwd)
+        cotangents = _inexact_types(call.results)
+        inputs = [*residuals, *cotangents]
+        check.function_type(9, call.bwd, inputs, _inexact_types(call.operands))
+    for name, symbol in call.symbols.items():
+        if name.startswith("jvp"):
+            mask = name.partition(".")[2] or call.mask
+            check.function_type(10, symbol, *_jvp_type(call, mask))
+
+
+def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
+    """Checks `fwd` up to its residuals, and returns their types."""
+    found = check.functions[fwd]
+    results = [result.type for result in call.results]
+    leading = found.results[: len(results)]
+    residuals = found.results[len(results) :]
+    inputs = [operand.type for operand in call.operands]
+    if list(leading) != results:
+        check.function_type(8, fwd, inputs, results, and_more="residuals")
+    check.function_type(8, fwd, inputs, [*results, *residuals])
+    return residuals
+
+
+def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
+    """linear_call_c1 … c7."""
+    check = _Checker(call, "linear_call", functions)
+    check.attribute_names(1, {RULE, "transpose", "num_residuals"})
+    check.attribute_kinds(2, integers={"num_residuals"})
+    _verify_num_residuals(check, call)
+    check.has_some_rule(4, call.transpose is not None, "`transpose`")
+    check.symbols_resolve(5)
+    linear = [operand.type for operand in call.linear_operands]
+    results = [result.type for result in call.results]
+    for type_ in (*linear, *results):
+        check.require(6, is_inexact(type_), f"linear operands and results are inexact, not {type_}")
+    if call.transpose is not None:
+        residuals = [operand.type for operand in call.residuals]
+        check.function_type(7, call.transpose, [*residuals, *results], linear)
+
+
+def _verify_num_residuals(check: _Checker, call: LinearCall) -> None:
+    count = len(call.operands)
+    check.require(3, "num_residuals" in call.attributes, "`num_residuals` is missing")
+    check.require(
+        3,
+        0 <= call.num_residuals <= count,
+        f"`num_residuals` is {call.num_residuals}, and there are {count} operands",
+    )
+
+
+_VERIFIERS: dict[type[DerivativeCall], Callable[..., None]] = {
+    CustomJVPCall: verify_custom_jvp_call,
+    CustomVJPCall: verify_custom_vjp_call,
+    LinearCall: verify_linear_call,
+}
+
+
+class _Checker:
+    """The checks that ops share; each takes the number of the constraint that it enforces."""
+
+    def __init__(self, call: DerivativeCall, op_name: str, functions: dict[str, ir.FunctionType]):
+        self.call = call
+        self.op_name = op_name
+        self.functions = functions
+        self.attributes = call.attributes
+
+    def require(self, number: int, holds: bool, message: str) -> None:
+        """Raises unless the constraint holds."""
+        if not holds:
+            raise _error(self.call.op, f"{self.op_name}_c{number}", message)
+
+    def attribute_names(self, number: int, plain: set[str], masked: set[str] = frozenset()) -> None:
+        """Every attribute is known, with a mask where it may have one."""
+        for name in self.attributes:
+            kind, dot, _ = name.partition(".")
+            known = name in plain or (bool(dot) and kind in masked)
+            allowed = [*sorted(plain), *(f"{kind}.<mask>" for kind in sorted(masked))]
+            self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
+
+    def attribute_kinds(self, number: int, integers: set[str] = frozenset()) -> None:
+        """`rule` is a string, counts are i64, and everything else names a function."""
+        for name, attribute in self.attributes.items():
+            if name == RULE:
+                self.require(number, isinstance(attribute, ir.StringAttr), "`rule` is a string")
+            elif name in integers:
+                is_count = str(attribute).endswith(": i64")
+                self.require(number, is_count, f"`{name}` is an i64, not {attribute}")
+            else:
+                is_symbol = isinstance(attribute, ir.FlatSymbolRefAttr)
+                self.require(number, is_symbol, f"`{name}` is a symbol reference, not {attribute}")
+
+    def has_some_rule(self, number: int, has_functions: bool, functions: str) -> None:
+        """There is a staged rule or the key of one."""
+        present = has_functions or RULE in self.attributes
+        self.require(number, present, f"neither `rule` nor {functions} is there")
+
+    def symbols_resolve(self, number: int) -> None:
+        """Every rule function is in the module."""
+        for name, symbol in self.call.symbols.items():
+            there = symbol in self.functions
+            self.require(number, there, f"`{name}` names @{symbol}, which the module does not have")
+
+    def masks(self, number: int) -> None:
+        """A mask has one 0 or 1 per inexact operand, and a 1 among them."""
+        length = len(self.call.mask)
+        for name in self.call.symbols:
+            _, dot, mask = name.partition(".")
+            if dot:
+                fits = len(mask) == length and set(mask) <= {"0", "1"} and "1" in mask
+                self.require(
+                    number,
+                    fits,
+                    f"the mask of {name!r} has one 0 or 1 for each of the {length} inexact "
+                    "operands, and at least one 1",
+                )
+
+    def no_second_full_mask(self, number: int) -> None:
+        """The plain name and the mask of all ones mean the same, so only one is there."""
+        full = f"jvp.{self.call.mask}"
+        twice = "jvp" in self.attributes and full in self.attributes
+        self.require(number, not twice, f"`jvp` and {full!r} are the same rule")
+
+    def function_type(
+        self, number: int, symbol: str, inputs: Types, results: Types, and_more: str = ""
+    ) -> None:
+        """A rule function has exactly the type that the op asks for."""
+        found = self.functions[symbol]
+        fits = not and_more and list(found.inputs) == list(inputs)
+        if fits and list(found.results) == list(results):
+            return
+        rest = f", {and_more}…" if and_more else ""
+        self.require(
+            number,
+            False,
+            f"@{symbol} does not have the type that this op asks for\n"
+            f"  expected: {_signature(inputs, results, rest)}\n"
+            f"  found:    {_signature(found.inputs, found.results)}",
+        )
+
+
+def _signature(inputs: Types, results: Types, rest: str = "") -> str:
+    left, right = (", ".join(map(str, types)) for types in (inputs, results))
+    return f"({left}) -> ({right}{rest})"
+
+
+def _inexact_types(values: Sequence[ir.Value]) -> list[ir.Type]:
+    return [value.type for value in values if is_inexact(value.type)]
+
+
+def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
+    """`(args…, tangents of the perturbed args…) → (outs…, tangents of inexact outs…)`."""
+    perturbed = _masked_types(call, mask, "1")
+    inputs = [operand.type for operand in call.operands]
+    results = [result.type for result in call.results]
+    return [*inputs, *perturbed], [*results, *_inexact_types(call.results)]
+
+
+def _transpose_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
+    """`(args not in the mask…, cotangents of inexact outs…) → (cotangents of masked args…)`."""
+    bits = iter(mask)
+    others = [
+        operand.type
+        for operand in call.operands
+        if not is_inexact(operand.type) or next(bits) == "0"
+    ]
+    return [*others, *_inexact_types(call.results)], _masked_types(call, mask, "1")
+
+
+def _masked_types(call: DerivativeCall, mask: str, wanted: str) -> list[ir.Type]:
+    types = _inexact_types(call.operands)
+    return [type_ for type_, bit in zip(types, mask, strict=True) if bit == wanted]
+
+
+def _error(op: ir.Operation, label: str, message: str) -> VerificationError:
+    return VerificationError(f"{label}: {message}", where=location_text(op))
+
+
+def location_text(op: ir.Operation) -> str:
+    """`file:line:column` of the innermost file location of an op."""
+    text = str(op.location)
+    match = _LOCATION.search(text)
+    return ":".join(match.groups()) if match else text

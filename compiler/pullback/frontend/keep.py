@@ -74,6 +74,8 @@ class Keeper:
             return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
         if name == "linear_call":
             return self._custom(equation, debug_info, "pullback.linear_call", "callee")
+        if name == "custom_lin":
+            return self._backward_only(equation, debug_info)
         if name in CHECKPOINT:
             return self._checkpoint(equation)
         if name in RECURSED or not _carries_derivative(equation):
@@ -100,6 +102,11 @@ class Keeper:
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
         decomposition = self.keep(_jax.close(equation.params[body]))
         rule = self.rules.register(op, equation, debug_info, decomposition)
+        return _composite(equation, rule)
+
+    def _backward_only(self, equation: Any, debug_info: Any) -> Any:
+        """The tangent map of a `custom_vjp` function, which JAX knows by its transpose only."""
+        rule = self.rules.register_backward(equation, debug_info)
         return _composite(equation, rule)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:

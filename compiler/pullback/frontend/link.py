@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
 from pullback._jax import ir
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules import RuleTable
 
 BEING_LINKED = "pullback.being_linked"
 """The name of a function on its way into a module; no Python function has a dot in its name."""
 
 
-def lower_alone(name: str, closed: Any, table: Any, entry: bool = False) -> ir.Module:
-    """A fresh module that holds `name` and everything it calls."""
+def lower_alone(
+    symbol: str, closed: Any, table: RuleTable, *, entry: bool = False, name: str | None = None
+) -> ir.Module:
+    """A fresh module that holds the function `symbol` and everything it calls."""
     context = _jax.context()
     with context, ir.Location.unknown(context):
         module = ir.Module.create()
+        if name is not None:
+            module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
     _jax.lower_into(
         module,
-        name,
+        symbol,
         closed,
         platforms=table.platforms,
         keepalives=table.keepalives,
@@ -30,12 +37,9 @@ def lower_alone(name: str, closed: Any, table: Any, entry: bool = False) -> ir.M
     return module
 
 
-def find(module: ir.Module, symbol: str) -> Any:
-    """The function of that name in the module, or None."""
-    for operation in module.body.operations:
-        if "sym_name" in operation.attributes and _symbol(operation) == symbol:
-            return operation
-    return None
+def contains(module: ir.Module, symbol: str) -> bool:
+    """Whether the module has a function of that name."""
+    return symbol in ir.SymbolTable(module.operation)
 
 
 def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:

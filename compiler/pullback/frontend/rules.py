@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import jax
-import numpy as np
-
 from pullback import _jax
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import ir
-from pullback.frontend import link
+from pullback.dialect import ops
+from pullback.dialect.ops import RULE
+from pullback.frontend import link, locations, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
+
+MOST_RULES = 2000
+"""More kept calls than this in one program: the rules of rules never end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +32,28 @@ class Rule:
     call: Any
     decomposition: Any
     num_residuals: int | None
-    where: str | None
+    where: str
 
-    @property
+    @functools.cached_property
     def inexact(self) -> list[int]:
         """The positions of the operands that have tangents."""
         return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
+
+    @property
+    def full_mask(self) -> str:
+        """The mask in which every inexact operand is perturbed."""
+        return "1" * len(self.inexact)
+
+    @property
+    def single_masks(self) -> list[str]:
+        """The masks in which one inexact operand is perturbed."""
+        count = len(self.inexact)
+        return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count)]
+
+    @property
+    def linear_mask(self) -> str:
+        """The mask of the operands that a linear call is linear in."""
+        return "".join("1" if i >= (self.num_residuals or 0) else "0" for i in self.inexact)
 
 
 class RuleTable:
@@ -53,7 +74,7 @@ class RuleTable:
     def __getitem__(self, key: str) -> Rule:
         return self._rules[key]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
@@ -62,15 +83,27 @@ class RuleTable:
         key = self._keys.get(identity)
         if key is None:
             key = self._keys[identity] = self._new_key(_name(equation))
-            self._rules[key] = Rule(
-                key=key,
-                op=op,
-                primitive=equation.primitive.name,
-                call=_jax.equation_alone(equation, debug_info),
-                decomposition=decomposition,
-                num_residuals=_num_residuals(equation),
-                where=_jax.user_line(equation),
-            )
+            call = _jax.equation_alone(equation, debug_info)
+            self._rules[key] = _rule(key, op, equation, call, decomposition)
+        return self._rules[key]
+
+    def register_backward(self, equation: Any, debug_info: Any) -> Rule:
+        """The rule of a `custom_lin` equation: a linear call known by its transpose.
+
+        Its forward map is the transpose of the user's backward rule.
+        """
+        identity = ("custom_lin", self._identity(equation, None))
+        key = self._keys.get(identity)
+        if key is None:
+            call = _jax.equation_alone(equation, debug_info)
+            key = self._new_key(_name(equation))
+            rule = _rule(key, "pullback.linear_call", equation, call, None)
+            try:
+                forward = staging.forward_of_backward(rule)
+            except Exception as error:
+                raise _no_forward(rule) from error
+            self._keys[identity] = key
+            self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
         return self._rules[key]
 
     def stage(
@@ -87,14 +120,66 @@ class RuleTable:
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
+        rule = self._rules[key]
         traced = self._traced.get((key, kind, mask))
         if traced is None:
-            traced = self._traced[key, kind, mask] = self._trace(self._rules[key], kind, mask)
-        names = _symbols(key, kind, mask)
+            traced = self._traced[key, kind, mask] = self._trace(rule, kind, mask)
+        names = _symbols(rule, kind, mask)
         symbols = [
             self._link(module, name, closed) for name, closed in zip(names, traced, strict=True)
         ]
         return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
+
+    def stage_all(self, module: ir.Module) -> None:
+        """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
+
+        Rules of rules are staged too, so the module can then be differentiated any number of
+        times without Python.
+        """
+        symbols: dict[str, dict[str, str]] = {}
+        pending = _unstaged(module)
+        while pending:
+            for call in pending:
+                key = call.rule_key
+                if key not in symbols:
+                    symbols[key] = self._all_symbols(module, self._rules[key])
+                call.update(**{RULE: None, **symbols[key]})
+            pending = _unstaged(module)
+            self._check_end(symbols)
+
+    def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, str]:
+        """Every rule of one call that there is, as attributes of its composite."""
+        if rule.op == "pullback.custom_vjp_call":
+            forward, backward = self.stage(module, rule.key, "vjp", rule.full_mask)
+            return {"fwd": forward, "bwd": backward}
+        if rule.op == "pullback.linear_call":
+            return {"transpose": self.stage(module, rule.key, "transpose", rule.linear_mask)}
+        found = self._try(module, rule, "jvp", [rule.full_mask])
+        if not found:
+            found = self._try(module, rule, "jvp", rule.single_masks)
+        if rule.primitive != "custom_jvp_call" and _jax.has_transpose(rule.primitive):
+            masks = dict.fromkeys([rule.full_mask, *rule.single_masks])
+            found |= self._try(module, rule, "transpose", masks)
+        return found
+
+    def _try(
+        self, module: ir.Module, rule: Rule, kind: str, masks: Iterable[str]
+    ) -> dict[str, str]:
+        found = {}
+        for mask in masks:
+            name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
+            with contextlib.suppress(MissingRuleError):
+                found[name] = self.stage(module, rule.key, kind, mask)
+        return found
+
+    def _check_end(self, symbols: dict[str, Any]) -> None:
+        if len(symbols) > MOST_RULES:
+            names = ", ".join(list(symbols)[-3:])
+            raise PullbackError(
+                f"the rules of rules come to no end: {len(symbols)} are staged, the last {names}",
+                where=self._rules[next(reversed(symbols))].where,
+                do="let the rule call the function it belongs to, not a new one each time",
+            )
 
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         if len(mask) != len(rule.inexact) or set(mask) - {"0", "1"}:
@@ -102,13 +187,13 @@ class RuleTable:
         self.traces += 1
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
-            closed = {"jvp": _jvp, "vjp": _vjp, "transpose": _transpose}[kind](rule, chosen)
-        except NotImplementedError as error:
+            closed = staging.STAGES[kind](rule, chosen)
+            return tuple(self.keeper.keep(each) for each in closed)
+        except staging.MISSING[kind] as error:
             raise _missing(rule, kind, mask) from error
-        return tuple(self.keeper.keep(each) for each in closed)
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
-        if link.find(module, name) is not None:
+        if link.contains(module, name):
             return name
         if id(closed) not in self._lowered:
             self._lowered[id(closed)] = link.lower_alone(name, closed, self)
@@ -121,7 +206,8 @@ class RuleTable:
             params = self._identities.parameters(equation.params)
             return equation.primitive.name, types, params
         function = self._identities.function(functions)
-        return types, function, self._identities.jaxpr(decomposition)
+        primal = None if decomposition is None else self._identities.jaxpr(decomposition)
+        return types, function, primal
 
     def _new_key(self, name: str) -> str:
         key, number = name, 0
@@ -131,90 +217,13 @@ class RuleTable:
         return key
 
 
-def _jvp(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
-    call = _jax.equations_to_function(rule.call)
-    outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
-
-    def jvp(args, tangents):
-        primals = [args[i] for i in chosen]
-        results, derivatives = jax.jvp(_restricted(call, args, chosen), primals, list(tangents))
-        return results, [derivatives[i] for i in outs]
-
-    args = _structs(rule.call.in_avals)
-    return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
-
-
-def _vjp(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
-    call = _jax.equations_to_function(rule.call)
-    outs = rule.call.out_avals
-    structure = []
-
-    def forward(args):
-        results, pull = jax.vjp(_restricted(call, args, chosen), *[args[i] for i in chosen])
-        residuals, tree = jax.tree.flatten(pull)
-        structure.append(tree)
-        return results, residuals
-
-    def backward(residuals, cotangents):
-        pull = jax.tree.unflatten(structure[0], residuals)
-        return pull(_with_float0(outs, cotangents))
-
-    args = _structs(rule.call.in_avals)
-    forward_closed = jax.make_jaxpr(forward)(args)
-    residuals = _structs(forward_closed.out_avals[len(outs) :])
-    cotangents = [aval for aval in _structs(outs) if is_inexact(aval)]
-    return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
-
-
-def _transpose(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
-    call = _jax.equations_to_function(rule.call)
-    avals = _structs(rule.call.in_avals)
-    kept = [i for i in range(len(avals)) if i not in chosen]
-
-    def transpose(args, cotangents):
-        full = [None] * len(avals)
-        for i, value in zip(kept, args, strict=True):
-            full[i] = value
-        linear = _restricted(call, full, chosen)
-        pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
-        return pull(_with_float0(rule.call.out_avals, cotangents))
-
-    cotangents = [aval for aval in _structs(rule.call.out_avals) if is_inexact(aval)]
-    return (jax.make_jaxpr(transpose)([avals[i] for i in kept], cotangents),)
-
-
-def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
-    """The call as a function of the chosen arguments, the others held fixed."""
-
-    def restricted(*values):
-        full = list(args)
-        for i, value in zip(chosen, values, strict=True):
-            full[i] = value
-        return call(*full)
-
-    return restricted
-
-
-def _with_float0(avals: Any, cotangents: Any) -> list[Any]:
-    """Cotangents for all results: JAX wants a float0 zero where we have no slot."""
-    given = iter(cotangents)
-    return [
-        next(given) if is_inexact(aval) else np.zeros(aval.shape, jax.dtypes.float0)
-        for aval in avals
-    ]
-
-
-def _structs(avals: Any) -> list[jax.ShapeDtypeStruct]:
-    return [
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-        for aval in avals
-    ]
-
-
-def _symbols(key: str, kind: str, mask: str) -> tuple[str, ...]:
+def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
+    key = rule.key
     suffix = "" if "0" not in mask else f".{mask}"
     if kind == "vjp":
         return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
+    if kind == "transpose" and rule.op == "pullback.linear_call" and mask == rule.linear_mask:
+        return (f"{key}.t",)
     if kind == "transpose":
         return (f"{key}.t.{mask}",)
     return (f"{key}.jvp{suffix}",)
@@ -226,9 +235,37 @@ def _name(equation: Any) -> str:
 
 
 def _num_residuals(equation: Any) -> int | None:
-    if equation.primitive.name != "linear_call":
-        return None
-    return equation.params["num_callee_consts"] + equation.params["num_res"]
+    if equation.primitive.name == "linear_call":
+        return equation.params["num_callee_consts"] + equation.params["num_res"]
+    if equation.primitive.name == "custom_lin":
+        return equation.params["num_res"]
+    return None
+
+
+def _rule(key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
+    return Rule(
+        key=key,
+        op=op,
+        primitive=equation.primitive.name,
+        call=call,
+        decomposition=decomposition,
+        num_residuals=_num_residuals(equation),
+        where=locations.of_equation(equation),
+    )
+
+
+def _unstaged(module: ir.Module) -> list[Any]:
+    return [call for call in ops.walk_calls(module) if call.rule_key is not None]
+
+
+def _no_forward(rule: Rule) -> MissingRuleError:
+    name = rule.key.removesuffix("_forward")
+    return MissingRuleError(
+        f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be transposed",
+        where=rule.where,
+        do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
+        "linear in the cotangent",
+    )
 
 
 def _missing(rule: Rule, kind: str, mask: str) -> MissingRuleError:

@@ -7,9 +7,17 @@ from typing import Any
 
 import jax
 
+from pullback import _jax
+from pullback._errors import PullbackError
 from pullback._program import Program
-from pullback.frontend import link
+from pullback.frontend import link, portable
 from pullback.frontend.rules import RuleTable
+from pullback.frontend.staging import structs
+
+LARGEST_INLINE_CONSTANT = 64
+"""Arrays with more elements that a function closes over become hidden arguments of the program."""
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 def trace(
@@ -17,16 +25,55 @@ def trace(
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
-    platforms: Sequence[str] | None = None,
+    platforms: str | Sequence[str] | None = None,
 ) -> Callable[..., Program]:
-    """A function that takes what `fun` takes and returns the Program of that call."""
+    """Turns a JAX function into a function that returns the Program of a call.
+
+    ```python
+    program = pb.trace(f)(x, y)      # arrays, scalars, jax.ShapeDtypeStruct, any pytrees
+    print(program)                   # readable MLIR
+    ```
+
+    Args:
+      fun: a function that JAX can trace.
+      static_argnums: positions of arguments that are Python values; as in `jax.jit`.
+      static_argnames: names of such arguments.
+      platforms: what to lower for, by default 'cpu': 'cpu', 'cuda', 'rocm' or 'tpu'. The hardware
+        need not be there.
+    """
+    chosen = _platforms(platforms)
     traceable = jax.jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)
 
     def traced(*args: Any, **kwargs: Any) -> Program:
-        stages = traceable.trace(*args, **kwargs)
-        table = RuleTable(tuple(platforms or ("cpu",)))
-        kept = table.keeper.keep(stages.jaxpr)
-        module = link.lower_alone(stages.fun_name, kept, table, entry=True)
-        return Program(module=module, in_tree=stages.in_tree, out_tree=stages.out_tree, rules=table)
+        return _program(traceable.trace(*args, **kwargs), RuleTable(chosen))
 
     return traced
+
+
+def _program(stages: Any, rules: RuleTable) -> Program:
+    closed, constants = _jax.hoist_constants(stages.jaxpr, LARGEST_INLINE_CONSTANT)
+    kept = rules.keeper.keep(closed)
+    module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
+    portable.mark(module, kept)
+    hidden = len(constants)
+    return Program(
+        module=module,
+        in_tree=stages.in_tree,
+        out_tree=stages.out_tree,
+        in_avals=tuple(structs(closed.in_avals[hidden:])),
+        out_avals=tuple(structs(closed.out_avals)),
+        arg_paths=_jax.argument_paths(stages.jaxpr),
+        constants=tuple(constants),
+        rules=rules,
+    )
+
+
+def _platforms(platforms: str | Sequence[str] | None) -> tuple[str, ...]:
+    chosen = (platforms,) if isinstance(platforms, str) else tuple(platforms or ("cpu",))
+    if len(chosen) != 1 or chosen[0] not in PLATFORMS:
+        raise PullbackError(
+            f"cannot lower for the platforms {', '.join(map(repr, chosen))}",
+            where="pullback.trace(platforms=…)",
+            do=f"name one of {', '.join(PLATFORMS)}; trace again for each further platform",
+        )
+    return chosen

@@ -57,3 +57,7 @@ class Commands(click.Group):
 @click.version_option(package_name="pullback", message="%(package)s %(version)s")
 def main() -> None:
     """JAX programs as MLIR modules that keep their derivative rules."""
+
+
+if __name__ == "__main__":
+    main(prog_name="pullback")

@@ -77,6 +77,7 @@ class Expectation:
     """One `// expected-error @+1 {{text}}` comment; `line` is None for `@unknown`."""
 
     severity: str
+    text: str
     pattern: re.Pattern[str]
     line: int | None
     written_at: int
@@ -106,7 +107,8 @@ def expectations(source: str) -> Iterator[Expectation]:
         for match in found:
             severity, is_regex, place, text = match.groups()
             pattern = text if is_regex else re.escape(text)
-            yield Expectation(severity, re.compile(pattern), _line(place, number), number)
+            line_number = _line(place, number)
+            yield Expectation(severity, text, re.compile(pattern), line_number, number)
 
 
 def _line(place: str | None, here: int) -> int | None:
@@ -132,7 +134,7 @@ def compare(source: str, messages: list[Message]) -> list[str]:
             unexpected.remove(match)
     problems = [
         f"line {expectation.written_at}: expected {expectation.severity} "
-        f"{expectation.pattern.pattern!r} was not produced"
+        f"'{expectation.text}' was not produced"
         for expectation in unmet
     ]
     return problems + [f"unexpected {message.format('-')}" for message in unexpected]

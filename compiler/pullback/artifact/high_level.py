@@ -1,0 +1,123 @@
+"""CHLO ops in a portable artifact: composites that any StableHLO tool runs, and that we restore.
+
+VHLO has no CHLO. Expanding `chlo.erf` for good would trade its derivative rule for that of a
+polynomial, so a save wraps the op as `stablehlo.composite "chlo.erf"` around its expansion, as
+XLA's own export does, and a load puts the op back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import ops
+
+CHLO = "chlo."
+EXPAND = "func.func(chlo-legalize-to-stablehlo)"
+
+
+def wrap_chlo(module: ir.Module) -> None:
+    """Replaces CHLO ops by composites of the same name, in place."""
+    outliner = _Outliner(module)
+    for op in _find(module, _is_chlo):
+        if _can_be_wrapped(op):
+            outliner.wrap(op)
+    with module.context:
+        _jax.PassManager.parse(f"builtin.module({EXPAND})").run(module.operation)
+
+
+def restore_chlo(module: ir.Module) -> None:
+    """Replaces composites named after CHLO ops by these ops, in place."""
+    restored = False
+    for op in _find(module, _is_wrapped):
+        name = ops.composite_name(op)
+        if not module.context.is_registered_operation(name):
+            continue
+        attributes = op.attributes
+        given = attributes.get("composite_attributes", None)
+        new = ir.Operation.create(
+            name,
+            results=[result.type for result in op.results],
+            operands=list(op.operands),
+            attributes={named.name: named.attr for named in given} if given is not None else {},
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        for old_result, new_result in zip(op.results, new.results, strict=True):
+            old_result.replace_all_uses_with(new_result)
+        op.erase()
+        restored = True
+    if restored:
+        with module.context:
+            _jax.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+
+
+class _Outliner:
+    """Moves ops to functions of their own; equal ops share one."""
+
+    def __init__(self, module: ir.Module):
+        self.module = module
+        self.symbols = ir.SymbolTable(module.operation)
+        self.functions: dict[Any, str] = {}
+
+    def wrap(self, op: ir.Operation) -> None:
+        types = [operand.type for operand in op.operands], [result.type for result in op.results]
+        attributes = {name: attribute for name, attribute in op.attributes.items()}
+        key = op.name, str(types), str(attributes)
+        if key not in self.functions:
+            self.functions[key] = self._outline(op, *types)
+        composite = ir.Operation.create(
+            ops.COMPOSITE,
+            results=types[1],
+            operands=list(op.operands),
+            attributes={
+                "name": ir.StringAttr.get(op.name, op.context),
+                "decomposition": ir.FlatSymbolRefAttr.get(self.functions[key], op.context),
+                "composite_attributes": ir.DictAttr.get(attributes, op.context),
+            },
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        for old, new in zip(op.results, composite.results, strict=True):
+            old.replace_all_uses_with(new)
+        op.erase()
+
+    def _outline(self, op: ir.Operation, inputs: list[ir.Type], outputs: list[ir.Type]) -> str:
+        with op.location, ir.InsertionPoint(self.module.body):
+            kind = ir.FunctionType.get(inputs, outputs)
+            function = _jax.func.FuncOp(f"{op.name}.impl", kind, visibility="private")
+            body = function.add_entry_block()
+            with ir.InsertionPoint(body):
+                attributes = {name: attribute for name, attribute in op.attributes.items()}
+                copy = ir.Operation.create(
+                    op.name, results=outputs, operands=list(body.arguments), attributes=attributes
+                )
+                _jax.func.ReturnOp(list(copy.results))
+        return self.symbols.insert(function).value
+
+
+def _is_chlo(op: ir.Operation) -> bool:
+    return op.name.startswith(CHLO)
+
+
+def _is_wrapped(op: ir.Operation) -> bool:
+    return (ops.composite_name(op) or "").startswith(CHLO)
+
+
+def _can_be_wrapped(op: ir.Operation) -> bool:
+    """Ops with regions or with attributes of CHLO's own are expanded for good."""
+    own_attributes = any("#chlo" in str(attribute) for _, attribute in op.attributes.items())
+    return not own_attributes and not len(op.regions)
+
+
+def _find(module: ir.Module, wanted: Any) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if wanted(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found

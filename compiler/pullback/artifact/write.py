@@ -1,0 +1,185 @@
+"""Save a program: rules staged, constants in the module, a digest, one file in one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import metadata as distributions
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.artifact import constants, high_level
+from pullback.artifact.atomic import write_atomically
+from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.dialect import ops
+from pullback.frontend import locations, portable
+from pullback_runtime import _avals, _container, _module, _trees
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+OLDEST_TARGET = (1, 0, 0)
+SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.")
+CALLBACK = "callback"
+
+
+def save(
+    program: Program,
+    path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    platforms: Sequence[str] | None = None,
+) -> None:
+    """Writes a program to one portable file that can still be differentiated.
+
+    Args:
+      program: what to save; it is not changed.
+      path: the file; it is replaced in one step.
+      target: the StableHLO version to write for, at least '1.0.0'. By default the version of
+        twelve weeks ago, so that a somewhat older jaxlib reads it.
+      platforms: what the file must run on; the program must have been traced for these.
+
+    Raises:
+      MissingRuleError: a derivative rule is missing, or cannot be staged.
+      NotPortableError: the program calls back into Python.
+      ArtifactError: the program cannot be written, or the file cannot.
+    """
+    write_atomically(path, serialize(program, target=target, platforms=platforms))
+
+
+def serialize(
+    program: Program, *, target: str | None = None, platforms: Sequence[str] | None = None
+) -> bytes:
+    """The bytes that `save` writes."""
+    _check_platforms(program, platforms)
+    _refuse_callbacks(program.module)
+    module = _module.parse(_module.to_bytecode(program.module), _jax.context())
+    program.rules.stage_all(module)
+    _refuse_callbacks(module)
+    constants.embed(module, program.constants)
+    inventory = rule_inventory(module)
+    high_level.wrap_chlo(module)
+    _refuse_other_dialects(module)
+    with as_ours():
+        return _write(module, _describe(program, inventory), target)
+
+
+def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "pullback": _pullback_version(),
+        "jax": jax.__version__,
+        "platforms": list(program.rules.platforms),
+        "in_tree": _trees.describe(program.in_tree),
+        "out_tree": _trees.describe(program.out_tree),
+        "in_avals": [_avals.describe(aval) for aval in program.in_avals],
+        "out_avals": [_avals.describe(aval) for aval in program.out_avals],
+        "arguments": list(program.arg_paths),
+        "rules": inventory,
+    }
+
+
+def _pullback_version() -> str:
+    try:
+        return distributions.version("pullback")
+    except distributions.PackageNotFoundError:
+        return "of a source tree"
+
+
+def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
+    """Each function with rules, once: its op, its name and the rules that it has."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for call in ops.walk_calls(module):
+        found.setdefault((call.NAME, call.decomposition), set()).update(call.symbols)
+    return [
+        {"op": op, "function": function, "rules": sorted(rules)}
+        for (op, function), rules in sorted(found.items())
+    ]
+
+
+def _write(module: ir.Module, description: dict[str, Any], target: str | None) -> bytes:
+    """Serialises for the first version that can hold the module."""
+    failures = []
+    for version in _targets(target):
+        text = _container.dump_metadata({**description, "stablehlo": version})
+        attributes = module.operation.attributes
+        with module.context, ir.Location.unknown(module.context):
+            attributes[_container.METADATA_ATTRIBUTE] = ir.StringAttr.get(text)
+            placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
+            attributes[_container.DIGEST_ATTRIBUTE] = placeholder
+            try:
+                content = _jax.stablehlo.serialize_portable_artifact(module, version)
+            except (ir.MLIRError, ValueError) as error:
+                failures.append(f"StableHLO {version}: {error}")
+                continue
+        return _container.seal(content)
+    raise ArtifactError(
+        "the program does not fit the StableHLO version it is saved for",
+        where="; ".join(failures),
+        do=f"save with a newer target=, up to {_jax.stablehlo.get_current_version()!r}",
+    )
+
+
+def _targets(target: str | None) -> list[str]:
+    """The versions to try, in this order."""
+    if target is not None:
+        return [_checked(target)]
+    current = _jax.stablehlo.get_current_version()
+    return list(dict.fromkeys([_jax.compatible_version(), current]))
+
+
+def _checked(target: str) -> str:
+    current = _jax.stablehlo.get_current_version()
+    try:
+        numbers = tuple(int(part) for part in target.split("."))
+    except ValueError:
+        numbers = ()
+    newest = tuple(int(part) for part in current.split("."))
+    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= newest:
+        return target
+    raise ArtifactError(
+        f"cannot save for StableHLO {target!r}: this jaxlib writes 1.0.0 to {current}",
+        do="leave target= out, or name a version in this range",
+    )
+
+
+def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
+    traced = set(program.rules.platforms)
+    if platforms is None or set(platforms) <= traced:
+        return
+    raise ArtifactError(
+        f"the program was traced for {', '.join(sorted(traced))}, not for "
+        f"{', '.join(sorted(set(platforms) - traced))}",
+        do="trace it again with platforms=…",
+    )
+
+
+def _refuse_callbacks(module: ir.Module) -> None:
+    attributes = module.operation.attributes
+    if portable.ATTRIBUTE in attributes:
+        notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
+        raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
+    for op in high_level._find(module, lambda op: op.name == "stablehlo.custom_call"):
+        name = ir.StringAttr(op.attributes["call_target_name"]).value
+        if CALLBACK in name:
+            raise _not_portable(name, locations.of_operation(op))
+
+
+def _not_portable(name: str, where: str) -> NotPortableError:
+    return NotPortableError(
+        f"a program with `{name}` cannot be saved: it calls Python in this process",
+        where=where,
+        do="remove the callback or debug print, or put it outside the traced function",
+    )
+
+
+def _refuse_other_dialects(module: ir.Module) -> None:
+    others = high_level._find(module, lambda op: not op.name.startswith(SAVED_DIALECTS))
+    if others:
+        raise ArtifactError(
+            f"`{others[0].name}` has no portable form",
+            where=locations.of_operation(others[0]),
+            do="a saved program holds StableHLO and CHLO only; lower this op first",
+        )

@@ -1,0 +1,639 @@
+"""Short StableHLO builders; arithmetic that absorbs absent (zero) tangents.
+
+Every builder emits at `here.ip` with location `here.loc`: the driver sets both, a rule never does.
+`None` stands for a tangent or cotangent that is zero: `add(None, y)` is `y`, `mul(None, y)` is `None`.
+Plain Python numbers are accepted where an operand of the other's type is meant: `mul(x, 2.0)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pullback import _jax
+from pullback._jax import ir
+
+Value = Any  # ir.Value: jaxlib ships no type stubs
+Number = int | float | complex | bool
+
+
+class Here(threading.local):
+    """Where the next op goes."""
+
+    ip: Any = None
+    loc: Any = None
+    constants: dict[tuple[Any, Any], Value] | None = None  # one dict per emission block
+
+
+here = Here()
+
+
+@contextlib.contextmanager
+def inserting(ip: Any, loc: Any = None) -> Iterator[None]:
+    """Emit at `ip` (and `loc`, if given) inside the block; constants are shared within it."""
+    saved = here.ip, here.loc, here.constants
+    here.ip, here.constants = ip, {}
+    if loc is not None:
+        here.loc = loc
+    try:
+        yield
+    finally:
+        here.ip, here.loc, here.constants = saved
+
+
+@contextlib.contextmanager
+def sharing_constants(table: dict[tuple[Any, Any], Value]) -> Iterator[None]:
+    """Reuse the constants of an earlier visit to the same emission block."""
+    saved = here.constants
+    here.constants = table
+    try:
+        yield
+    finally:
+        here.constants = saved
+
+
+# ---------------------------------------------------------------------------------- types
+
+
+class TypeInfo(NamedTuple):
+    """What rules ask of a type: shape, element type, and kind 'f', 'c', 'i', 'b' or '?'."""
+
+    shape: tuple[int, ...]
+    element: Any
+    kind: str
+    bits: int  # of one element
+
+
+@functools.cache
+def info(type: Any) -> TypeInfo:
+    """Shape, element type and kind of a ranked tensor type (kind '?' for everything else)."""
+    try:
+        ranked = ir.RankedTensorType(type)
+    except ValueError:
+        return TypeInfo((), None, "?", 0)
+    element = ranked.element_type
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = tuple(-1 if d == dynamic else d for d in ranked.shape)
+    kind, bits = _kind(element)
+    return TypeInfo(shape, element, kind, bits)
+
+
+def _kind(element: Any) -> tuple[str, int]:
+    text = str(element)
+    if text.startswith("complex"):
+        return "c", 2 * _kind(ir.ComplexType(element).element_type)[1]
+    if isinstance(element, ir.IntegerType):
+        width = ir.IntegerType(element).width
+        return ("b" if width == 1 else "i"), width
+    if isinstance(element, ir.FloatType) or text.startswith(("f", "bf")):
+        return "f", ir.FloatType(element).width if isinstance(element, ir.FloatType) else 8
+    return "?", 0
+
+
+def inexact(type: Any) -> bool:
+    """Whether values of the type have tangents: float or complex elements."""
+    return info(type).kind in "fc"
+
+
+def shape(v: Value) -> tuple[int, ...]:
+    return info(v.type).shape
+
+
+def rank(v: Value) -> int:
+    return len(info(v.type).shape)
+
+
+def size_in_bytes(type: Any) -> int:
+    """Bytes of a value of the type; dynamic dimensions count as one."""
+    t = info(type)
+    return math.prod(d for d in t.shape if d >= 0) * max(t.bits // 8, 1)
+
+
+@functools.cache
+def tensor(shape: tuple[int, ...], element: Any) -> Any:
+    """The type tensor<shape x element>; a dimension of -1 is dynamic."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    dims = [dynamic if d < 0 else d for d in shape]
+    return ir.RankedTensorType.get(dims, element, loc=ir.Location.unknown(_jax.context()))
+
+
+@functools.cache
+def with_shape(type: Any, shape: tuple[int, ...]) -> Any:
+    return tensor(shape, info(type).element)
+
+
+@functools.cache
+def with_element(type: Any, element: Any) -> Any:
+    return tensor(info(type).shape, element)
+
+
+@functools.cache
+def real_element(type: Any) -> Any:
+    """Element type of the real part."""
+    t = info(type)
+    return ir.ComplexType(t.element).element_type if t.kind == "c" else t.element
+
+
+@functools.cache
+def scalar(text: str) -> Any:
+    """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""
+    return parse_type(f"tensor<{text}>")
+
+
+@functools.cache
+def parse_type(text: str) -> Any:
+    return ir.Type.parse(text, _jax.context())
+
+
+# ----------------------------------------------------------------------------- attributes
+
+
+@functools.cache
+def attr(text: str) -> Any:
+    """An attribute from its MLIR spelling, parsed once."""
+    return ir.Attribute.parse(text, _jax.context())
+
+
+@functools.cache
+def i64s(values: tuple[int, ...]) -> Any:
+    return ir.DenseI64ArrayAttr.get(values, _jax.context())
+
+
+def i64(value: int) -> Any:
+    return attr(f"{value} : i64")
+
+
+@functools.cache
+def symbol(name: str) -> Any:
+    return ir.FlatSymbolRefAttr.get(name, _jax.context())
+
+
+@functools.cache
+def string(text: str) -> Any:
+    return ir.StringAttr.get(text, _jax.context())
+
+
+_INFINITY = {"f16": "7C00", "bf16": "7F80", "f32": "7F800000", "f64": "7FF0000000000000"}
+_MINUS_INFINITY = {"f16": "FC00", "bf16": "FF80", "f32": "FF800000", "f64": "FFF0000000000000"}
+_NAN = {"f16": "7E00", "bf16": "7FC0", "f32": "7FC00000", "f64": "7FF8000000000000"}
+
+
+def _float_literal(value: float, element: str) -> str:
+    if math.isnan(value):
+        return "0x" + _NAN[element]
+    if math.isinf(value):
+        return "0x" + (_INFINITY if value > 0 else _MINUS_INFINITY)[element]
+    return f"{value:.17e}"
+
+
+@functools.cache
+def _splat(type: Any, value: Number) -> Any:
+    t = info(type)
+    if t.kind == "c":
+        z = complex(value)
+        part = str(real_element(type))
+        literal = f"({_float_literal(z.real, part)}, {_float_literal(z.imag, part)})"
+    elif t.kind == "f":
+        literal = _float_literal(float(value), str(t.element))
+    elif t.kind == "b":
+        literal = "true" if value else "false"
+    else:
+        literal = str(int(value))
+    return attr(f"dense<{literal}> : {type}")
+
+
+# -------------------------------------------------------------------------------- emission
+
+_create = None
+
+
+def emit(
+    name: str,
+    results: Sequence[Any],
+    operands: Sequence[Value],
+    attributes: dict[str, Any] | None = None,
+    regions: int = 0,
+) -> Any:
+    """Create one op at the current place; returns the operation."""
+    return ir.Operation.create(
+        name,
+        results=results,
+        operands=operands,
+        attributes=attributes,
+        regions=regions,
+        loc=here.loc,
+        ip=here.ip,
+    )
+
+
+def emit1(
+    name: str, result: Any, operands: Sequence[Value], attributes: dict[str, Any] | None = None
+) -> Value:
+    """Create an op with one result at the current place; returns the result."""
+    return ir.Operation.create(
+        name, results=[result], operands=operands, attributes=attributes, loc=here.loc, ip=here.ip
+    ).result
+
+
+def infer(name: str, operands: Sequence[Value], attributes: dict[str, Any] | None = None) -> Value:
+    """Create an op whose result type MLIR infers; slower than `emit1`."""
+    return ir.Operation.create(
+        name, operands=operands, attributes=attributes, loc=here.loc, ip=here.ip, infer_type=True
+    ).result
+
+
+def full(type: Any, value: Number) -> Value:
+    """A constant of the type with every element `value`; shared within the emission block."""
+    key = (type, value, _sign(value))
+    table = here.constants
+    if table is not None and key in table:
+        return table[key]
+    if -1 in info(type).shape:
+        raise NotImplementedError(f"constant of dynamic shape {type}: use full_like")
+    result = emit1("stablehlo.constant", type, (), {"value": _splat(type, value)})
+    if table is not None:
+        table[key] = result
+    return result
+
+
+def _sign(value: Number) -> float:
+    return math.copysign(1.0, value) if isinstance(value, float) else 0.0
+
+
+def zeros(type: Any) -> Value:
+    return full(type, 0)
+
+
+def full_like(v: Value, value: Number) -> Value:
+    """A constant shaped like `v`, whose shape may be dynamic."""
+    type = v.type
+    if -1 not in info(type).shape:
+        return full(type, value)
+    literal = _splat(tensor((), info(type).element), value)
+    element = ir.DenseElementsAttr(literal).get_splat_value()
+    return emit1("chlo.constant_like", type, [v], {"value": element})
+
+
+def zeros_like(v: Value) -> Value:
+    return full_like(v, 0)
+
+
+def instantiate(v: Value | None, like: Value) -> Value:
+    """`v`, or zeros shaped like `like` if `v` is absent."""
+    return zeros_like(like) if v is None else v
+
+
+# ------------------------------------------------------------------ elementwise arithmetic
+
+
+def _same_type(x: Value | Number, y: Value | Number) -> tuple[Value, Value]:
+    if isinstance(y, (int, float, complex)):
+        y = full_like(x, y)
+    elif isinstance(x, (int, float, complex)):
+        x = full_like(y, x)
+    return x, y
+
+
+def add(x: Value | None, y: Value | None) -> Value | None:
+    if x is None:
+        return y
+    if y is None:
+        return x
+    x, y = _same_type(x, y)
+    return emit1("stablehlo.add", x.type, [x, y])
+
+
+def sub(x: Value | None, y: Value | None) -> Value | None:
+    if y is None:
+        return x
+    if x is None:
+        return neg(y)
+    x, y = _same_type(x, y)
+    return emit1("stablehlo.subtract", x.type, [x, y])
+
+
+def _absorbing(name: str) -> Callable[..., Value | None]:
+    def build(x: Value | None, y: Value | None) -> Value | None:
+        if x is None or y is None:
+            return None
+        x, y = _same_type(x, y)
+        return emit1(name, x.type, [x, y])
+
+    build.__name__ = build.__qualname__ = name.split(".")[1]
+    return build
+
+
+mul = _absorbing("stablehlo.multiply")
+div = _absorbing("stablehlo.divide")
+pow = _absorbing("stablehlo.power")
+maximum = _absorbing("stablehlo.maximum")
+minimum = _absorbing("stablehlo.minimum")
+atan2 = _absorbing("stablehlo.atan2")
+rem = _absorbing("stablehlo.remainder")
+and_ = _absorbing("stablehlo.and")
+or_ = _absorbing("stablehlo.or")
+
+
+def _unary(name: str) -> Callable[[Value | None], Value | None]:
+    def build(x: Value | None) -> Value | None:
+        return None if x is None else emit1(name, x.type, [x])
+
+    build.__name__ = build.__qualname__ = name.split(".")[1]
+    return build
+
+
+neg = _unary("stablehlo.negate")
+sin = _unary("stablehlo.sine")
+cos = _unary("stablehlo.cosine")
+tan = _unary("stablehlo.tan")
+tanh = _unary("stablehlo.tanh")
+exp = _unary("stablehlo.exponential")
+expm1 = _unary("stablehlo.exponential_minus_one")
+log = _unary("stablehlo.log")
+log1p = _unary("stablehlo.log_plus_one")
+logistic = _unary("stablehlo.logistic")
+sqrt = _unary("stablehlo.sqrt")
+rsqrt = _unary("stablehlo.rsqrt")
+cbrt = _unary("stablehlo.cbrt")
+sign = _unary("stablehlo.sign")
+floor = _unary("stablehlo.floor")
+not_ = _unary("stablehlo.not")
+
+
+def square(x: Value | None) -> Value | None:
+    return mul(x, x)
+
+
+def abs(x: Value) -> Value:
+    """Absolute value; real for complex operands."""
+    return emit1("stablehlo.abs", with_element(x.type, real_element(x.type)), [x])
+
+
+def real(x: Value | None) -> Value | None:
+    if x is None:
+        return None
+    return emit1("stablehlo.real", with_element(x.type, real_element(x.type)), [x])
+
+
+def imag(x: Value | None) -> Value | None:
+    if x is None:
+        return None
+    return emit1("stablehlo.imag", with_element(x.type, real_element(x.type)), [x])
+
+
+def complex_(re: Value | None, im: Value | None) -> Value | None:
+    """re + i im; an absent part is zero."""
+    if re is None and im is None:
+        return None
+    re = zeros_like(im) if re is None else re
+    im = zeros_like(re) if im is None else im
+    element = ir.ComplexType.get(info(re.type).element)
+    return emit1("stablehlo.complex", with_element(re.type, element), [re, im])
+
+
+def conj(x: Value | None) -> Value | None:
+    if x is None or info(x.type).kind != "c":
+        return x
+    return complex_(real(x), neg(imag(x)))
+
+
+def convert(x: Value | None, element: Any) -> Value | None:
+    """Element-type conversion; nothing when the type is right already."""
+    if x is None or info(x.type).element == element:
+        return x
+    return emit1("stablehlo.convert", with_element(x.type, element), [x])
+
+
+_COMPARISONS = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED", "b": "UNSIGNED"}
+
+
+def compare(direction: str, x: Value, y: Value | Number) -> Value:
+    """Elementwise comparison; direction is EQ, NE, LT, LE, GT or GE."""
+    x, y = _same_type(x, y)
+    t = info(x.type)
+    unsigned = str(t.element).startswith("ui")
+    kind = "UNSIGNED" if unsigned else _COMPARISONS[t.kind]
+    attributes = {
+        "comparison_direction": attr(f"#stablehlo<comparison_direction {direction}>"),
+        "compare_type": attr(f"#stablehlo<comparison_type {kind}>"),
+    }
+    return emit1("stablehlo.compare", with_element(x.type, boolean()), [x, y], attributes)
+
+
+@functools.cache
+def boolean() -> Any:
+    return ir.IntegerType.get_signless(1, _jax.context())
+
+
+def select(predicate: Value, x: Value | None, y: Value | None) -> Value | None:
+    """predicate ? x : y; an absent branch is zero."""
+    if x is None and y is None:
+        return None
+    x = zeros_like(y) if x is None else x
+    y = zeros_like(x) if y is None else y
+    x, y = _same_type(x, y)
+    return emit1("stablehlo.select", x.type, [predicate, x, y])
+
+
+# ---------------------------------------------------------------------------------- shapes
+
+
+def reshape(x: Value | None, shape: Sequence[int]) -> Value | None:
+    if x is None or info(x.type).shape == tuple(shape):
+        return x
+    return emit1("stablehlo.reshape", with_shape(x.type, tuple(shape)), [x])
+
+
+def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
+    """The array transpose (`stablehlo.transpose`)."""
+    permutation = tuple(permutation)
+    if x is None or permutation == tuple(range(len(permutation))):
+        return x
+    dims = tuple(info(x.type).shape[p] for p in permutation)
+    attributes = {"permutation": i64s(permutation)}
+    return emit1("stablehlo.transpose", with_shape(x.type, dims), [x], attributes)
+
+
+def broadcast_in_dim(
+    x: Value | None, shape: Sequence[int], dimensions: Sequence[int]
+) -> Value | None:
+    if x is None or info(x.type).shape == tuple(shape):
+        return x
+    attributes = {"broadcast_dimensions": i64s(tuple(dimensions))}
+    return emit1("stablehlo.broadcast_in_dim", with_shape(x.type, tuple(shape)), [x], attributes)
+
+
+def slice_(
+    x: Value, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None
+) -> Value:
+    strides = tuple(strides) if strides is not None else (1,) * len(start)
+    dims = tuple(max(0, -(-(b - a) // s)) for a, b, s in zip(start, limit, strides, strict=True))
+    attributes = {
+        "start_indices": i64s(tuple(start)),
+        "limit_indices": i64s(tuple(limit)),
+        "strides": i64s(strides),
+    }
+    return emit1("stablehlo.slice", with_shape(x.type, dims), [x], attributes)
+
+
+def pad(
+    x: Value,
+    value: Value | Number,
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int] | None = None,
+) -> Value:
+    """Pad with a scalar; negative edges crop."""
+    interior = tuple(interior) if interior is not None else (0,) * len(low)
+    dims = tuple(
+        lo + d + max(d - 1, 0) * i + hi
+        for d, lo, hi, i in zip(shape(x), low, high, interior, strict=True)
+    )
+    if isinstance(value, (int, float, complex)):
+        value = full(tensor((), info(x.type).element), value)
+    attributes = {
+        "edge_padding_low": i64s(tuple(low)),
+        "edge_padding_high": i64s(tuple(high)),
+        "interior_padding": i64s(interior),
+    }
+    return emit1("stablehlo.pad", with_shape(x.type, dims), [x, value], attributes)
+
+
+def concatenate(parts: Sequence[Value], dimension: int) -> Value:
+    dims = list(shape(parts[0]))
+    dims[dimension] = sum(shape(p)[dimension] for p in parts)
+    attributes = {"dimension": i64(dimension)}
+    return emit1(
+        "stablehlo.concatenate", with_shape(parts[0].type, tuple(dims)), list(parts), attributes
+    )
+
+
+def dynamic_slice(x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
+    attributes = {"slice_sizes": i64s(tuple(sizes))}
+    return emit1(
+        "stablehlo.dynamic_slice", with_shape(x.type, tuple(sizes)), [x, *starts], attributes
+    )
+
+
+def dynamic_update_slice(x: Value, update: Value, starts: Sequence[Value]) -> Value:
+    return emit1("stablehlo.dynamic_update_slice", x.type, [x, update, *starts])
+
+
+def iota(type: Any, dimension: int) -> Value:
+    return emit1("stablehlo.iota", type, (), {"iota_dimension": i64(dimension)})
+
+
+# ----------------------------------------------------------------------- reductions, products
+
+
+def reduce_sum(x: Value | None, dimensions: Sequence[int]) -> Value | None:
+    """Sum over `dimensions`, which vanish."""
+    dimensions = tuple(dimensions)
+    if x is None or not dimensions:
+        return x
+    return reduce(x, 0, dimensions, "stablehlo.add")
+
+
+def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:
+    """Reduction by a binary op given by name, e.g. 'stablehlo.maximum'."""
+    t = info(x.type)
+    dims = tuple(d for i, d in enumerate(t.shape) if i not in dimensions)
+    element = tensor((), t.element)
+    if isinstance(init, (int, float, complex)):
+        init = full(element, init)
+    op = emit(
+        "stablehlo.reduce",
+        [with_shape(x.type, dims)],
+        [x, init],
+        {"dimensions": i64s(tuple(dimensions))},
+        regions=1,
+    )
+    fill_binary(op.regions[0], body, element)
+    return op.result
+
+
+def fill_binary(region: Any, body: str, element: Any) -> None:
+    """Give the region one block: (a, b) -> body(a, b) on scalars of type `element`."""
+    block = region.blocks.append(element, element, arg_locs=[here.loc, here.loc])
+    with inserting(ir.InsertionPoint(block)):
+        emit("stablehlo.return", (), [emit1(body, element, list(block.arguments))])
+
+
+def dot_general(
+    x: Value | None,
+    y: Value | None,
+    *,
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    contract: tuple[Sequence[int], Sequence[int]],
+    element: Any = None,
+    precision: Any = None,
+    algorithm: Any = None,
+) -> Value | None:
+    """x · y; result dimensions are batch, then x's free ones, then y's."""
+    if x is None or y is None:
+        return None
+    sx, sy = shape(x), shape(y)
+    free_x = [d for i, d in enumerate(sx) if i not in batch[0] and i not in contract[0]]
+    free_y = [d for i, d in enumerate(sy) if i not in batch[1] and i not in contract[1]]
+    dims = (*(sx[i] for i in batch[0]), *free_x, *free_y)
+    attributes = {"dot_dimension_numbers": dot_dimensions(batch, contract)}
+    if precision is not None:
+        attributes["precision_config"] = precision
+    if algorithm is not None:
+        attributes["algorithm"] = algorithm
+    result = tensor(tuple(dims), element if element is not None else info(x.type).element)
+    return emit1("stablehlo.dot_general", result, [x, y], attributes)
+
+
+def dot_dimensions(
+    batch: tuple[Sequence[int], Sequence[int]], contract: tuple[Sequence[int], Sequence[int]]
+) -> Any:
+    def dims(values: Sequence[int]) -> str:
+        return "[" + ", ".join(map(str, values)) + "]"
+
+    return attr(
+        f"#stablehlo.dot<lhs_batching_dimensions = {dims(batch[0])}, "
+        f"rhs_batching_dimensions = {dims(batch[1])}, "
+        f"lhs_contracting_dimensions = {dims(contract[0])}, "
+        f"rhs_contracting_dimensions = {dims(contract[1])}>"
+    )
+
+
+# ------------------------------------------------------------------------------- structure
+
+
+def call(name: str, operands: Sequence[Value], results: Sequence[Any]) -> Any:
+    """func.call @name; returns the operation."""
+    return emit("func.call", list(results), list(operands), {"callee": symbol(name)})
+
+
+def while_(inits: Sequence[Value]) -> tuple[Any, Any, Any]:
+    """An empty stablehlo.while over `inits`: the operation, its cond block and its body block."""
+    types = [v.type for v in inits]
+    op = emit("stablehlo.while", types, list(inits), regions=2)
+    locs = [here.loc] * len(types)
+    cond = op.regions[0].blocks.append(*types, arg_locs=locs)
+    body = op.regions[1].blocks.append(*types, arg_locs=locs)
+    return op, cond, body
+
+
+def return_(values: Sequence[Value]) -> Any:
+    """stablehlo.return: ends a region of a StableHLO op."""
+    return emit("stablehlo.return", (), list(values))
+
+
+def integer(value: int, like: Value) -> Value:
+    """A rank-0 integer constant of the type of `like`."""
+    return full(like.type, value)
+
+
+def clone(op: Any, operands: Sequence[Value]) -> Any:
+    """A copy of `op` here, on other operands of the same types; regions are copied with it."""
+    copy = op.clone(here.ip)
+    for i, v in enumerate(operands):
+        copy.operands[i] = v
+    return copy

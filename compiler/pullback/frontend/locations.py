@@ -1,0 +1,53 @@
+"""The user's line behind an operation, for error messages."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import ir
+
+_FRAME = re.compile(r'"(?P<function>[^"]*)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
+_INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
+
+
+def user_line(location: ir.Location) -> str | None:
+    """The innermost line of the user's code in a location: `model.py:42, in loss`.
+
+    None where the location names no Python line, as in a module written by hand.
+    """
+    for frame in _FRAME.finditer(str(location)):
+        if not frame["file"].startswith(_INSIDE_JAX):
+            return describe(frame["file"], int(frame["line"]), frame["function"])
+    return _plain_line(location)
+
+
+def user_line_of(operation: Any) -> str | None:
+    """The user's line that an operation, or an operation view, comes from."""
+    return user_line(operation.operation.location)
+
+
+def of_equation(equation: Any) -> str:
+    """The user's line that an equation of a jaxpr comes from."""
+    frame = _jax.user_frame(equation)
+    return "an unknown line" if frame is None else describe(*frame)
+
+
+def describe(file: str, line: int, function: str) -> str:
+    """A place in a program as our messages write it, relative to the working directory."""
+    return f"{_short(file)}:{line}, in {function.replace('<locals>.', '')}"
+
+
+def _plain_line(location: ir.Location) -> str | None:
+    """A bare `file:line:column`, which MLIR's own parser puts on operations."""
+    found = re.search(r'loc\("(?P<file>[^"]+)":(?P<line>\d+):\d+\)', str(location))
+    return f"{_short(found['file'])}:{found['line']}" if found else None
+
+
+def _short(file: str) -> str:
+    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if relative.startswith("..") else relative

@@ -1,0 +1,36 @@
+"""What ties a module to this Python process: callbacks and debug prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.frontend import locations
+
+ATTRIBUTE = "pullback.not_portable"
+"""Module attribute: `["debug_callback at model.py:12", …]`; a later save refuses these by name."""
+
+
+def mark(module: ir.Module, jaxpr: Any) -> None:
+    """Notes on the module every callback into Python that the jaxpr makes, wherever it stands."""
+    found = dict.fromkeys(_callbacks(jaxpr, set()))
+    if not found:
+        return
+    attributes = module.operation.attributes
+    with module.context:
+        if ATTRIBUTE in attributes:
+            found = dict.fromkeys([text.value for text in attributes[ATTRIBUTE]]) | found
+        attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in found])
+
+
+def _callbacks(jaxpr: Any, seen: set[int]) -> Iterator[str]:
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in _jax.CALLBACKS:
+            yield f"{equation.primitive.name} at {locations.of_equation(equation)}"
+        for inner in _jax.jaxprs_in(equation.params.values()):
+            yield from _callbacks(inner, seen)

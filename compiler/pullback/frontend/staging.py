@@ -1,0 +1,129 @@
+"""Trace one derivative rule of one call, through JAX's public transformations only.
+
+Binding the single equation under `jax.jvp`, `jax.vjp` or `jax.linear_transpose` lets JAX handle
+symbolic zeros, float0, cotangents that are None, and trees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from pullback import _jax
+from pullback.frontend.keep import is_inexact
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules import Rule
+
+
+def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
+    """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
+    call = _jax.equations_to_function(rule.call)
+    outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
+
+    def jvp(args, tangents):
+        primals = [args[i] for i in chosen]
+        results, derivatives = jax.jvp(_restricted(call, args, chosen), primals, list(tangents))
+        return results, [derivatives[i] for i in outs]
+
+    args = structs(rule.call.in_avals)
+    return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
+
+
+def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
+    """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`."""
+    call = _jax.equations_to_function(rule.call)
+    outs = rule.call.out_avals
+    structure = []
+
+    def forward(args):
+        results, pull = jax.vjp(_restricted(call, args, chosen), *[args[i] for i in chosen])
+        residuals, tree = jax.tree.flatten(pull)
+        structure.append(tree)
+        return results, residuals
+
+    def backward(residuals, cotangents):
+        pull = jax.tree.unflatten(structure[0], residuals)
+        return pull(_with_float0(outs, cotangents))
+
+    args = structs(rule.call.in_avals)
+    forward_closed = jax.make_jaxpr(forward)(args)
+    residuals = structs(forward_closed.out_avals[len(outs) :])
+    cotangents = [aval for aval in structs(outs) if is_inexact(aval)]
+    return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
+
+
+def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
+    """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
+    call = _jax.equations_to_function(rule.call)
+    avals = structs(rule.call.in_avals)
+    kept = [i for i in range(len(avals)) if i not in chosen]
+
+    def transpose(args, cotangents):
+        full = [None] * len(avals)
+        for i, value in zip(kept, args, strict=True):
+            full[i] = value
+        linear = _restricted(call, full, chosen)
+        pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
+        return pull(_with_float0(rule.call.out_avals, cotangents))
+
+    cotangents = [aval for aval in structs(rule.call.out_avals) if is_inexact(aval)]
+    return (jax.make_jaxpr(transpose)([avals[i] for i in kept], cotangents),)
+
+
+def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
+    """The call as a function of the chosen arguments, the others held fixed."""
+
+    def restricted(*values):
+        full = list(args)
+        for i, value in zip(chosen, values, strict=True):
+            full[i] = value
+        return call(*full)
+
+    return restricted
+
+
+def _with_float0(avals: Any, cotangents: Any) -> list[Any]:
+    """Cotangents for all results: JAX wants a float0 zero where we have no slot."""
+    given = iter(cotangents)
+    return [
+        next(given) if is_inexact(aval) else np.zeros(aval.shape, jax.dtypes.float0)
+        for aval in avals
+    ]
+
+
+def structs(avals: Any) -> list[jax.ShapeDtypeStruct]:
+    """Abstract arguments for tracing with these types."""
+    return [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+        for aval in avals
+    ]
+
+
+def forward_of_backward(rule: Rule) -> Any:
+    """The linear map whose transpose is the rule of a call that has no other meaning."""
+    count = rule.num_residuals
+    linear = list(range(count, len(rule.call.in_avals)))
+    (backward,) = transpose_rule(rule, linear)
+    pull = _jax.equations_to_function(backward)
+    avals = structs(rule.call.in_avals)
+    cotangents = structs(backward.in_avals[count:])
+
+    def forward(residuals, tangents):
+        (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)
+        return results
+
+    return jax.make_jaxpr(forward)(avals[:count], avals[count:])
+
+
+STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
+
+MISSING: dict[str, type[Exception]] = {
+    "jvp": NotImplementedError,
+    "vjp": NotImplementedError,
+    "transpose": Exception,
+}
+"""What JAX raises where it has no rule. Whether a call is linear in its operands, it finds out
+by trying to transpose it, and fails in many ways where it is not."""

@@ -1,0 +1,141 @@
+"""Dead code inside one function: unused ops, loop carries and branch results.
+
+MLIR's own sweeps keep a loop carry that only feeds itself. Differentiation makes many of those:
+the tangents of a loop whose primal part alone is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import captures, replace_terminator, terminator
+from pullback.passes.erase_dead import Purity
+
+
+def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
+    """Erase what nobody uses, last op first."""
+    _Sweep(Purity(functions)).block(block)
+
+
+def _is_used(v: Value) -> bool:
+    return next(iter(v.uses), None) is not None
+
+
+class _Sweep:
+    def __init__(self, purity: Purity) -> None:
+        self.purity = purity
+
+    def block(self, block: Any) -> None:
+        operations = [view.operation for view in block.operations]
+        for operation in reversed(operations[:-1]):
+            self._operation(operation)
+
+    def _operation(self, operation: Any) -> None:
+        used = [_is_used(r) for r in operation.results]
+        if not any(used) and self.purity.is_pure(operation):
+            operation.erase()
+        elif operation.name == "stablehlo.while":
+            self._loop(operation, used)
+        elif operation.name in ("stablehlo.case", "stablehlo.if"):
+            self._branches(operation, used)
+
+    def _loop(self, operation: Any, used: list[bool]) -> None:
+        cond, body = (region.blocks[0] for region in operation.regions)
+        live = self._live_carries(cond, body, used)
+        if not all(live):
+            operation = _keep_results(operation, live, operands=True)
+            for block in (cond, body):
+                _keep_arguments(block, live)
+        self.block(body)
+
+    def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
+        """Carries that a used result or the condition depends on, at any iteration."""
+        live = [u or _is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
+        yields, arguments = list(terminator(body).operands), list(body.arguments)
+        while True:
+            needed = self._slice(body, [y for y, n in zip(yields, live, strict=True) if n])
+            grown = [n or a in needed for n, a in zip(live, arguments, strict=True)]
+            if grown == live:
+                return live
+            live = grown
+
+    def _slice(self, block: Any, values: Sequence[Value]) -> set[Value]:
+        """Everything in the block that `values`, or an effect, depends on."""
+        needed = set(values)
+        for view in reversed(list(block.operations)):
+            operation = view.operation
+            if operation.name == "stablehlo.return":
+                continue
+            if any(r in needed for r in operation.results) or not self.purity.is_pure(operation):
+                needed.update(operation.operands)
+                if len(operation.regions):
+                    needed.update(captures(operation))
+        return needed
+
+    def _branches(self, operation: Any, used: list[bool]) -> None:
+        blocks = [region.blocks[0] for region in operation.regions]
+        if not all(used):
+            _keep_results(operation, used, operands=False)
+            for block in blocks:
+                _keep_returned(block, used)
+        for block in blocks:
+            self.block(block)
+
+
+def _keep_results(operation: Any, keep: list[bool], operands: bool) -> Any:
+    """The same op with fewer results (and operands); its regions move over."""
+    attributes = operation.attributes
+    named = [attributes[i] for i in range(len(attributes))]
+    inputs = list(operation.operands)
+    new = ir.Operation.create(
+        operation.name,
+        results=[r.type for r, k in zip(operation.results, keep, strict=True) if k],
+        operands=[v for v, k in zip(inputs, keep, strict=True) if k] if operands else inputs,
+        attributes={n.name: n.attr for n in named},
+        regions=len(operation.regions),
+        loc=operation.location,
+        ip=ir.InsertionPoint(operation),
+    )
+    for old, region in zip(operation.regions, list(new.regions), strict=True):
+        old.blocks[0].append_to(region)
+    kept = [r for r, k in zip(operation.results, keep, strict=True) if k]
+    for old, result in zip(kept, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    operation.erase()
+    return new
+
+
+def _keep_returned(block: Any, keep: list[bool]) -> None:
+    values = list(terminator(block).operands)
+    replace_terminator(block, [v for v, k in zip(values, keep, strict=True) if k])
+
+
+def _keep_arguments(block: Any, keep: list[bool]) -> None:
+    """Drop arguments of a loop's block, and what the body yields for them."""
+    if len(terminator(block).operands) == len(keep) and _is_body(block):
+        _keep_returned(block, keep)
+        _erase_unused_users(block, keep)
+    for index in reversed(range(len(keep))):
+        if not keep[index]:
+            block.erase_argument(index)
+
+
+def _is_body(block: Any) -> bool:
+    return block.region == block.owner.regions[1]
+
+
+def _erase_unused_users(block: Any, keep: list[bool]) -> None:
+    """Dead carries may feed one another: erase their users before their arguments go."""
+    dead = {a for a, k in zip(block.arguments, keep, strict=True) if not k}
+    doomed = []
+    for view in block.operations:
+        operation = view.operation
+        values = [*operation.operands, *(captures(operation) if len(operation.regions) else ())]
+        if any(v in dead for v in values):
+            dead.update(operation.results)
+            doomed.append(operation)
+    for operation in reversed(doomed):
+        operation.erase()

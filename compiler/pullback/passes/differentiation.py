@@ -1,0 +1,328 @@
+"""What one run of a differentiating pass shares: symbols, derived functions, activity.
+
+A *mask* is a string with one character per position, '1' where a tangent or cotangent is present.
+Masks of functions here range over all positions; masks of custom rules over inexact ones only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback import _jax
+from pullback._errors import MissingRuleError, NotDifferentiableError, RuleResultError
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value, inexact
+from pullback.frontend.locations import user_line
+from pullback.rules import registry
+from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op
+
+CONTROL_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+
+
+def mask_of(flags: Sequence[bool]) -> str:
+    return "".join("1" if f else "0" for f in flags)
+
+
+def flags_of(mask: str) -> list[bool]:
+    return [c == "1" for c in mask]
+
+
+class Differentiation:
+    """The state of one differentiating pass over one module."""
+
+    def __init__(self, module: Any, rules: Any) -> None:
+        registry.load_all()
+        self.module = module
+        self.rules = rules
+        self.functions: dict[str, Any] = {}
+        self.cache: dict[tuple[Any, ...], Any] = {}
+        self.detached: list[Any] = []  # replaced ops: their values stay valid keys until the end
+        self.refresh()
+        build.here.loc = ir.Location.unknown(_jax.context())
+
+    # ---------------------------------------------------------------------------- functions
+
+    def refresh(self) -> None:
+        """Read the symbols anew, after somebody else added functions."""
+        for op in self.module.body.operations:
+            operation = op.operation
+            if operation.name == "func.func":
+                name = ir.StringAttr(operation.attributes["sym_name"]).value
+                self.functions.setdefault(name, operation)
+
+    def function(self, name: str) -> Any:
+        """The func.func operation of that name."""
+        if name not in self.functions:
+            self.refresh()
+        try:
+            return self.functions[name]
+        except KeyError:
+            raise NotDifferentiableError(
+                f"no function `@{name}` in the module",
+                do=f"name one of: {', '.join('@' + n for n in self.functions)}",
+            ) from None
+
+    def block(self, name: str) -> Any:
+        return self.function(name).regions[0].blocks[0]
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it if it is taken."""
+        if name not in self.functions:
+            return name
+        count = 0
+        while f"{name}_{count}" in self.functions:
+            count += 1
+        return f"{name}_{count}"
+
+    def add_function(
+        self, name: str, arguments: Sequence[Any], results: Sequence[Any], loc: Any
+    ) -> tuple[str, Any]:
+        """A new private function with an empty entry block; returns its name and the block."""
+        name = self.unique(name)
+        operation = ir.Operation.create(
+            "func.func",
+            attributes={
+                "sym_name": build.string(name),
+                "sym_visibility": build.string("private"),
+                "function_type": function_type(arguments, results),
+            },
+            regions=1,
+            loc=loc,
+            ip=ir.InsertionPoint(self.module.body),
+        )
+        self.functions[name] = operation
+        block = operation.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+        return name, block
+
+    def clone_function(self, name: str, new_name: str) -> str:
+        """A private copy of a function under a new name."""
+        new_name = self.unique(new_name)
+        copy = self.function(name).clone(ir.InsertionPoint(self.module.body))
+        copy.attributes["sym_name"] = build.string(new_name)
+        copy.attributes["sym_visibility"] = build.string("private")
+        self.functions[new_name] = copy
+        return new_name
+
+    def drop_function(self, name: str) -> None:
+        self.functions.pop(name).erase()
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a function that nobody calls a new name, which must be free."""
+        function = self.functions.pop(name)
+        function.attributes["sym_name"] = build.string(new_name)
+        self.functions[new_name] = function
+
+    def take_place(self, name: str, entry: str) -> None:
+        """Let @name become the entry, with its visibility, in the place of what was there."""
+        visibility = self.function(entry).attributes["sym_visibility"]
+        self.drop_function(entry)
+        self.rename(name, entry)
+        self.function(entry).attributes["sym_visibility"] = visibility
+
+    def cached(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
+
+    def __enter__(self) -> Differentiation:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Erase replaced ops now: one that outlived the module would corrupt memory."""
+        self.cache.clear()
+        for operation in reversed(self.detached):
+            operation.erase()
+        self.detached.clear()
+
+    # ----------------------------------------------------------------------------- activity
+
+    def function_activity(self, name: str, mask: str) -> list[bool]:
+        """Which results of a function are active, given its active arguments."""
+
+        def compute() -> list[bool]:
+            block = self.block(name)
+            active = {a for a, m in zip(block.arguments, mask, strict=True) if m == "1"}
+            analyze(block, active, self, None)
+            return [v in active for v in terminator(block).operands]
+
+        return self.cached(("activity", name, mask), compute)
+
+
+def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
+    """The mask of the arguments at positions `wrt`; of all inexact ones if None."""
+    types = [a.type for a in diff.block(entry).arguments]
+    return _position_mask(types, wrt, f"argument of `@{entry}`")
+
+
+def ct_mask_of(diff: Differentiation, entry: str, outs: Sequence[int] | None) -> str:
+    """The mask of the results at positions `outs`; of all inexact ones if None."""
+    types = [v.type for v in terminator(diff.block(entry)).operands]
+    return _position_mask(types, outs, f"result of `@{entry}`")
+
+
+def _position_mask(types: Sequence[Any], positions: Sequence[int] | None, what: str) -> str:
+    if positions is None:
+        return mask_of([inexact(t) for t in types])
+    for i in positions:
+        if not 0 <= i < len(types):
+            raise NotDifferentiableError(
+                f"no {what} at position {i}: there are {len(types)}",
+                do=f"name positions from 0 to {len(types) - 1}",
+            )
+        if not inexact(types[i]):
+            raise NotDifferentiableError(
+                f"{what} at position {i} has type {types[i]}, which has no derivative",
+                do="name positions of float or complex type only",
+            )
+    return mask_of([i in positions for i in range(len(types))])
+
+
+def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+    return ir.TypeAttr.get(
+        ir.FunctionType.get(list(arguments), list(results), context=_jax.context())
+    )
+
+
+def set_signature(function: Any) -> None:
+    """Make a function's type agree with its entry block and its return."""
+    block = function.regions[0].blocks[0]
+    arguments = [a.type for a in block.arguments]
+    results = [v.type for v in terminator(block).operands]
+    function.attributes["function_type"] = function_type(arguments, results)
+    for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
+        if name in function.attributes:
+            attrs = list(ir.ArrayAttr(function.attributes[name]))[:count]
+            empty = ir.DictAttr.get({}, context=_jax.context())
+            attrs += [empty] * (count - len(attrs))
+            function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
+
+
+def terminator(block: Any) -> Any:
+    operations = block.operations
+    return operations[len(operations) - 1].operation
+
+
+def replace_terminator(block: Any, values: Sequence[Value]) -> None:
+    """Return `values` instead."""
+    old = terminator(block)
+    ir.Operation.create(
+        old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
+    )
+    old.erase()
+
+
+def callee_name(operation: Any) -> str:
+    return ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+
+
+# ------------------------------------------------------------------------------ captures
+
+
+def captures(operation: Any) -> list[Value]:
+    """Values defined outside of an op that its regions use, each once, in order."""
+    inside: set[Any] = set()
+    found: dict[Value, None] = {}
+    for region in operation.regions:
+        for block in region.blocks:
+            _collect_captures(block, inside, found)
+    return list(found)
+
+
+def _collect_captures(block: Any, inside: set[Any], found: dict[Value, None]) -> None:
+    inside.update(block.arguments)
+    for view in block.operations:
+        operation = view.operation
+        for v in operation.operands:
+            if v not in inside:
+                found[v] = None
+        for region in operation.regions:
+            for nested in region.blocks:
+                _collect_captures(nested, inside, found)
+        inside.update(operation.results)
+
+
+# ------------------------------------------------------------------------------ analysis
+
+
+def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -> list[Op]:
+    """Records of the ops of a block that carry derivatives; `active` grows by their results.
+
+    An op with an active operand and no rule is an error: nothing is assumed inactive.
+    """
+    records = []
+    for view in block.operations:
+        operation = view.operation
+        name = operation.name
+        rule = RULES.get(name)
+        if rule is None:
+            _check_known(operation, name, active)
+            continue
+        operands = list(operation.operands)
+        if rule.regions:
+            operands += captures(operation)
+        mask = [v in active for v in operands]
+        if True not in mask:
+            continue
+        results = list(operation.results)
+        op = Op(operation, name, operands, results, mask, rule, frame or _Analysis(diff))
+        if rule.activity is not None:
+            flags = rule.activity(op)
+            active.update(r for r, a in zip(results, flags, strict=True) if a)
+        elif rule.keeps_type:
+            active.update(results)
+        else:
+            active.update(r for r in results if inexact(r.type))
+        records.append(op)
+    return records
+
+
+class _Analysis:
+    """The frame of records that are only looked at."""
+
+    linear = False
+
+    def __init__(self, diff: Differentiation) -> None:
+        self.diff = diff
+
+
+_TERMINATORS = frozenset({"func.return", "stablehlo.return"})
+
+
+def _check_known(operation: Any, name: str, active: set[Value]) -> None:
+    """Raise MissingRuleError if an active value flows into an op that has no rule."""
+    if name in NONDIFFERENTIABLE or name in _TERMINATORS:
+        return
+    everything = [*operation.operands, *captures(operation)]
+    if any(v in active for v in everything):
+        raise missing_rule(operation, name)
+
+
+def missing_rule(operation: Any, name: str, what: str = "derivative") -> MissingRuleError:
+    return MissingRuleError(
+        f"no {what} rule for `{name}`",
+        where=user_line(operation.location),
+        do="wrap this step in jax.custom_jvp or jax.custom_vjp, "
+        "or register a rule: docs/extending.md#rules",
+    )
+
+
+def check_count(op: Op, found: Sequence[Any], expected: int, what: str) -> None:
+    if len(found) != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {len(found)} {what}s "
+            f"instead of {expected}",
+            where=user_line(op.operation.location),
+            do="return one entry per position, None where it is zero",
+        )
+
+
+def check_type(op: Op, found: Value, expected: Any, what: str) -> None:
+    if found.type != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned a {what} of the wrong type\n"
+            f"  expected: {expected}\n  found:    {found.type}",
+            where=user_line(op.operation.location),
+            do="give each tangent and cotangent the type of its primal value",
+        )

@@ -1,0 +1,112 @@
+"""Forward mode: every op is followed by the ops that compute its tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import (
+    Differentiation,
+    _check_known,
+    captures,
+    check_count,
+    check_type,
+    replace_terminator,
+    set_signature,
+    terminator,
+)
+from pullback.rules.registry import RULES, Op
+
+
+class Forward:
+    """The forward sweep; the frame that rules see.
+
+    `tangents` maps primal values to their tangents. A value that is not in it has a zero one.
+    """
+
+    linear = False
+
+    def __init__(self, diff: Differentiation, tangents: dict[Value, Value]) -> None:
+        self.diff = diff
+        self.tangents = tangents
+
+    def primal(self, v: Value) -> Value:
+        return v
+
+    def run(self, block: Any) -> None:
+        """Emit tangents behind each op of the block."""
+        operations = [view.operation for view in block.operations]
+        with build.inserting(None):
+            for operation, following in zip(operations, operations[1:], strict=False):
+                self._visit(operation, following)
+
+    def _visit(self, operation: Any, following: Any) -> None:
+        name = operation.name
+        rule = RULES.get(name)
+        if rule is None:
+            _check_known(operation, name, self.tangents)
+            return
+        operands = list(operation.operands)
+        if rule.regions:
+            operands += captures(operation)
+        tangents = [self.tangents.get(v) for v in operands]
+        active = [t is not None for t in tangents]
+        if True not in active:
+            return
+        op = Op(operation, name, operands, list(operation.results), active, rule, self)
+        build.here.ip = ir.InsertionPoint(following)
+        build.here.loc = operation.location
+        found = rule.jvp(op, tangents)
+        check_count(op, found, len(op.results), "tangent")
+        for r, t in zip(op.results, found, strict=True):
+            if t is not None:
+                check_type(op, t, r.type, "tangent")
+                self.tangents[r] = t
+
+    def replace(self, op: Op, new: Sequence[Value]) -> None:
+        """Put new results in the place of an op's; tangents then belong to the new ones."""
+        for old, v in zip(op.results, new, strict=True):
+            old.replace_all_uses_with(v)
+        op.results = list(new)
+        op.operation.detach_from_parent()
+        self.diff.detached.append(op.operation)
+
+
+def jvp_in_place(diff: Differentiation, name: str, mask: str, instantiate: bool) -> list[bool]:
+    """(args…) → (outs…) becomes (args…, tangents…) → (outs…, tangents of outs…).
+
+    With `instantiate`, every inexact result has a tangent; without, only those flagged in what is
+    returned.
+    """
+    function, block = diff.function(name), diff.block(name)
+    loc = function.location
+    arguments = list(block.arguments)
+    tangents = {
+        a: block.add_argument(a.type, loc) for a, m in zip(arguments, mask, strict=True) if m == "1"
+    }
+    frame = Forward(diff, tangents)
+    frame.run(block)
+    outs = list(terminator(block).operands)
+    found = [tangents.get(v) for v in outs]
+    if instantiate:
+        with build.inserting(ir.InsertionPoint(terminator(block)), loc):
+            found = [
+                build.instantiate(t, v) if build.inexact(v.type) else None
+                for t, v in zip(found, outs, strict=True)
+            ]
+    replace_terminator(block, [*outs, *(t for t in found if t is not None)])
+    set_signature(function)
+    return [t is not None for t in found]
+
+
+def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list[bool]]:
+    """@name with tangents of its masked arguments; and which of its results have one."""
+
+    def derive() -> tuple[str, list[bool]]:
+        new_name = diff.clone_function(name, f"{name}.jvp")
+        return new_name, jvp_in_place(diff, new_name, mask, instantiate=False)
+
+    return diff.cached(("jvp", name, mask), derive)

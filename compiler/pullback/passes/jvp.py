@@ -1,0 +1,33 @@
+"""The pass `jvp`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.passes.base import Pass, Rules
+from pullback.passes.differentiation import Differentiation, wrt_mask
+from pullback.passes.forward import jvp_in_place
+
+
+@dataclass(frozen=True)
+class JVP(Pass):
+    """Forward mode: pair every value of `entry` with its tangent.
+
+    Before: `f(x) -> y`. After: `f(x, dx) -> (y, dy)`.
+
+    Attributes:
+      entry: the function to differentiate, in place.
+      wrt: positions of the arguments that have a tangent; all inexact ones if not given.
+    """
+
+    name: ClassVar[str] = "jvp"
+    entry: str = "main"
+    wrt: tuple[int, ...] | None = None
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
+        with _jax.context(), Differentiation(module, rules) as diff:
+            jvp_in_place(diff, self.entry, wrt_mask(diff, self.entry, self.wrt), instantiate=True)

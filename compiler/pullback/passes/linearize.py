@@ -1,0 +1,43 @@
+"""The pass `linearize`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.passes.base import Pass, Rules
+from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
+from pullback.passes.reverse import split_entry, transpose
+
+
+@dataclass(frozen=True)
+class Linearize(Pass):
+    """Split the jvp of `entry` into what depends on the point and a linear map.
+
+    Before: `f(x) -> y`. After: `f(x) -> (y, residuals…)` and `@f.linear(residuals…, dx) -> dy`.
+
+    The linear map is the transpose of the backward function of reverse mode, so that both modes
+    share their residuals.
+
+    Attributes:
+      entry: the function to linearize, in place.
+      wrt: positions of the arguments that have a tangent; all inexact ones if not given.
+    """
+
+    name: ClassVar[str] = "linearize"
+    entry: str = "main"
+    wrt: tuple[int, ...] | None = None
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Linearizes `entry` in place; raises MissingRuleError, NotDifferentiableError."""
+        with _jax.context(), Differentiation(module, rules) as diff:
+            mask = wrt_mask(diff, self.entry, self.wrt)
+            ct_mask = ct_mask_of(diff, self.entry, None)
+            backward = split_entry(diff, self.entry, mask, ct_mask)
+            cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
+            linear = "0" * (residuals - cts) + "1" * cts
+            name = transpose(diff, backward, linear, "1" * mask.count("1"))
+            diff.rename(name, f"{self.entry}.linear")
+            diff.drop_function(backward)

@@ -1,0 +1,230 @@
+"""Which primal values a backward block stores, and which it computes again.
+
+A backward block that is not the primal block itself (another function, the body of a reverse loop,
+a branch) reaches primal values through `Residuals`. Each one is, in this order:
+
+1. *free*: known there anyway (a constant, a loop index, a value from outside, a slice of one);
+2. otherwise a placeholder, settled once all of the block is known: a minimum cut of the primal
+   graph, by bytes, chooses what is stored; the rest is computed again from it. Products, calls and
+   loops are never computed again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+
+# Recomputed without asking, when all their operands are free.
+VIEWS = frozenset(
+    {
+        "stablehlo.constant",
+        "stablehlo.iota",
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.reshape",
+        "stablehlo.convert",
+        "stablehlo.slice",
+        "stablehlo.dynamic_slice",
+        "chlo.constant_like",
+    }
+)
+
+# Cheap next to a load and a store: recomputed when the minimum cut says so.
+CHEAP = (
+    VIEWS
+    | {
+        f"stablehlo.{name}"
+        for name in (
+            "abs add and atan2 cbrt ceil clamp compare complex concatenate cosine divide exponential "
+            "exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum "
+            "multiply negate not or pad popcount power real remainder reverse round_nearest_afz "
+            "round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical "
+            "sign sine sqrt subtract tan tanh transpose xor"
+        ).split()
+    }
+    | {"chlo.square"}
+)
+
+_INFINITE = 1 << 60
+
+
+class Residuals:
+    """Primal values of `block`, as seen from a backward block.
+
+    Args:
+      block: the primal block.
+      anchor: an op at the start of the backward block; what is stored is read before it.
+      leaf: gives the backward value of a free primal value, or None.
+    """
+
+    def __init__(self, block: Any, anchor: Any, leaf: Callable[[Value], Value | None]) -> None:
+        self.block = block
+        self.leaf = leaf
+        self.ip = ir.InsertionPoint(anchor)
+        self.values: dict[Value, Value] = {}
+        self.placeholders: dict[Value, Any] = {}
+        self._free: dict[Value, bool] = {}
+
+    def __call__(self, v: Value) -> Value:
+        found = self.values.get(v)
+        if found is None:
+            found = self._leaf_or_view(v) or self._placeholder(v)
+            self.values[v] = found
+        return found
+
+    def _leaf_or_view(self, v: Value) -> Value | None:
+        found = self.leaf(v)
+        if found is not None:
+            return found
+        return self._recompute(v, self) if self._is_free(v) else None
+
+    def _is_free(self, v: Value) -> bool:
+        known = self._free.get(v)
+        if known is None:
+            known = self.leaf(v) is not None or self._is_view(v)
+            self._free[v] = known
+        return known
+
+    def _is_view(self, v: Value) -> bool:
+        if isinstance(v, ir.BlockArgument):
+            return False
+        operation = v.owner
+        return operation.name in VIEWS and all(self._is_free(x) for x in operation.operands)
+
+    def _placeholder(self, v: Value) -> Value:
+        operation = ir.Operation.create(
+            "builtin.unrealized_conversion_cast", results=[v.type], loc=build.here.loc, ip=self.ip
+        )
+        self.placeholders[v] = operation
+        return operation.result
+
+    def _recompute(self, v: Value, lookup: Callable[[Value], Value]) -> Value:
+        operation = v.owner
+        operands = [lookup(x) for x in operation.operands]
+        copy = operation.clone(self.ip)
+        for i, x in enumerate(operands):
+            copy.operands[i] = x
+        return copy.results[list(operation.results).index(v)]
+
+    # --------------------------------------------------------------------------- settling
+
+    def choose(self, store_all: bool = False) -> list[Value]:
+        """The primal values to store."""
+        if store_all or not self.placeholders:
+            return list(self.placeholders)
+        return minimum_cut(list(self.placeholders), self._producers, self._weight)
+
+    def _producers(self, v: Value) -> list[Value] | None:
+        """What `v` can be computed again from; None if it has to be stored."""
+        if isinstance(v, ir.BlockArgument):
+            return None
+        operation = v.owner
+        if operation.name not in CHEAP or len(operation.regions) or len(operation.results) != 1:
+            return None
+        return [x for x in operation.operands if not self._is_free(x)]
+
+    @staticmethod
+    def _weight(v: Value) -> int:
+        return build.size_in_bytes(v.type)
+
+    def settle(self, stored: dict[Value, Value]) -> None:
+        """Replace every placeholder: by the stored value, or by computing it again."""
+        known = dict(stored)
+
+        def lookup(v: Value) -> Value:
+            if v not in known:
+                known[v] = self._leaf_or_view(v) or self._recompute(v, lookup)
+            return known[v]
+
+        with build.inserting(self.ip):
+            for v, placeholder in self.placeholders.items():
+                placeholder.result.replace_all_uses_with(lookup(v))
+                placeholder.erase()
+        self.placeholders.clear()
+
+
+def minimum_cut(
+    needed: Sequence[Value],
+    producers: Callable[[Value], list[Value] | None],
+    weight: Callable[[Value], int],
+) -> list[Value]:
+    """The cheapest set of values from which all `needed` can be computed.
+
+    Max-flow from values that must be stored to be known (sources) to the needed ones; each value is
+    an edge of capacity `weight`. Among minimum cuts, the one nearest to the needed values wins:
+    least is computed again.
+    """
+    graph = _FlowGraph()
+    todo, seen = list(needed), dict.fromkeys(needed)  # a dict: the order is that of discovery
+    for v in needed:
+        graph.edge((v, 1), "sink", _INFINITE)
+    while todo:
+        v = todo.pop()
+        graph.edge((v, 0), (v, 1), max(weight(v), 1))
+        inputs = producers(v)
+        if inputs is None:
+            graph.edge("source", (v, 0), _INFINITE)
+            continue
+        for x in inputs:
+            graph.edge((x, 1), (v, 0), _INFINITE)
+            if x not in seen:
+                seen[x] = None
+                todo.append(x)
+    graph.run("source", "sink")
+    reaches = graph.reaches("sink")
+    return [v for v in seen if (v, 1) in reaches and (v, 0) not in reaches]
+
+
+class _FlowGraph:
+    """Maximum flow by shortest augmenting paths; small graphs only."""
+
+    def __init__(self) -> None:
+        self.capacity: dict[Any, dict[Any, int]] = {}
+
+    def edge(self, a: Any, b: Any, capacity: int) -> None:
+        self.capacity.setdefault(a, {})[b] = self.capacity.get(a, {}).get(b, 0) + capacity
+        self.capacity.setdefault(b, {}).setdefault(a, 0)
+
+    def run(self, source: Any, sink: Any) -> None:
+        while (path := self._path(source, sink)) is not None:
+            flow = min(self.capacity[a][b] for a, b in path)
+            for a, b in path:
+                self.capacity[a][b] -= flow
+                self.capacity[b][a] += flow
+
+    def _path(self, source: Any, sink: Any) -> list[tuple[Any, Any]] | None:
+        before: dict[Any, Any] = {source: None}
+        queue = deque([source])
+        while queue:
+            a = queue.popleft()
+            if a == sink:
+                return self._edges(before, sink)
+            for b, room in self.capacity.get(a, {}).items():
+                if room > 0 and b not in before:
+                    before[b] = a
+                    queue.append(b)
+        return None
+
+    @staticmethod
+    def _edges(before: dict[Any, Any], node: Any) -> list[tuple[Any, Any]]:
+        edges = []
+        while before[node] is not None:
+            edges.append((before[node], node))
+            node = before[node]
+        return edges
+
+    def reaches(self, sink: Any) -> set[Any]:
+        """Nodes with spare capacity towards the sink."""
+        found = {sink}
+        queue = deque([sink])
+        while queue:
+            b = queue.popleft()
+            for a in self.capacity.get(b, {}):
+                if a not in found and self.capacity[a].get(b, 0) > 0:
+                    found.add(a)
+                    queue.append(a)
+        return found

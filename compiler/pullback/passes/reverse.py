@@ -1,0 +1,364 @@
+"""Reverse mode as one direct sweep: cotangents of a block, last op first.
+
+`Reverse` is the frame that rules see. It serves four uses, which differ only in where the backward
+ops go and in which values count as active:
+
+- `vjp` in one function: behind the primal ops, which it reaches as they are;
+- `vjp` split in two functions: primal values cross as residuals;
+- `transpose` of a linear function: the active values are the linear ones, and every op on them must
+  be linear;
+- the split of a custom_jvp rule into its primal part and the transpose of its linear part.
+
+Ops that have to change in order to give up their residuals (calls, loops, branches) are replaced
+while the sweep passes them: all their users have been dealt with by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._errors import NotLinearError
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
+from pullback.passes.differentiation import (
+    Differentiation,
+    analyze,
+    check_count,
+    check_type,
+    replace_terminator,
+    set_signature,
+    terminator,
+)
+from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.residuals import Residuals
+from pullback.rules.registry import InPlace, Op, jointly
+
+
+def identity(v: Value) -> Value:
+    return v
+
+
+class Reverse:
+    """The reverse sweep over one block.
+
+    Args:
+      diff: the state of the pass.
+      primal: maps a value of the primal block to one that backward ops may use.
+      linear: transpose: an op that is not linear in its active operands is an error.
+    """
+
+    def __init__(
+        self, diff: Differentiation, primal: Callable[[Value], Value], linear: bool = False
+    ) -> None:
+        self.diff = diff
+        self.primal = primal
+        self.linear = linear
+        self.active: set[Value] = set()
+        self.cts: dict[Value, Value] = {}
+        self.records: list[Op] = []
+        self.replaced: dict[Value, Value] = {}
+
+    def analyze(self, block: Any, active: Sequence[Value]) -> None:
+        """Find what is active in `block`, given which values from outside are."""
+        self.active = set(active)
+        self.records = analyze(block, self.active, self.diff, self)
+
+    def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
+        """Add to the cotangent of a primal value."""
+        if ct is None or v not in self.active:
+            return
+        known = self.cts.get(v)
+        if isinstance(ct, InPlace):
+            self.cts[v] = ct.update(build.zeros(v.type) if known is None else known)
+        else:
+            self.cts[v] = ct if known is None else build.add(known, ct)
+
+    def run(self) -> None:
+        """Emit the cotangents of everything active, at the current place."""
+        here, take = build.here, self.cts.pop
+        for op in reversed(self.records):
+            cts = [take(r, None) for r in op.results]
+            if all(ct is None for ct in cts):
+                continue
+            here.loc = op.operation.location
+            if self.linear:
+                self._check_linear(op)
+            found = op.rule.vjp(op, cts)
+            check_count(op, found, len(op.operands), "cotangent")
+            for v, active, ct in zip(op.operands, op.active, found, strict=True):
+                if active and ct is not None:
+                    if not isinstance(ct, InPlace):
+                        check_type(op, ct, v.type, "cotangent")
+                    self.accumulate(v, ct)
+
+    def _check_linear(self, op: Op) -> None:
+        reason = None
+        if not op.rule.linear(op.active):
+            reason = "is not linear in its operands"
+        elif op.rule.linear is jointly and op.rule.family != "control" and _offset(op) is not None:
+            reason = f"adds a term to it (operand {_offset(op)}) that does not depend on the input"
+        if reason is not None:
+            raise NotLinearError(
+                f"cannot transpose: `{op.name}` {reason}",
+                where=user_line(op.operation.location),
+                do="make the rule (or the function to transpose) linear in its tangents: "
+                "sums of tangents times factors that do not depend on them",
+            )
+
+    def replace(self, op: Op, new: Sequence[Value]) -> None:
+        """Put new results in the place of an op's; the op leaves the block but stays a key."""
+        for old, v in zip(op.results, new, strict=True):
+            old.replace_all_uses_with(v)
+            self.replaced[old] = v
+        op.operation.detach_from_parent()
+        self.diff.detached.append(op.operation)
+
+    def current(self, v: Value) -> Value:
+        """What stands for a primal value now."""
+        while v in self.replaced:
+            v = self.replaced[v]
+        return v
+
+
+def _offset(op: Op) -> int | None:
+    """The first operand that makes a linear op affine, if there is one."""
+    for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
+        if not active and build.inexact(v.type) and not is_zero(v):
+            return i
+    return None
+
+
+_ZERO_PRESERVING = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "broadcast_in_dim reshape convert slice transpose reverse negate real imag "
+        "complex concatenate pad multiply"
+    ).split()
+)
+
+
+def is_zero(v: Value) -> bool:
+    """Whether a value is zero for certain: a constant, or one moved around."""
+    if isinstance(v, ir.BlockArgument):
+        return False
+    operation = v.owner
+    if operation.name == "stablehlo.constant":
+        value = operation.attributes["value"]
+        if not ir.DenseElementsAttr.isinstance(value):
+            return False
+        dense = ir.DenseElementsAttr(value)
+        return dense.is_splat and dense == build._splat(v.type, 0)
+    if operation.name == "stablehlo.multiply":
+        return any(is_zero(x) for x in operation.operands)
+    return operation.name in _ZERO_PRESERVING and all(is_zero(x) for x in operation.operands)
+
+
+# ------------------------------------------------------------------------- whole functions
+
+
+@dataclass(frozen=True)
+class Split:
+    """A function cut in two.
+
+    forward: (args…) → (kept outs…, residuals…); backward: (residuals…, cts…) → (cts of args…),
+    one for each masked argument flagged in `nonzero`. `kept` are positions among the outs.
+    """
+
+    forward: str
+    backward: str
+    kept: list[int]
+    nonzero: list[bool]
+
+
+def vjp_in_place(
+    diff: Differentiation,
+    name: str,
+    mask: str,
+    ct_mask: str,
+    seed: Callable[[Value], Value] | None = None,
+) -> None:
+    """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
+
+    With `seed`, cotangents are computed from the outs instead of being arguments.
+    """
+    function = diff.function(name)
+    block = diff.block(name)
+    arguments = list(block.arguments)
+    outs = list(terminator(block).operands)
+    frame = Reverse(diff, identity)
+    frame.analyze(block, _masked(arguments, mask))
+    loc = function.location
+    with build.inserting(ir.InsertionPoint(terminator(block)), loc):
+        for out, m in zip(outs, ct_mask, strict=True):
+            if m == "1":
+                ct = seed(out) if seed else block.add_argument(out.type, loc)
+                frame.accumulate(out, ct)
+        frame.run()
+        cts = [build.instantiate(frame.cts.get(a), a) for a in _masked(arguments, mask)]
+    results = [*terminator(block).operands, *cts]
+    replace_terminator(block, results)
+    set_signature(function)
+
+
+def split(
+    diff: Differentiation,
+    name: str,
+    mask: str,
+    ct_mask: str,
+    linear: bool = False,
+) -> Split:
+    """Forward and backward functions of @name; derived once per (mask, cotangent mask).
+
+    With `linear`, the masked arguments are the linear ones: forward loses them, and the results
+    that depend on them.
+    """
+
+    def derive() -> Split:
+        return _split(diff, name, mask, ct_mask, linear)
+
+    return diff.cached(("split", name, mask, ct_mask, linear), derive)
+
+
+def _split(diff: Differentiation, name: str, mask: str, ct_mask: str, linear: bool) -> Split:
+    forward = diff.clone_function(name, f"{name}.fwd")
+    block = diff.block(forward)
+    loc = diff.function(forward).location
+    wrt = _masked(block.arguments, mask)
+    outs = list(terminator(block).operands)
+    ct_types = [v.type for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
+    draft, draft_block = diff.add_function(f"{name}.bwd.draft", ct_types, [], loc)
+    with build.inserting(ir.InsertionPoint(draft_block), loc):
+        anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
+        residuals = Residuals(block, anchor, leaf=lambda v: None)
+        frame = Reverse(diff, residuals, linear)
+        frame.analyze(block, wrt)
+        for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
+            if linear and v not in frame.active and not is_zero(v):
+                raise _constant_tangent(diff, name)
+            frame.accumulate(v, ct)
+        frame.run()
+        cts = [frame.cts.get(a) for a in wrt]
+    chosen = residuals.choose()
+    stored = [frame.current(v) for v in chosen]
+    kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
+    now = list(terminator(block).operands)
+    replace_terminator(block, [*(now[i] for i in kept), *stored])
+    if linear:
+        _drop_linear_part(diff, block, mask)
+    set_signature(diff.function(forward))
+    backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, anchor, cts)
+    return Split(forward, backward, kept, [ct is not None for ct in cts])
+
+
+def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> str:
+    """Split @entry in place; the name of its backward function, which gives every masked ct."""
+    pair = split(diff, entry, mask, ct_mask)
+    diff.take_place(pair.forward, entry)
+    block = diff.block(pair.backward)
+    end = terminator(block)
+    wrt = _masked(diff.block(entry).arguments, mask)
+    found = iter(list(end.operands))
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
+    replace_terminator(block, cts)
+    set_signature(diff.function(pair.backward))
+    backward = f"{entry}.bwd"
+    if pair.backward != backward:
+        diff.rename(pair.backward, diff.unique(backward))
+    return backward
+
+
+def _finish_backward(
+    diff: Differentiation,
+    name: str,
+    draft: str,
+    chosen: list[Value],
+    residuals: Residuals,
+    anchor: Any,
+    cts: list[Value | None],
+) -> str:
+    """Move the draft's ops under a signature with the residuals in front."""
+    draft_block = diff.block(draft)
+    ct_arguments = list(draft_block.arguments)
+    loc = diff.function(draft).location
+    types = [v.type for v in (*chosen, *ct_arguments)]
+    name, block = diff.add_function(name, types, [], loc)
+    arguments = list(block.arguments)
+    for old, new in zip(ct_arguments, arguments[len(chosen) :], strict=True):
+        old.replace_all_uses_with(new)
+    results = [_moved(ct, ct_arguments, arguments[len(chosen) :]) for ct in cts if ct is not None]
+    residuals.settle(dict(zip(chosen, arguments, strict=False)))
+    anchor.erase()
+    for view in list(draft_block.operations):
+        block.append(view.operation)
+    ir.Operation.create("func.return", operands=results, loc=loc, ip=ir.InsertionPoint(block))
+    diff.drop_function(draft)
+    set_signature(diff.function(name))
+    return name
+
+
+def _moved(v: Value, old: list[Value], new: list[Value]) -> Value:
+    return new[old.index(v)] if v in old else v
+
+
+def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
+    """Erase the linear arguments and everything that only depended on them."""
+    erase_dead_ops(block, diff.functions)
+    with build.inserting(ir.InsertionPoint.at_block_begin(block)):
+        for index in reversed(range(len(mask))):
+            if mask[index] == "1":
+                argument = block.arguments[index]
+                if next(iter(argument.uses), None) is not None:
+                    argument.replace_all_uses_with(build.zeros_like(argument))
+                block.erase_argument(index)
+
+
+def _constant_tangent(diff: Differentiation, name: str) -> NotLinearError:
+    return NotLinearError(
+        f"cannot transpose `@{name}`: a result does not depend on the tangents and is not zero",
+        where=user_line(diff.function(name).location),
+        do="make every tangent that the rule returns linear in the tangents it receives",
+    )
+
+
+def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> tuple[str, list[bool]]:
+    """The transpose of a function linear in its masked arguments, as a function.
+
+    (args…) → (outs…) gives (args not masked…, cts of outs in ct_mask…) → (cts of masked args…),
+    the latter only where `nonzero` says so.
+    """
+
+    def derive() -> tuple[str, list[bool]]:
+        return _transpose(diff, name, mask, ct_mask)
+
+    return diff.cached(("transpose", name, mask, ct_mask), derive)
+
+
+def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> tuple[str, list[bool]]:
+    transposed = diff.clone_function(name, f"{name}.t")
+    function, block = diff.function(transposed), diff.block(transposed)
+    loc = function.location
+    wrt = _masked(block.arguments, mask)
+    outs = list(terminator(block).operands)
+    frame = Reverse(diff, identity, linear=True)
+    frame.analyze(block, wrt)
+    with build.inserting(ir.InsertionPoint(terminator(block)), loc):
+        for v, m in zip(outs, ct_mask, strict=True):
+            if m == "1":
+                if v not in frame.active and not is_zero(v):
+                    raise _constant_tangent(diff, name)
+                frame.accumulate(v, block.add_argument(v.type, loc))
+        frame.run()
+        cts = [build.instantiate(frame.cts.get(a), a) for a in wrt]
+    replace_terminator(block, cts)
+    _drop_linear_part(diff, block, mask)
+    set_signature(function)
+    return transposed
+
+
+def _masked(values: Sequence[Value], mask: str) -> list[Value]:
+    return [v for v, m in zip(list(values)[: len(mask)], mask, strict=True) if m == "1"]

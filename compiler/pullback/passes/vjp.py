@@ -1,0 +1,51 @@
+"""The pass `vjp`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.passes.base import Pass, Rules
+from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
+from pullback.passes.reverse import split_entry, vjp_in_place
+
+
+@dataclass(frozen=True)
+class VJP(Pass):
+    """Reverse mode: pull cotangents of the results of `entry` back to its arguments.
+
+    Before: `f(x) -> y`. After: `f(x, ct_y) -> (y, ct_x)`.
+    With `split`: `f(x) -> (y, residuals…)` and `@f.bwd(residuals…, ct_y) -> ct_x`.
+
+    Attributes:
+      entry: the function to differentiate, in place.
+      wrt: positions of the arguments to give cotangents for; all inexact ones if not given.
+      split: forward and backward as two functions.
+      unit_cotangent: the cotangent of the single scalar result is 1 instead of an argument.
+      outs: positions of the results that receive a cotangent; all inexact ones if not given.
+    """
+
+    name: ClassVar[str] = "vjp"
+    entry: str = "main"
+    wrt: tuple[int, ...] | None = None
+    split: bool = False
+    unit_cotangent: bool = False
+    outs: tuple[int, ...] | None = None
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
+        with _jax.context(), Differentiation(module, rules) as diff:
+            mask = wrt_mask(diff, self.entry, self.wrt)
+            ct_mask = ct_mask_of(diff, self.entry, self.outs)
+            if self.split:
+                split_entry(diff, self.entry, mask, ct_mask)
+            else:
+                seed = _one if self.unit_cotangent else None
+                vjp_in_place(diff, self.entry, mask, ct_mask, seed)
+
+
+def _one(v: build.Value) -> build.Value:
+    return build.full_like(v, 1)

@@ -1,0 +1,406 @@
+"""Calls: func.call, and the composites that carry the user's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._errors import MissingRuleError, NotLinearError
+from pullback._jax import ir
+from pullback.dialect import build, ops
+from pullback.dialect.build import Value, add, inexact
+from pullback.frontend.locations import user_line
+from pullback.passes.differentiation import Differentiation, callee_name, mask_of
+from pullback.passes.forward import jvp_function
+from pullback.passes.inlining import call
+from pullback.passes.reverse import Split, is_zero, split, transpose
+from pullback.rules.registry import Op, Tangents, jointly, rule
+
+CHECKPOINT = "pullback.checkpoint"
+
+
+def present(values: Sequence[Value | None]) -> list[Value]:
+    return [v for v in values if v is not None]
+
+
+def scatter(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """Put `values` at the positions flagged; None elsewhere."""
+    rest = iter(values)
+    return [next(rest) if flag else None for flag in flags]
+
+
+def before(op: Op) -> Any:
+    """Emit in the primal block, in front of the op."""
+    return build.inserting(ir.InsertionPoint(op.operation), op.operation.location)
+
+
+# ------------------------------------------------------------------------------- func.call
+
+
+@rule("func.call", linear=jointly, family="control")
+class Call:
+    """f(args): derived once per activity, called as often as the primal is."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return op.frame.diff.function_activity(callee_name(op.operation), mask_of(op.active))
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        name, flags = jvp_function(op.frame.diff, callee_name(op.operation), mask_of(op.active))
+        results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
+        op.frame.replace(op, results[: len(flags)])
+        return scatter(flags, results[len(flags) :])
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return vjp_of_function(op, callee_name(op.operation), cts)
+
+
+def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
+    """Cotangents of an op that calls @name on its operands."""
+    frame = op.frame
+    pair = split(
+        frame.diff,
+        name,
+        mask_of(op.active),
+        mask_of([ct is not None for ct in cts]),
+        frame.linear,
+    )
+    if CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
+        found = _recompute(op, pair, cts)
+    else:
+        found = _store(op, pair, cts)
+    return scatter(op.active, scatter(pair.nonzero, found))
+
+
+def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+    """Replace the call by one of the forward function, whose residuals backward receives."""
+    frame = op.frame
+    with before(op):
+        arguments = [
+            v for v, a in zip(op.operands, op.active, strict=True) if not (frame.linear and a)
+        ]
+        results = call(frame.diff, pair.forward, arguments)
+        outs = dict(zip(pair.kept, results, strict=False))
+        new = [outs.get(i, None) for i in range(len(op.results))]
+        new = [build.instantiate(v, r) for v, r in zip(new, op.results, strict=True)]
+    frame.replace(op, new)
+    residuals = [frame.primal(v) for v in results[len(pair.kept) :]]
+    return call(frame.diff, pair.backward, [*residuals, *present(cts)])
+
+
+def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+    """jax.checkpoint: keep the arguments only, and run the forward function again."""
+    frame = op.frame
+    arguments = [frame.primal(v) for v in op.operands]
+    values = [*arguments, *present(cts)]
+    fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
+    forward = frame.diff.function(pair.forward)
+    again = call(frame.diff, pair.forward, list(fenced)[: len(arguments)])
+    del forward
+    residuals = again[len(pair.kept) :]
+    return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(arguments) :]])
+
+
+# ------------------------------------------------------------------------------ composites
+
+
+@rule("stablehlo.composite", linear=jointly, family="control")
+class Composite:
+    """The three derivative ops; a composite of any other name counts as its decomposition."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        if ops.view(op.operation) is None or op.frame.linear:
+            return op.frame.diff.function_activity(decomposition(op), mask_of(op.active))
+        return [inexact(r.type) for r in op.results]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        kind = ops.composite_name(op.operation)
+        return _JVP.get(kind, _decomposition_jvp)(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        kind = ops.composite_name(op.operation)
+        return _VJP.get(kind, _decomposition_vjp)(op, cts)
+
+
+def decomposition(op: Op) -> str:
+    return ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+
+
+def _decomposition_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    name, flags = jvp_function(op.frame.diff, decomposition(op), mask_of(op.active))
+    results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
+    op.frame.replace(op, results[: len(flags)])
+    return scatter(flags, results[len(flags) :])
+
+
+def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    return vjp_of_function(op, decomposition(op), cts)
+
+
+# -------------------------------------------------------------------------- custom_jvp_call
+
+
+def inexact_mask(op: Op) -> str:
+    """One character per inexact operand: '1' where it is active."""
+    return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
+
+
+def jvp_rules(op: Op) -> list[tuple[str, str]]:
+    """(mask, function) pairs whose tangents add up to the op's."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    found = find_rule(op.frame.diff, view, "jvp", mask)
+    if found is not None:
+        return [(mask, found)]
+    full = "1" * len(mask)
+    if (staged := view.jvp(full)) is not None:
+        return [(full, staged)]
+    singles = [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles]
+    missing = [m for m, f in parts if f is None]
+    if missing:
+        raise MissingRuleError(
+            f"no jvp rule for `{view.decomposition}` with respect to inexact operand "
+            f"{missing[0].index('1')}",
+            where=user_line(op.operation.location),
+            do="JAX has no derivative here either; wrap this step in jax.custom_jvp",
+        )
+    return [(m, f) for m, f in parts if f is not None]
+
+
+def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
+    """The function of a rule: named by the op, or staged on demand; None if there is none."""
+    named = getattr(view, kind)(mask)
+    if named is not None or view.rule_key is None:
+        return named
+    try:
+        return diff.rules.stage(diff.module, view.rule_key, kind, mask)
+    except MissingRuleError:
+        return None
+
+
+def _rule_tangents(op: Op, tangents: Tangents, mask: str) -> list[Value]:
+    """The tangents that a rule with this mask receives: zeros where it wants one we lack."""
+    slots = [(v, t) for v, t in zip(op.operands, tangents, strict=True) if inexact(v.type)]
+    return [build.instantiate(t, v) for (v, t), m in zip(slots, mask, strict=True) if m == "1"]
+
+
+def zero_results(diff: Differentiation, name: str) -> list[bool]:
+    """Which results of a function are zero for certain."""
+
+    def compute() -> list[bool]:
+        operations = diff.block(name).operations
+        return [is_zero(v) for v in operations[len(operations) - 1].operation.operands]
+
+    return diff.cached(("zero", name), compute)
+
+
+def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    diff, count = op.frame.diff, len(op.results)
+    outs, total = None, [None] * count
+    flags = [inexact(r.type) for r in op.results]
+    for mask, name in jvp_rules(op):
+        zero = zero_results(diff, name)[count:]
+        results = call(diff, name, [*op.operands, *_rule_tangents(op, tangents, mask)])
+        outs = outs or results[:count]
+        found = [None if z else t for t, z in zip(results[count:], zero, strict=True)]
+        total = [add(a, b) for a, b in zip(total, scatter(flags, found), strict=True)]
+    op.frame.replace(op, outs)
+    return total
+
+
+def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _transposed_rule(op, cts)
+    diff, count = op.frame.diff, len(op.results)
+    flags = [inexact(v.type) for v in op.operands]
+    ct_mask = "0" * count + mask_of(
+        [ct is not None for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
+    )
+    total: list[Value | None] = [None] * len(op.operands)
+    outs, parts = None, []
+    with before(op):
+        for mask, name in jvp_rules(op):
+            ct_now = _without_zeros(ct_mask, zero_results(diff, name))
+            linear = "0" * len(op.operands) + "1" * mask.count("1")
+            pair = split(diff, name, linear, ct_now, True)
+            results = call(diff, pair.forward, op.operands)
+            outs = outs or results[:count]
+            parts.append((mask, pair, ct_now, results[len(pair.kept) :]))
+    op.frame.replace(op, outs)
+    slots = [ct for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
+    for mask, pair, ct_now, residuals in parts:
+        given = [ct for ct, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
+        if not given:
+            continue
+        found = call(diff, pair.backward, [*map(op.frame.primal, residuals), *given])
+        spread = scatter([m == "1" for m in mask], scatter(pair.nonzero, found))
+        total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]
+    return [ct if a else None for ct, a in zip(total, op.active, strict=True)]
+
+
+def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
+    return mask_of([m == "1" and not z for m, z in zip(ct_mask, zero, strict=True)])
+
+
+def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
+    """A custom_jvp_call on linear operands: JAX's own transpose, else that of the primal."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    name = find_rule(op.frame.diff, view, "transpose", mask)
+    if name is None:
+        return _decomposition_vjp(op, cts)
+    fixed = [op.operand(i) for i, a in enumerate(op.active) if not a]
+    given = [
+        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+    ]
+    return scatter(op.active, call(op.frame.diff, name, [*fixed, *given]))
+
+
+# -------------------------------------------------------------------------- custom_vjp_call
+
+
+def vjp_rule(op: Op) -> tuple[str, str]:
+    """Names of (fwd, bwd)."""
+    view = ops.view(op.operation)
+    if view.fwd is not None:
+        return view.fwd, view.bwd
+    diff = op.frame.diff
+    return diff.rules.stage(diff.module, view.rule_key, "vjp", inexact_mask(op))
+
+
+def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    if view.jvp(mask) is not None or view.jvp("1" * len(mask)) is not None:
+        return _custom_jvp_jvp(op, tangents)
+    diff, count = op.frame.diff, len(op.results)
+    fwd, bwd = vjp_rule(op)
+    results = call(diff, fwd, op.operands)
+    outs, residuals = results[:count], results[count:]
+    flags = [inexact(r.type) for r in outs]
+    num_cts = sum(flags)
+    forward = transpose(diff, bwd, "0" * len(residuals) + "1" * num_cts, "1" * len(mask))
+    given = _rule_tangents(op, tangents, "1" * len(mask))
+    linear = ops.linear_call(
+        forward,
+        [*residuals, *given],
+        [r.type for r in outs if inexact(r.type)],
+        num_residuals=len(residuals),
+        transpose=bwd,
+        loc=build.here.loc,
+        ip=build.here.ip,
+    )
+    op.frame.replace(op, outs)
+    return scatter(flags, list(linear.results))
+
+
+def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _decomposition_vjp(op, cts)
+    diff, count = op.frame.diff, len(op.results)
+    fwd, bwd = vjp_rule(op)
+    with before(op):
+        results = call(diff, fwd, op.operands)
+    slots = [
+        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+    ]
+    op.frame.replace(op, results[:count])
+    residuals = [op.frame.primal(v) for v in results[count:]]
+    zero = zero_results(diff, bwd)
+    found = call(diff, bwd, [*residuals, *slots])
+    found = [None if z else ct for ct, z in zip(found, zero, strict=True)]
+    spread = scatter([inexact(v.type) for v in op.operands], found)
+    return [ct if a else None for ct, a in zip(spread, op.active, strict=True)]
+
+
+# ------------------------------------------------------------------------------ linear_call
+
+
+def linear_transpose(op: Op) -> str:
+    """The transpose of a linear_call's map: the user's, or derived where none was given."""
+    view, diff = ops.view(op.operation), op.frame.diff
+    if view.transpose is not None:
+        return view.transpose
+    return diff.rules.stage(diff.module, view.rule_key, "transpose", inexact_mask(op))
+
+
+def _linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """l(r, dv) + (dl/dr)(r, v) dr."""
+    view, diff = ops.view(op.operation), op.frame.diff
+    count = view.num_residuals
+    total: list[Value | None] = [None] * len(op.results)
+    if any(op.active[count:]):
+        given = [build.instantiate(t, v) for t, v in zip(tangents, op.operands, strict=True)][
+            count:
+        ]
+        total = list(build.clone(op.operation, [*op.operands[:count], *given]).results)
+    if any(op.active[:count]):
+        mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
+        name, flags = jvp_function(diff, view.decomposition, mask)
+        results = call(diff, name, [*op.operands, *present(tangents[:count])])
+        found = scatter(flags, results[len(flags) :])
+        total = [add(a, b) for a, b in zip(total, found, strict=True)]
+    return total
+
+
+def _linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    """The transposed linear_call for the linear operands; the map's own vjp for residuals."""
+    view, diff = ops.view(op.operation), op.frame.diff
+    count = view.num_residuals
+    found: list[Value | None] = [None] * len(op.operands)
+    if any(op.active[count:]):
+        found[count:] = _linear_operand_cts(op, cts, count)
+    if any(op.active[:count]):
+        if op.frame.linear:
+            raise NotLinearError(
+                f"cannot transpose: `linear_call` of `{view.decomposition}` is not linear in its "
+                "residuals",
+                where=user_line(op.operation.location),
+                do="pass what it is linear in behind the residuals",
+            )
+        found[:count] = _residual_cts(op, cts, count)
+    return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
+
+
+def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
+    view = ops.view(op.operation)
+    residuals = [op.operand(i) for i in range(count)]
+    given = [build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
+    transposed = ops.linear_call(
+        linear_transpose(op),
+        [*residuals, *given],
+        [v.type for v in op.operands[count:]],
+        num_residuals=count,
+        transpose=view.decomposition,
+        loc=build.here.loc,
+        ip=build.here.ip,
+    )
+    return list(transposed.results)
+
+
+def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
+    view, diff = ops.view(op.operation), op.frame.diff
+    flags = op.active[:count]
+    mask = mask_of(flags) + "0" * (len(op.operands) - count)
+    pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
+    with before(op):
+        results = call(diff, pair.forward, op.operands)
+    residuals = [op.frame.primal(v) for v in results[len(pair.kept) :]]
+    found = call(diff, pair.backward, [*residuals, *present(cts)])
+    return scatter(flags, scatter(pair.nonzero, found))
+
+
+_JVP = {
+    "pullback.custom_jvp_call": _custom_jvp_jvp,
+    "pullback.custom_vjp_call": _custom_vjp_jvp,
+    "pullback.linear_call": _linear_call_jvp,
+}
+_VJP = {
+    "pullback.custom_jvp_call": _custom_jvp_vjp,
+    "pullback.custom_vjp_call": _custom_vjp_vjp,
+    "pullback.linear_call": _linear_call_vjp,
+}

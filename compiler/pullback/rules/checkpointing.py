@@ -1,0 +1,229 @@
+"""Reverse mode of loops without a bound on their iterations, in fixed memory.
+
+The primal loop counts its n iterations. The reverse loop needs the carry at iteration n - 1, n - 2,
+…, 0: it keeps checkpoints on a stack that starts with the first carry. To reach iteration t from
+the checkpoint p on top, it advances half of the way, pushes a checkpoint there, and goes on from
+it until p = t. The gap halves with each push, so SLOTS checkpoints suffice for any 32-bit n.
+
+Memory: SLOTS times the carry, whatever n is. Work: n steps of the body's vjp and about
+n log2(n) / 2 further steps of the body. A bound given by the user buys n steps instead, for memory
+proportional to the bound: see loops.py.
+
+Source: A. Griewank, "Achieving logarithmic growth of temporal and spatial complexity in reverse
+automatic differentiation", 1992; bisection instead of the binomial schedule, because n is only
+known at run time and must not enter any shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import (
+    Differentiation,
+    captures,
+    mask_of,
+    replace_terminator,
+    set_signature,
+    terminator,
+)
+from pullback.passes.inlining import call
+from pullback.passes.reverse import split
+from pullback.rules.calls import scatter
+from pullback.rules.registry import Op, Tangents
+
+SLOTS = 33
+
+
+def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value]) -> str:
+    """The body of a while as a function of its carries and of what it captures."""
+    copy = operation.clone(False)
+    body = copy.regions[1].blocks[0]
+    types = [v.type for v in (*body.arguments, *captured)]
+    name, block = diff.add_function("while.body", types, [], operation.location)
+    arguments = list(block.arguments)
+    outside = dict(zip(captured, arguments[len(body.arguments) :], strict=True))
+    for old, new in zip(list(body.arguments), arguments, strict=False):
+        old.replace_all_uses_with(new)
+    _redirect(body, outside)
+    operations = [view.operation for view in body.operations]
+    results = list(operations[-1].operands)
+    for inner in operations[:-1]:
+        block.append(inner)
+    operations[-1].erase()
+    ir.Operation.create(
+        "func.return", operands=results, loc=operation.location, ip=ir.InsertionPoint(block)
+    )
+    set_signature(diff.function(name))
+    return name
+
+
+def _redirect(block: Any, outside: dict[Value, Value]) -> None:
+    """Use `outside[v]` instead of `v`, in nested regions too."""
+    for view in block.operations:
+        operation = view.operation
+        for i, v in enumerate(operation.operands):
+            if v in outside:
+                operation.operands[i] = outside[v]
+        for region in operation.regions:
+            for nested in region.blocks:
+                _redirect(nested, outside)
+
+
+def count_iterations(op: Op, widen: Callable[[Op, Sequence[Value]], Any]) -> None:
+    """Give a while a carry that counts its iterations; it becomes the op's last result."""
+    from pullback.rules.calls import before
+
+    count = len(op.results)
+    with before(op):
+        new = widen(op, [build.full(build.scalar("i32"), 0)])
+    body = new.regions[1].blocks[0]
+    end = terminator(body)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        counted = build.add(body.arguments[count], 1)
+    replace_terminator(body, [*end.operands, counted])
+    results = list(new.results)
+    op.frame.replace(op, results[:count])
+    op.operation, op.results = new, results
+
+
+class Checkpointed:
+    """One loop in reverse.
+
+    Args:
+      op: the while.
+      cts: cotangents of its results.
+      carries: which carries are active; wanted: which of them a cotangent reaches.
+      free: captured values that a cotangent reaches.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        cts: Tangents,
+        carries: Sequence[bool],
+        wanted: Sequence[int],
+        free: Sequence[Value],
+    ) -> None:
+        self.op, self.cts, self.wanted, self.free = op, cts, list(wanted), list(free)
+        self.frame, self.diff = op.frame, op.frame.diff
+        self.captured = captures(op.operation)
+        self.inits = list(op.operation.operands)
+        self.size = len(self.inits)
+        linear = self.frame.linear
+        self.state = [i for i in range(self.size) if not (linear and carries[i])]
+        self.body = outline_body(self.diff, op.operation, self.captured)
+        active = [*carries, *(v in set(free) for v in self.captured)]
+        self.pair = split(
+            self.diff,
+            self.body,
+            mask_of(active),
+            mask_of([i in self.wanted for i in range(self.size)]),
+            linear,
+        )
+        self.active = active
+
+    def run(self, count: Value) -> list[Value | None]:
+        """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
+        self.outside = [self.frame.primal(v) for v in self.captured]
+        start = [self.frame.primal(self.inits[i]) for i in self.state]
+        i32 = build.scalar("i32")
+        buffers = [self._push(self._buffer(v), v, build.full(i32, 0)) for v in start]
+        marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
+        cts = [build.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
+        accumulators = [build.zeros_like(v) for v in self.free]
+        inits = [build.sub(count, 1), build.full(i32, 0), marks, *buffers, *cts, *accumulators]
+        loop, cond, body = build.while_(inits)
+        with build.inserting(ir.InsertionPoint(cond)):
+            build.return_([build.compare("GE", cond.arguments[0], 0)])
+        with build.inserting(ir.InsertionPoint(body)):
+            self._reverse_step(list(body.arguments))
+        results = list(loop.results)[3 + len(buffers) :]
+        found: list[Value | None] = [None] * self.size
+        for i, ct in zip(self.wanted, results, strict=False):
+            found[i] = ct
+        by_value = dict(zip(self.free, results[len(self.wanted) :], strict=True))
+        return found + [by_value.get(v) for v in self.captured]
+
+    def _reverse_step(self, arguments: list[Value]) -> None:
+        t, top, marks, *rest = arguments
+        buffers, cts = rest[: len(self.state)], rest[len(self.state) :]
+        top, marks, buffers, state = self._seek(t, top, marks, buffers)
+        carried, accumulators = cts[: len(self.wanted)], cts[len(self.wanted) :]
+        results = call(self.diff, self.pair.forward, self._arguments(state))
+        residuals = results[len(self.pair.kept) :]
+        found = call(self.diff, self.pair.backward, [*residuals, *carried])
+        spread = scatter(self.active, scatter(self.pair.nonzero, found))
+        new_cts = [build.instantiate(spread[i], self.inits[i]) for i in self.wanted]
+        by_value = dict(zip(self.captured, spread[self.size :], strict=True))
+        sums = [build.add(a, by_value[v]) for a, v in zip(accumulators, self.free, strict=True)]
+        build.return_([build.sub(t, 1), build.sub(top, 1), marks, *buffers, *new_cts, *sums])
+
+    def _arguments(self, state: Sequence[Value]) -> list[Value]:
+        """What the forward function takes: all carries, or without the linear ones."""
+        linear = self.frame.linear
+        outside = [
+            v
+            for v, a in zip(self.outside, self.active[self.size :], strict=True)
+            if not (linear and a)
+        ]
+        return [*state, *outside]
+
+    def _seek(
+        self, t: Value, top: Value, marks: Value, buffers: list[Value]
+    ) -> tuple[Value, Value, list[Value], list[Value]]:
+        """Advance from the top checkpoint to iteration t, with checkpoints at each half."""
+        mark = self._pop(marks, top)
+        state = [self._pop(b, top) for b in buffers]
+        loop, cond, body = build.while_([mark, top, marks, *buffers, *state])
+        with build.inserting(ir.InsertionPoint(cond)):
+            build.return_([build.compare("LT", cond.arguments[0], t)])
+        with build.inserting(ir.InsertionPoint(body)):
+            self._halve(t, list(body.arguments))
+        _, top, marks, *rest = loop.results
+        return top, marks, rest[: len(self.state)], rest[len(self.state) :]
+
+    def _halve(self, t: Value, arguments: list[Value]) -> None:
+        mark, top, marks, *rest = arguments
+        buffers, state = rest[: len(self.state)], rest[len(self.state) :]
+        half = build.div(build.add(build.sub(t, mark), 1), 2)
+        goal = build.add(mark, half)
+        state = self._advance(mark, goal, state)
+        top = build.add(top, 1)
+        marks = self._push(marks, goal, top)
+        buffers = [self._push(b, v, top) for b, v in zip(buffers, state, strict=True)]
+        build.return_([goal, top, marks, *buffers, *state])
+
+    def _advance(self, mark: Value, goal: Value, state: list[Value]) -> list[Value]:
+        """The primal loop from iteration `mark` to `goal`."""
+        loop, cond, body = build.while_([mark, *state])
+        with build.inserting(ir.InsertionPoint(cond)):
+            build.return_([build.compare("LT", cond.arguments[0], goal)])
+        with build.inserting(ir.InsertionPoint(body)):
+            now, *carried = body.arguments
+            name = self.pair.forward if self.frame.linear else self.body
+            results = call(self.diff, name, self._arguments(carried))
+            build.return_([build.add(now, 1), *results[: len(self.state)]])
+        return list(loop.results)[1:]
+
+    @staticmethod
+    def _buffer(v: Value) -> Value:
+        t = build.info(v.type)
+        return build.zeros(build.tensor((SLOTS, *t.shape), t.element))
+
+    @staticmethod
+    def _push(buffer: Value, v: Value, top: Value) -> Value:
+        dims = build.shape(v)
+        zero = build.integer(0, top)
+        slot = build.reshape(v, (1, *dims))
+        return build.dynamic_update_slice(buffer, slot, [top] + [zero] * len(dims))
+
+    @staticmethod
+    def _pop(buffer: Value, top: Value) -> Value:
+        dims = build.shape(buffer)[1:]
+        zero = build.integer(0, top)
+        slot = build.dynamic_slice(buffer, [top] + [zero] * len(dims), (1, *dims))
+        return build.reshape(slot, dims)

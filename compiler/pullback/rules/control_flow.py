@@ -1,0 +1,199 @@
+"""Branches (`stablehlo.case`, `stablehlo.if`); loops are in loops.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import (
+    analyze,
+    captures,
+    replace_terminator,
+    terminator,
+)
+from pullback.passes.forward import Forward
+from pullback.passes.residuals import Residuals
+from pullback.passes.reverse import Reverse
+from pullback.rules.calls import before
+from pullback.rules.registry import Op, Tangents, jointly, rule
+
+
+def blocks(operation: Any) -> list[Any]:
+    return [region.blocks[0] for region in operation.regions]
+
+
+def active_operands(op: Op) -> list[Value]:
+    return [v for v, a in zip(op.operands, op.active, strict=True) if a]
+
+
+def reached(records: Sequence[Op], seeds: Sequence[Value]) -> set[Value]:
+    """Active values that a cotangent of `seeds` reaches."""
+    found = set(seeds)
+    for op in reversed(records):
+        if any(r in found for r in op.results):
+            found.update(active_operands(op))
+    return found
+
+
+def move_regions(operation: Any, new: Any) -> None:
+    """Move each region's block of one op into the other's."""
+    for block, region in zip(blocks(operation), list(new.regions), strict=True):
+        block.append_to(region)
+
+
+class Branches:
+    """Exactly one region runs; its values from outside are captured."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        flags = [False] * len(op.results)
+        for block in blocks(op.operation):
+            active = set(active_operands(op))
+            analyze(block, active, op.frame.diff, op.frame)
+            for i, v in enumerate(terminator(block).operands):
+                flags[i] |= v in active
+        return flags
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        """The branch computes its tangents too."""
+        frame = op.frame
+        found = []
+        for block in blocks(op.operation):
+            inner = Forward(frame.diff, dict(frame.tangents))
+            inner.run(block)
+            found.append([inner.tangents.get(v) for v in terminator(block).operands])
+        flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
+        for block, row in zip(blocks(op.operation), found, strict=True):
+            _extend(block, [t for t, f in zip(row, flags, strict=True) if f], op.results, flags)
+        types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
+        new = _with_results(op, types)
+        results = list(new.results)
+        frame.replace(op, results[: len(flags)])
+        rest = iter(results[len(flags) :])
+        return [next(rest) if f else None for f in flags]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        """A branch of the same index, on the residuals of the one that ran."""
+        captured = captures(op.operation)
+        branches = [_Branch(op, block, cts, captured) for block in blocks(op.operation)]
+        wrt = [v for v in active_operands(op) if any(v in b.reached for b in branches)]
+        index = op.operand(0)
+        if not wrt:
+            return [None] * len(op.operands)
+        backward = build.emit(op.name, [v.type for v in wrt], [index], regions=len(branches))
+        for branch, region in zip(branches, list(backward.regions), strict=True):
+            branch.emit(region, cts, wrt)
+        _store_residuals(op, branches)
+        found = dict(zip(wrt, backward.results, strict=True))
+        return [found.get(v) for v in op.operands]
+
+
+def _extend(
+    block: Any, values: list[Value | None], results: Sequence[Value], flags: Sequence[bool]
+) -> None:
+    """Let a branch return further values; zeros where it has none."""
+    outs = [r for r, f in zip(results, flags, strict=True) if f]
+    end = terminator(block)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        values = [build.instantiate(v, r) for v, r in zip(values, outs, strict=True)]
+    replace_terminator(block, [*end.operands, *values])
+
+
+def _with_results(op: Op, types: Sequence[Any]) -> Any:
+    """The same branches in an op with further results, in front of the old one."""
+    operation = op.operation
+    with before(op):
+        new = build.emit(
+            op.name,
+            [*(r.type for r in op.results), *types],
+            list(operation.operands),
+            regions=len(operation.regions),
+        )
+    move_regions(operation, new)
+    return new
+
+
+class _Branch:
+    """One branch on its way to a backward branch."""
+
+    def __init__(self, op: Op, block: Any, cts: Tangents, captured: Sequence[Value]) -> None:
+        self.op, self.block = op, block
+        self.captured = set(captured)
+        outer = op.frame
+        self.frame = Reverse(outer.diff, self._primal, outer.linear)
+        self.frame.analyze(block, active_operands(op))
+        outs = list(terminator(block).operands)
+        self.seeds = [
+            (v, ct)
+            for v, ct in zip(outs, cts, strict=True)
+            if ct is not None and v in self.frame.active
+        ]
+        self.reached = reached(self.frame.records, [v for v, _ in self.seeds])
+
+    def _primal(self, v: Value) -> Value:
+        return self.residuals(v)
+
+    def _leaf(self, v: Value) -> Value | None:
+        return self.op.frame.primal(v) if v in self.captured else None
+
+    def emit(self, region: Any, cts: Tangents, wrt: Sequence[Value]) -> None:
+        block = region.blocks.append()
+        with build.inserting(ir.InsertionPoint(block)):
+            self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
+            self.residuals = Residuals(self.block, self.anchor, self._leaf)
+            for v, ct in self.seeds:
+                self.frame.accumulate(v, ct)
+            self.frame.run()
+            found = [self.frame.cts.get(v) for v in wrt]
+            build.return_([build.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
+        self.chosen = self.residuals.choose()
+
+
+def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
+    """Results for what the branches store; branches share slots of equal type."""
+    slots: list[Any] = []
+    places = [_place(branch, slots) for branch in branches]
+    new = _with_results_of(op, branches, slots, places)
+    results = list(new.results)
+    count = len(op.results)
+    frame = op.frame
+    frame.replace(op, results[:count])
+    for branch, place in zip(branches, places, strict=True):
+        stored = {v: frame.primal(results[count + place[v]]) for v in branch.chosen}
+        branch.residuals.settle(stored)
+        branch.anchor.erase()
+
+
+def _place(branch: _Branch, slots: list[Any]) -> dict[Value, int]:
+    free = list(range(len(slots)))
+    places = {}
+    for v in branch.chosen:
+        slot = next((i for i in free if slots[i] == v.type), None)
+        if slot is None:
+            slot = len(slots)
+            slots.append(v.type)
+        else:
+            free.remove(slot)
+        places[v] = slot
+    return places
+
+
+def _with_results_of(
+    op: Op, branches: Sequence[_Branch], slots: list[Any], places: list[dict[Value, int]]
+) -> Any:
+    for branch, place in zip(branches, places, strict=True):
+        by_slot = {slot: branch.frame.current(v) for v, slot in place.items()}
+        end = terminator(branch.block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            extra = [by_slot[i] if i in by_slot else build.zeros(t) for i, t in enumerate(slots)]
+        replace_terminator(branch.block, [*end.operands, *extra])
+    return _with_results(op, slots)
+
+
+for _name in ("stablehlo.case", "stablehlo.if"):
+    rule(_name, linear=jointly, family="control", regions=True)(Branches)

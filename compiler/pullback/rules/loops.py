@@ -1,0 +1,451 @@
+"""`stablehlo.while`: forward mode, and reverse mode with stacked residuals.
+
+Reverse mode runs a second loop from the last iteration to the first. What its body needs of the
+primal body's values is chosen by a minimum cut and stacked, one slot per iteration, by the primal
+loop. Cotangents of values that the loop does not change (weights, sliced inputs) are accumulated in
+place in the carry. Loops whose number of iterations has no bound are in checkpointing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import (
+    analyze,
+    captures,
+    replace_terminator,
+    terminator,
+)
+from pullback.passes.forward import Forward
+from pullback.passes.residuals import Residuals
+from pullback.passes.reverse import Reverse
+from pullback.rules.calls import before
+from pullback.rules.checkpointing import Checkpointed, count_iterations
+from pullback.rules.control_flow import active_operands, blocks, move_regions, reached
+from pullback.rules.registry import Op, Tangents, jointly, rule
+
+BOUND = "pullback.max_trip_count"
+
+
+# ------------------------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A carry that counts: start, start + step, … while below (or above) a limit."""
+
+    index: int
+    start: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What reverse mode wants to know of a while."""
+
+    cond: Any
+    body: Any
+    inits: list[Value]
+    yields: list[Value]
+    counter: Counter | None
+    trip_count: int | None
+    bound: int | None
+
+    @property
+    def slots(self) -> int | None:
+        """The most iterations there can be; None where nothing is known."""
+        return self.bound if self.trip_count is None else self.trip_count
+
+    def is_invariant(self, index: int) -> bool:
+        return self.yields[index] == self.body.arguments[index]
+
+
+def read_loop(operation: Any) -> Loop:
+    """Inits, yields, the counter and the number of iterations, as far as they are constant."""
+    cond, body = blocks(operation)
+    inits, yields = list(operation.operands), list(terminator(body).operands)
+    counter, trip_count = _count(cond, body, inits, yields)
+    bound = None
+    if BOUND in operation.attributes:
+        bound = ir.IntegerAttr(operation.attributes[BOUND]).value
+    return Loop(cond, body, inits, yields, counter, trip_count, bound)
+
+
+def integer_constant(v: Value) -> int | None:
+    """The value of a scalar integer constant, through conversions."""
+    if isinstance(v, ir.BlockArgument):
+        return None
+    operation = v.owner
+    if operation.name == "stablehlo.convert":
+        return integer_constant(operation.operands[0])
+    t = build.info(v.type)
+    if operation.name != "stablehlo.constant" or t.kind != "i" or t.shape != ():
+        return None
+    return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])
+
+
+_COUNTED = {
+    # direction: trip count of (start, limit, step), when the counter is on the left
+    "LT": lambda a, b, s: max(0, -(-(b - a) // s)) if s > 0 else None,
+    "LE": lambda a, b, s: max(0, (b - a) // s + 1) if s > 0 else None,
+    "GT": lambda a, b, s: max(0, -(-(a - b) // -s)) if s < 0 else None,
+    "GE": lambda a, b, s: max(0, (a - b) // -s + 1) if s < 0 else None,
+}
+_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
+
+
+def _count(
+    cond: Any, body: Any, inits: list[Value], yields: list[Value]
+) -> tuple[Counter | None, int | None]:
+    predicate = terminator(cond).operands[0]
+    if isinstance(predicate, ir.BlockArgument) or predicate.owner.name != "stablehlo.compare":
+        return None, None
+    compare = predicate.owner
+    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    left, right = compare.operands
+    arguments = list(cond.arguments)
+    if left not in arguments or _counter(body, inits, yields, arguments.index(left)) is None:
+        left, right, direction = right, left, _MIRRORED.get(direction, direction)
+    if left not in arguments:
+        return None, None
+    counter = _counter(body, inits, yields, arguments.index(left))
+    limit = _invariant_constant(right, arguments, inits, yields, body)
+    if counter is None or limit is None or direction not in _COUNTED:
+        return counter, None
+    return counter, _COUNTED[direction](counter.start, limit, counter.step)
+
+
+def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> Counter | None:
+    v = yields[index]
+    start = integer_constant(inits[index])
+    if start is None or isinstance(v, ir.BlockArgument):
+        return None
+    operation = v.owner
+    if operation.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    x, y = operation.operands
+    argument = body.arguments[index]
+    if operation.name == "stablehlo.add" and y == argument:
+        x, y = y, x
+    step = integer_constant(y)
+    if x != argument or not step:
+        return None
+    return Counter(index, start, step if operation.name == "stablehlo.add" else -step)
+
+
+def _invariant_constant(
+    v: Value, arguments: list[Value], inits: list[Value], yields: list[Value], body: Any
+) -> int | None:
+    if v in arguments:
+        index = arguments.index(v)
+        return integer_constant(inits[index]) if yields[index] == body.arguments[index] else None
+    return integer_constant(v)
+
+
+# ------------------------------------------------------------------------------- activity
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Which carries are active at any iteration, and which captured values."""
+
+    carries: list[bool]
+    captured: list[Value]
+
+
+def loop_activity(op: Op) -> Activity:
+    """The least set of active carries that one more iteration does not enlarge."""
+    if op.info is not None:
+        return op.info
+    body = blocks(op.operation)[1]
+    arguments, yields = list(body.arguments), list(terminator(body).operands)
+    count = len(arguments)
+    carries = list(op.active[:count])
+    outside = [v for v, a in zip(op.operands[count:], op.active[count:], strict=True) if a]
+    while True:
+        active = {*outside, *(a for a, c in zip(arguments, carries, strict=True) if c)}
+        analyze(body, active, op.frame.diff, op.frame)
+        grown = [c or y in active for c, y in zip(carries, yields, strict=True)]
+        if grown == carries:
+            op.info = Activity(carries, outside)
+            return op.info
+        carries = grown
+
+
+@rule("stablehlo.while", linear=jointly, family="control", regions=True)
+class While:
+    """cond and body over a carry."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return loop_activity(op).carries
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return _jvp(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        loop = read_loop(op.operation)
+        reverse = _Stacked if loop.slots is not None else _Unbounded
+        return reverse(op, loop, cts).run()
+
+
+# ----------------------------------------------------------------------------- forward mode
+
+
+def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """The carry is joined by the tangents of its active part."""
+    carries = loop_activity(op).carries
+    count = len(carries)
+    inits = [
+        build.instantiate(t, v)
+        for t, v, c in zip(tangents, op.operands, carries, strict=False)
+        if c
+    ]
+    new = widen(op, inits)
+    body = blocks(new)[1]
+    arguments = list(body.arguments)
+    extra = iter(arguments[count:])
+    inner = Forward(op.frame.diff, dict(op.frame.tangents))
+    inner.tangents.update({a: next(extra) for a, c in zip(arguments, carries, strict=False) if c})
+    inner.run(body)
+    end = terminator(body)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        found = [
+            build.instantiate(inner.tangents.get(v), v)
+            for v, c in zip(end.operands, carries, strict=False)
+            if c
+        ]
+    replace_terminator(body, [*end.operands, *found])
+    results = list(new.results)
+    op.frame.replace(op, results[:count])
+    rest = iter(results[count:])
+    return [next(rest) if c else None for c in carries]
+
+
+def widen(op: Op, inits: Sequence[Value], attributes: dict[str, Any] | None = None) -> Any:
+    """The same loop with further carries; its body still has to yield them."""
+    operation = op.operation
+    types = [v.type for v in inits]
+    kept = {named.name: named.attr for named in _named_attributes(operation)} | (attributes or {})
+    new = build.emit(
+        "stablehlo.while",
+        [*(r.type for r in op.results), *types],
+        [*operation.operands, *inits],
+        kept,
+        regions=2,
+    )
+    move_regions(operation, new)
+    for block in blocks(new):
+        for t in types:
+            block.add_argument(t, operation.location)
+    return new
+
+
+def _named_attributes(operation: Any) -> list[Any]:
+    attributes = operation.attributes
+    return [attributes[i] for i in range(len(attributes))]
+
+
+# ----------------------------------------------------------------------------- reverse mode
+
+
+class _Reversed:
+    """What both kinds of reverse loop find out first."""
+
+    def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
+        self.op, self.loop, self.cts = op, loop, cts
+        self.outer = op.frame
+        self.arguments = list(loop.body.arguments)
+        self.frame = Reverse(self.outer.diff, self._primal, self.outer.linear)
+        activity = loop_activity(op)
+        active = [a for a, c in zip(self.arguments, activity.carries, strict=True) if c]
+        self.frame.analyze(loop.body, [*active, *activity.captured])
+        self.carries, self.free = self._reached(activity)
+
+    def _reached(self, activity: Activity) -> tuple[list[int], list[Value]]:
+        """Carries and captured values that a cotangent reaches at any iteration."""
+        carries = {
+            i
+            for i, (ct, c) in enumerate(zip(self.cts, activity.carries, strict=True))
+            if ct is not None and c
+        }
+        while True:
+            found = reached(self.frame.records, [self.loop.yields[i] for i in carries])
+            grown = carries | {i for i, a in enumerate(self.arguments) if a in found}
+            if grown == carries:
+                return sorted(carries), [v for v in activity.captured if v in found]
+            carries = grown
+
+    def _primal(self, v: Value) -> Value:
+        raise NotImplementedError
+
+
+class _Unbounded(_Reversed):
+    """Nothing is known of the number of iterations: checkpoints."""
+
+    def run(self) -> list[Value | None]:
+        op, activity = self.op, loop_activity(self.op)
+        if not self.carries and not self.free:
+            return [None] * len(op.operands)
+        operands = len(op.operands)
+        reverse = Checkpointed(op, self.cts, activity.carries, self.carries, self.free)
+        count_iterations(op, widen)
+        found = reverse.run(self.outer.primal(op.results[-1]))
+        assert len(found) == operands
+        return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
+
+
+class _Stacked(_Reversed):
+    """The number of iterations is bounded: one slot for each."""
+
+    def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
+        self.captured = dict.fromkeys(captures(op.operation))
+        self.slots = max(loop.slots or 0, 1)
+        super().__init__(op, loop, cts)
+
+    def _primal(self, v: Value) -> Value:
+        return self.residuals(v)
+
+    def _leaf(self, v: Value) -> Value | None:
+        """A primal value that the reverse body knows without storing it."""
+        if v in self.captured:
+            return self.outer.primal(v)
+        if v not in self.arguments:
+            return None
+        index = self.arguments.index(v)
+        counter = self.loop.counter
+        if counter is not None and index == counter.index:
+            return self._counter_value(v)
+        if self.loop.is_invariant(index):
+            return self.outer.primal(self.loop.inits[index])
+        return None
+
+    def _counter_value(self, v: Value) -> Value:
+        """start + step * iteration, in the counter's own type."""
+        counter = self.loop.counter
+        with build.inserting(ir.InsertionPoint(self.anchor)):
+            i = build.convert(self.iteration, build.info(v.type).element)
+            if counter.step != 1:
+                i = build.mul(i, counter.step)
+            return i if counter.start == 0 else build.add(i, counter.start)
+
+    def run(self) -> list[Value | None]:
+        if not self.carries and not self.free:
+            return [None] * len(self.op.operands)
+        loop = self._emit_reverse_loop()
+        chosen = self.residuals.choose()
+        self._store(chosen)
+        results = list(loop.results)[1:]
+        by_carry = dict(zip(self.carries, results, strict=False))
+        by_value = dict(zip(self.free, results[len(self.carries) :], strict=True))
+        count = len(self.arguments)
+        found = [by_carry.get(i) for i in range(count)]
+        found += [by_value.get(v) for v in self.op.operands[count:]]
+        return [ct if a else None for ct, a in zip(found, self.op.active, strict=True)]
+
+    def _emit_reverse_loop(self) -> Any:
+        i32 = build.scalar("i32")
+        inits = [build.full(i32, 0)]
+        inits += [build.instantiate(self.cts[i], self.op.results[i]) for i in self.carries]
+        inits += [build.zeros_like(v) for v in self.free]
+        self.total = self._total()
+        loop, cond, body = build.while_(inits)
+        with build.inserting(ir.InsertionPoint(cond)):
+            build.return_([build.compare("LT", cond.arguments[0], self.total)])
+        with build.inserting(ir.InsertionPoint(body)):
+            self._emit_reverse_body(body)
+        return loop
+
+    def _total(self) -> Value:
+        """The number of iterations that ran."""
+        if self.loop.trip_count is not None:
+            return build.full(build.scalar("i32"), self.loop.trip_count)
+        count_iterations(self.op, widen)
+        return self.outer.primal(self.op.results[-1])
+
+    def _emit_reverse_body(self, body: Any) -> None:
+        done, *arguments = body.arguments
+        last = build.sub(self.total, 1)
+        self.iteration = build.sub(last, done)
+        self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
+        self.residuals = Residuals(self.loop.body, self.anchor, self._leaf)
+        frame, loop = self.frame, self.loop
+        frame.cts.update(zip(self.free, arguments[len(self.carries) :], strict=True))
+        for i, ct in zip(self.carries, arguments, strict=False):
+            frame.accumulate(self.arguments[i] if loop.is_invariant(i) else loop.yields[i], ct)
+        frame.run()
+        found = [frame.cts.get(self.arguments[i]) for i in self.carries]
+        found = [
+            build.instantiate(ct, self.arguments[i])
+            for ct, i in zip(found, self.carries, strict=True)
+        ]
+        found += [frame.cts[v] for v in self.free]
+        build.return_([build.add(done, 1), *found])
+
+    # ------------------------------------------------------------------------- residuals
+
+    def _store(self, chosen: list[Value]) -> None:
+        """Let the primal loop stack `chosen`; the reverse body reads slot `iteration`."""
+        values = [self.frame.current(v) for v in chosen]
+        buffers = []
+        if values:
+            buffers = self._stack(values)
+        stored = {}
+        with build.inserting(ir.InsertionPoint(self.anchor)):
+            for v, buffer in zip(chosen, buffers, strict=True):
+                stored[v] = self._read_slot(self.outer.primal(buffer), v.type)
+        self.residuals.settle(stored)
+        self.anchor.erase()
+
+    def _read_slot(self, buffer: Value, type: Any) -> Value:
+        dims = build.info(type).shape
+        zero = build.full(build.scalar("i32"), 0)
+        slot = build.dynamic_slice(buffer, [self.iteration] + [zero] * len(dims), (1, *dims))
+        return build.reshape(slot, dims)
+
+    def _stack(self, values: list[Value]) -> list[Value]:
+        op = self.op
+        count = len(op.results)
+        with before(op):
+            inits = [self._buffer(v) for v in values]
+            own_index = self._slot_index() is None
+            if own_index:
+                inits.append(build.full(build.scalar("i32"), 0))
+            new = widen(op, inits)
+        body = blocks(new)[1]
+        end = terminator(body)
+        arguments = list(body.arguments)[count:]
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            index = arguments[-1] if own_index else self._slot_index()
+            extra = [self._write_slot(b, v, index) for b, v in zip(arguments, values, strict=False)]
+            if own_index:
+                extra.append(build.add(index, 1))
+        replace_terminator(body, [*end.operands, *extra])
+        results = list(new.results)
+        self.outer.replace(op, results[:count])
+        return results[count : count + len(values)]
+
+    def _slot_index(self) -> Value | None:
+        """A carry that is 0, 1, 2, … already."""
+        counter = self.loop.counter
+        if counter is None or (counter.start, counter.step) != (0, 1):
+            return None
+        return self.arguments[counter.index]
+
+    def _buffer(self, v: Value) -> Value:
+        t = build.info(v.type)
+        return build.zeros(build.tensor((self.slots, *t.shape), t.element))
+
+    def _write_slot(self, buffer: Value, v: Value, index: Value) -> Value:
+        dims = build.shape(v)
+        zero = build.integer(0, index)
+        return build.dynamic_update_slice(
+            buffer, build.reshape(v, (1, *dims)), [index] + [zero] * len(dims)
+        )

@@ -1,0 +1,269 @@
+"""The table of derivative rules, one entry per op, and the families most ops belong to.
+
+A rule answers three questions about one op:
+
+- `jvp(op, tangents)`: the tangents of its results, given those of its operands;
+- `vjp(op, cts)`: the cotangents of its operands, given those of its results;
+- `linear(active)`: is the op linear, jointly, in these operands? `vjp` is then its transpose.
+
+`None` is a zero: in what a rule receives and in what it returns. Rules never test for it in their
+arithmetic, since the builders absorb it; a rule with several results or operands may skip work.
+`op.x`, `op.lhs`, `op.operand(i)`, `op.result` reach primal values, wherever the driver keeps them;
+`op.operands[i].type` and `op.attributes` are free. Rules never set locations or insertion points.
+
+Cotangents follow JAX: the transpose of `t -> p t` is `ct -> p ct`, without a conjugate.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._errors import DuplicateRuleError
+from pullback.dialect import build
+from pullback.dialect.build import Value, add, inexact
+
+Mask = Sequence[bool]
+Tangents = Sequence[Value | None]
+
+
+class Op:
+    """One op as a rule sees it: read once, with primal values behind the driver's accessor."""
+
+    __slots__ = ("active", "frame", "info", "name", "operands", "operation", "results", "rule")
+
+    def __init__(
+        self,
+        operation: Any,
+        name: str,
+        operands: list[Value],
+        results: list[Value],
+        active: list[bool],
+        rule: Rule,
+        frame: Any,
+    ) -> None:
+        self.operation = operation
+        self.name = name
+        self.operands = operands  # operands, then values captured by regions
+        self.results = results
+        self.active = active  # one flag per entry of `operands`
+        self.rule = rule
+        self.frame = frame
+        self.info: Any = None  # what a rule found out in `activity`, for its other methods
+
+    def operand(self, index: int) -> Value:
+        return self.frame.primal(self.operands[index])
+
+    @property
+    def x(self) -> Value:
+        return self.frame.primal(self.operands[0])
+
+    lhs = x
+
+    @property
+    def rhs(self) -> Value:
+        return self.frame.primal(self.operands[1])
+
+    @property
+    def result(self) -> Value:
+        return self.frame.primal(self.results[0])
+
+    @property
+    def attributes(self) -> Any:
+        return self.operation.attributes
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return build.info(self.operands[index].type).shape
+
+    @property
+    def result_type(self) -> Any:
+        return self.results[0].type
+
+
+class InPlace:
+    """A cotangent contribution that updates the accumulator instead of being added to it.
+
+    The cotangent of a slice touches few elements: adding a full-size array of zeros for each
+    would make a loop over slices quadratic.
+    """
+
+    __slots__ = ("update",)
+
+    def __init__(self, update: Callable[[Value], Value]) -> None:
+        self.update = update
+
+
+Jvp = Callable[[Op, Tangents], Sequence[Value | None]]
+Vjp = Callable[[Op, Tangents], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to differentiate one op; see the module's docstring."""
+
+    name: str
+    jvp: Jvp
+    vjp: Vjp
+    linear: Callable[[Mask], bool]
+    module: str
+    family: str
+    keeps_type: bool = False  # results are inexact whenever an operand is active
+    regions: bool = False  # regions may capture active values
+    activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
+
+
+RULES: dict[str, Rule] = {}
+NONDIFFERENTIABLE: dict[str, str] = {}  # op -> why its derivative is zero everywhere
+
+
+def register(rule: Rule) -> Rule:
+    """Enter a rule; a second one for the same op is an error that names both modules."""
+    taken = RULES.get(rule.name)
+    if taken is not None or rule.name in NONDIFFERENTIABLE:
+        first = taken.module if taken else NONDIFFERENTIABLE[rule.name]
+        raise DuplicateRuleError(
+            f"two rules for `{rule.name}`",
+            where=f"{first} and {rule.module}",
+            do="remove one of them",
+        )
+    RULES[rule.name] = rule
+    return rule
+
+
+# ------------------------------------------------------------------------------- linearity
+
+
+def never(active: Mask) -> bool:
+    return False
+
+
+def jointly(active: Mask) -> bool:
+    return True
+
+
+def separately(active: Mask) -> bool:
+    """Linear in each operand while the others are fixed."""
+    return sum(active) <= 1
+
+
+def only_in(*positions: int) -> Callable[[Mask], bool]:
+    """Jointly linear in operands at `positions`, and in no other."""
+    return lambda active: not any(a for i, a in enumerate(active) if i not in positions)
+
+
+# -------------------------------------------------------------------------------- families
+
+Scale = Callable[[Op, Value], Value | None]
+
+
+def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] = never) -> Rule:
+    """An op that acts on each element by itself: scale[i](op, t) is t times its i-th partial.
+
+    A diagonal linear map is its own transpose, so one formula serves both modes.
+    `None` marks an operand without a derivative (a predicate).
+    """
+
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        total = None
+        for f, t in zip(scale, tangents, strict=True):
+            if f is not None and t is not None:
+                total = add(total, f(op, t))
+        return [total]
+
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,) = cts
+        return [
+            f(op, ct) if a and f is not None else None
+            for f, a in zip(scale, op.active, strict=True)
+        ]
+
+    module = getattr(scale[0] or scale[1], "__module__", "?")
+    return register(Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True))
+
+
+def linear(
+    name: str,
+    transpose: Vjp,
+    *,
+    linear: Callable[[Mask], bool] = jointly,
+    keeps_type: bool = True,
+) -> Rule:
+    """An op linear in all its inexact operands at once: its jvp is the op itself on tangents.
+
+    `transpose(op, cts)` gives one cotangent per operand; it may skip those not `op.active`.
+    """
+
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        operands = [_tangent_operand(op, i, t) for i, t in enumerate(tangents)]
+        return list(build.clone(op.operation, operands).results)
+
+    module = transpose.__module__
+    return register(Rule(name, jvp, transpose, linear, module, "linear", keeps_type))
+
+
+def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
+    if tangent is not None:
+        return tangent
+    v = op.operands[index]
+    return build.zeros_like(v) if inexact(v.type) else op.operand(index)
+
+
+def bilinear(name: str, transpose_lhs: Scale, transpose_rhs: Scale) -> Rule:
+    """A product: linear in each of two operands. transpose_lhs(op, ct) is the cotangent of lhs."""
+
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        dx, dy = tangents
+        left = None if dx is None else build.clone(op.operation, [dx, op.rhs]).result
+        right = None if dy is None else build.clone(op.operation, [op.lhs, dy]).result
+        return [add(left, right)]
+
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,) = cts
+        return [
+            transpose_lhs(op, ct) if op.active[0] else None,
+            transpose_rhs(op, ct) if op.active[1] else None,
+        ]
+
+    module = transpose_lhs.__module__
+    return register(Rule(name, jvp, vjp, separately, module, "bilinear", keeps_type=True))
+
+
+def nondifferentiable(why: str, *names: str, module: str) -> None:
+    """Ops whose derivative is zero wherever it exists: results are never active."""
+    for name in names:
+        if name in RULES or name in NONDIFFERENTIABLE:
+            raise DuplicateRuleError(
+                f"two rules for `{name}`", where=module, do="remove one of them"
+            )
+        NONDIFFERENTIABLE[name] = why
+
+
+def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:
+    """Class decorator for ops of no family: static methods `jvp`, `vjp` and, if any, `activity`."""
+
+    def enter(cls: Any) -> Any:
+        activity = getattr(cls, "activity", None)
+        flags.setdefault("family", "own")
+        register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, activity=activity, **flags))
+        return cls
+
+    return enter
+
+
+FAMILIES = (
+    "elementwise",
+    "shape",
+    "calls",
+    "control_flow",
+    "loops",
+)
+
+
+@functools.cache
+def load_all() -> None:
+    """Import every family once, so that the table is full."""
+    for family in FAMILIES:
+        importlib.import_module(f"pullback.rules.{family}")
