@@ -4,4 +4,8 @@ from pullback._errors import MissingRuleError as MissingRuleError
 from pullback._errors import PullbackError as PullbackError
 from pullback._errors import UnsupportedJaxVersion as UnsupportedJaxVersion
 from pullback._program import Program as Program
+from pullback.artifact import from_exported as from_exported
+from pullback.artifact import load as load
+from pullback.artifact.errors import ArtifactError as ArtifactError
+from pullback.artifact.errors import NotPortableError as NotPortableError
 from pullback.frontend.trace import trace as trace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.frontend.rules import RuleTable
+from pullback_runtime import _trees
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +94,24 @@ class Program:
         )
         return CompiledProgram(self, executable)
 
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
+        from pullback import artifact
+
+        artifact.save(self, path, target=target, platforms=platforms)
+
+    def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
+        """A `jax.export.Exported` whose own `vjp` goes through the program's rules."""
+        from pullback import artifact
+
+        return artifact.to_exported(self, platforms=platforms)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
 
@@ -102,7 +122,9 @@ class Program:
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != self.in_tree:
+        if tree != self.in_tree and _trees.has_fields(self.in_tree):
+            leaves = _trees.flatten_arguments(self.in_tree, (args, kwargs))
+        elif tree != self.in_tree:
             raise PullbackError(
                 f"the arguments do not have the structure that the program was traced with\n"
                 f"    expected: {self.in_tree}\n    got:      {tree}",

@@ -5,6 +5,7 @@ from pullback_runtime._backend import devices as devices
 from pullback_runtime._callable import make_callable as make_callable
 from pullback_runtime._compile import clear_cache as clear_cache
 from pullback_runtime._compile import compile as compile
+from pullback_runtime._container import ArtifactError as ArtifactError
 from pullback_runtime._errors import ArgumentError as ArgumentError
 from pullback_runtime._errors import BackendNotFoundError as BackendNotFoundError
 from pullback_runtime._errors import CompileError as CompileError
@@ -14,6 +15,8 @@ from pullback_runtime._errors import PullbackRuntimeError as PullbackRuntimeErro
 from pullback_runtime._executable import Executable as Executable
 from pullback_runtime._executable import Memory as Memory
 from pullback_runtime._interpret import run_interpreted as run_interpreted
+from pullback_runtime._load import LoadedProgram as LoadedProgram
+from pullback_runtime._load import load as load
 from pullback_runtime._primitive import ModuleHandle as ModuleHandle
 from pullback_runtime._primitive import SplitJVP as SplitJVP
 from pullback_runtime._primitive import call_module as call_module

@@ -182,6 +182,14 @@ def _class_here(name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
+def has_fields(tree: PyTreeDef) -> bool:
+    """Whether somewhere in the tree a dictionary stands for a class that is not here."""
+    node = tree.node_data()
+    if node is not None and node[0] is Fields:
+        return True
+    return any(map(has_fields, tree.children()))
+
+
 def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
     """The leaves of `arguments` in the order of `in_tree`.
 

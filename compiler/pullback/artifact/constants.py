@@ -9,6 +9,7 @@ import numpy as np
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback_runtime import _jax as runtime_jax
 
 
 def embed(module: ir.Module, values: Sequence[Any]) -> None:
@@ -20,31 +21,20 @@ def embed(module: ir.Module, values: Sequence[Any]) -> None:
         return
     function = ir.SymbolTable(module.operation)["main"]
     block = function.regions[0].blocks[0]
-    with module.context, ir.Location.unknown(module.context), ir.InsertionPoint.at_block_begin(block):
+    with ir.Location.unknown(module.context), ir.InsertionPoint.at_block_begin(block):
         for argument, value in zip(list(block.arguments), values, strict=False):
-            argument.replace_all_uses_with(_constant(value, argument.type))
-    _drop_arguments(function, block, len(values))
+            constant = runtime_jax.mlir.ir_constant(np.asarray(_jax.physical(value)))
+            argument.replace_all_uses_with(constant)
+        drop_arguments(function, len(values))
 
 
-def _constant(value: Any, kind: ir.Type) -> ir.Value:
-    array = np.asarray(_jax.physical(value))
-    constant = _jax.constant(array)
-    assert constant.type == kind, (constant.type, kind)
-    return constant
-
-
-def _drop_arguments(function: Any, block: ir.Block, count: int) -> None:
+def drop_arguments(function: Any, count: int) -> None:
+    """Removes the leading arguments, which nothing uses, from a function's type and body."""
+    block = function.regions[0].blocks[0]
     for _ in range(count):
         block.erase_argument(0)
-    kind = function.type
-    with module_context(function):
-        new = ir.FunctionType.get(kind.inputs[count:], kind.results)
-        function.attributes["function_type"] = ir.TypeAttr.get(new)
-        if "arg_attrs" in function.attributes:
-            kept = list(function.attributes["arg_attrs"])[count:]
-            function.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
-
-
-def module_context(function: Any) -> ir.Context:
-    """The context of an op, to be entered."""
-    return function.operation.context
+    attributes, kind = function.attributes, function.type
+    new = ir.FunctionType.get(kind.inputs[count:], kind.results)
+    attributes["function_type"] = ir.TypeAttr.get(new)
+    if "arg_attrs" in attributes:
+        attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes["arg_attrs"])[count:])

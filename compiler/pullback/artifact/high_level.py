@@ -7,6 +7,7 @@ XLA's own export does, and a load puts the op back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pullback import _jax
@@ -20,7 +21,7 @@ EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 def wrap_chlo(module: ir.Module) -> None:
     """Replaces CHLO ops by composites of the same name, in place."""
     outliner = _Outliner(module)
-    for op in _find(module, _is_chlo):
+    for op in find(module, _is_chlo):
         if _can_be_wrapped(op):
             outliner.wrap(op)
     with module.context:
@@ -30,7 +31,7 @@ def wrap_chlo(module: ir.Module) -> None:
 def restore_chlo(module: ir.Module) -> None:
     """Replaces composites named after CHLO ops by these ops, in place."""
     restored = False
-    for op in _find(module, _is_wrapped):
+    for op in find(module, _is_wrapped):
         name = ops.composite_name(op)
         if not module.context.is_registered_operation(name):
             continue
@@ -63,7 +64,7 @@ class _Outliner:
 
     def wrap(self, op: ir.Operation) -> None:
         types = [operand.type for operand in op.operands], [result.type for result in op.results]
-        attributes = {name: attribute for name, attribute in op.attributes.items()}
+        attributes = dict(op.attributes.items())
         key = op.name, str(types), str(attributes)
         if key not in self.functions:
             self.functions[key] = self._outline(op, *types)
@@ -89,7 +90,7 @@ class _Outliner:
             function = _jax.func.FuncOp(f"{op.name}.impl", kind, visibility="private")
             body = function.add_entry_block()
             with ir.InsertionPoint(body):
-                attributes = {name: attribute for name, attribute in op.attributes.items()}
+                attributes = dict(op.attributes.items())
                 copy = ir.Operation.create(
                     op.name, results=outputs, operands=list(body.arguments), attributes=attributes
                 )
@@ -111,7 +112,8 @@ def _can_be_wrapped(op: ir.Operation) -> bool:
     return not own_attributes and not len(op.regions)
 
 
-def _find(module: ir.Module, wanted: Any) -> list[ir.Operation]:
+def find(module: ir.Module, wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
+    """All operations of the module that are wanted."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

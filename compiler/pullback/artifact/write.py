@@ -122,12 +122,18 @@ def _write(module: ir.Module, description: dict[str, Any], target: str | None) -
     )
 
 
+def oldest_compatible_version() -> str:
+    """The StableHLO version of twelve weeks before this jaxlib, which is what JAX exports for."""
+    window = _jax.stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    return _jax.stablehlo.get_version_from_compatibility_requirement(window)
+
+
 def _targets(target: str | None) -> list[str]:
     """The versions to try, in this order."""
     if target is not None:
         return [_checked(target)]
     current = _jax.stablehlo.get_current_version()
-    return list(dict.fromkeys([_jax.compatible_version(), current]))
+    return list(dict.fromkeys([oldest_compatible_version(), current]))
 
 
 def _checked(target: str) -> str:
@@ -161,10 +167,10 @@ def _refuse_callbacks(module: ir.Module) -> None:
     if portable.ATTRIBUTE in attributes:
         notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
         raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
-    for op in high_level._find(module, lambda op: op.name == "stablehlo.custom_call"):
+    for op in high_level.find(module, lambda op: op.name == "stablehlo.custom_call"):
         name = ir.StringAttr(op.attributes["call_target_name"]).value
         if CALLBACK in name:
-            raise _not_portable(name, locations.of_operation(op))
+            raise _not_portable(name, locations.user_line_of(op))
 
 
 def _not_portable(name: str, where: str) -> NotPortableError:
@@ -176,10 +182,10 @@ def _not_portable(name: str, where: str) -> NotPortableError:
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:
-    others = high_level._find(module, lambda op: not op.name.startswith(SAVED_DIALECTS))
+    others = high_level.find(module, lambda op: not op.name.startswith(SAVED_DIALECTS))
     if others:
         raise ArtifactError(
             f"`{others[0].name}` has no portable form",
-            where=locations.of_operation(others[0]),
+            where=locations.user_line_of(others[0]),
             do="a saved program holds StableHLO and CHLO only; lower this op first",
         )

@@ -1,0 +1,89 @@
+"""Exchange with `jax.export`, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.artifact.errors import ArtifactError, as_ours
+from pullback_runtime import _artifact
+from pullback_runtime import _jax as runtime_jax
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+
+def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> Any:
+    """A `jax.export.Exported` of the program; its own `vjp` goes through our rules.
+
+    Args:
+      platforms: as for `jax.export.export`; by default, the platform of this process.
+    """
+    args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
+    export = jax.export.export(jax.jit(program), platforms=platforms)
+    return export(*args, **kwargs)
+
+
+def from_exported(exported: Any) -> Program:
+    """The program of a `jax.export.Exported`, to be differentiated through its StableHLO.
+
+    Custom rules are not in there: `jax.export` drops them.
+    """
+    with as_ours():
+        return from_opened(_artifact.open_exported(exported, _jax.context()))
+
+
+def from_opened(opened: _artifact.Opened) -> Program:
+    """The program of an exported function whose module is open."""
+    from pullback.artifact.read import as_program
+
+    exported = opened.exported
+    _refuse_special_calls(exported)
+    _add_dropped_arguments(opened.module, exported)
+    return as_program(opened.module, opened.trees(), {"platforms": list(exported.platforms)})
+
+
+def _refuse_special_calls(exported: Any) -> None:
+    """Refuses modules whose `@main` takes more than the function's arguments."""
+    reasons = {
+        "it was exported for several platforms": len(exported.platforms) > 1,
+        "it has ordered effects": bool(exported.ordered_effects),
+        "it has symbolic dimensions": any(
+            not isinstance(size, int) for aval in exported.in_avals for size in aval.shape
+        ),
+        "it is for several devices": exported.nr_devices > 1,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ArtifactError(
+                f"cannot make a program of {exported.fun_name!r}: {reason}",
+                do="export it for one platform and device, with static shapes and no effects",
+            )
+
+
+def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
+    """`jax.export` drops arguments that nothing uses; a program takes them all."""
+    kept = set(exported.module_kept_var_idx)
+    dropped = [i for i in range(len(exported.in_avals)) if i not in kept]
+    if not dropped:
+        return
+    function = ir.SymbolTable(module.operation)["main"]
+    block = function.regions[0].blocks[0]
+    with ir.Location.unknown(module.context):
+        inputs = list(function.type.inputs)
+        attributes = list(function.attributes.get("arg_attrs", ())) or [ir.DictAttr.get()] * len(
+            inputs
+        )
+        for position in dropped:
+            aval = exported.in_avals[position]
+            kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
+            inputs.insert(position, kind)
+            attributes.insert(position, ir.DictAttr.get())
+            block.insert_argument(position, kind, ir.Location.unknown())
+        kind = ir.FunctionType.get(inputs, function.type.results)
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

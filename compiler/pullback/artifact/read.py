@@ -1,0 +1,106 @@
+"""Load a program from a file: its rules are functions of the module, so no Python is needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback._program import Program
+from pullback.artifact import high_level
+from pullback.artifact.errors import ArtifactError, as_ours
+from pullback.dialect import ops
+from pullback.passes.base import NoRules
+from pullback_runtime import _artifact, _avals, _module
+from pullback_runtime._load import flat_trees
+
+
+@dataclass(frozen=True)
+class LoadedRules(NoRules):
+    """The rule table of a loaded program: all its rules are in the module already."""
+
+    platforms: tuple[str, ...] = ("cpu",)
+    host_callbacks: tuple[Any, ...] = ()
+    keepalives: tuple[Any, ...] = ()
+
+
+def load(source: str | os.PathLike[str] | bytes) -> Program:
+    """A program from a file, or from its bytes.
+
+    Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
+    `jax.export` serialised. Loading runs no code that the file names.
+
+    Raises:
+      ArtifactError: the file is damaged, too new, or holds no module.
+    """
+    with as_ours():
+        opened = _artifact.open_module(source, _jax.context())
+        if opened.exported is not None:
+            from pullback.artifact.exported import from_opened
+
+            return from_opened(opened)
+        return as_program(opened.module, opened.trees(), opened.metadata or {})
+
+
+def as_program(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> Program:
+    """The program of a module whose entry is `@main`."""
+    ops.restore_symbol_refs(module)
+    high_level.restore_chlo(module)
+    with as_ours():
+        in_avals, out_avals = _signature(module, metadata)
+    trees = trees or flat_trees(len(in_avals), len(out_avals))
+    in_tree, out_tree = trees
+    if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
+        raise ArtifactError(
+            f"the file's trees have {in_tree.num_leaves} arguments and {out_tree.num_leaves} "
+            f"results, and its @main has {len(in_avals)} and {len(out_avals)}",
+            do="save the program again",
+        )
+    return Program(
+        module=module,
+        in_tree=in_tree,
+        out_tree=out_tree,
+        in_avals=in_avals,
+        out_avals=out_avals,
+        arg_paths=_paths(in_tree, metadata),
+        constants=(),
+        rules=LoadedRules(platforms=tuple(metadata.get("platforms", ("cpu",)))),
+    )
+
+
+def _signature(module: ir.Module, metadata: dict[str, Any]) -> Any:
+    """Types of the leaves: as saved where they fit the module's, which alone is sure."""
+    try:
+        function = _module.find_entry(module, "main")
+        in_avals, out_avals = _module.signature(function, "main")
+    except _module.ModuleError as error:
+        raise ArtifactError(error.message, where=error.where, do=error.do) from error
+    if "in_avals" not in metadata:
+        return in_avals, out_avals
+    return (
+        tuple(map(_saved_aval, metadata["in_avals"], in_avals)),
+        tuple(map(_saved_aval, metadata["out_avals"], out_avals)),
+    )
+
+
+def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    saved = _avals.restore(described)
+    if _avals.is_key(saved):
+        return saved
+    if (saved.shape, saved.dtype) == (found.shape, found.dtype):
+        return saved
+    raise ArtifactError(
+        f"the file declares an argument or result of type {saved}, and its module has {found}",
+        do="save the program again",
+    )
+
+
+def _paths(in_tree: Any, metadata: dict[str, Any]) -> tuple[str, ...]:
+    saved = metadata.get("arguments")
+    if isinstance(saved, list) and len(saved) == in_tree.num_leaves:
+        return tuple(map(str, saved))
+    return tuple(f"argument {number}" for number in range(in_tree.num_leaves))

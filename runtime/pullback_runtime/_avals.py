@@ -1,0 +1,54 @@
+"""Types of arguments and results in JSON, and back; typed PRNG keys included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+
+KEY_IMPLEMENTATIONS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}
+
+
+def describe(aval: Any) -> list[Any]:
+    """`["float32", [8, 128]]`; a typed key is `["key<fry>", []]`."""
+    return [aval.dtype.name, list(aval.shape)]
+
+
+def restore(described: Any) -> jax.ShapeDtypeStruct:
+    """The type that `describe` wrote; raises ArtifactError when it is damaged."""
+    try:
+        name, shape = described
+        return jax.ShapeDtypeStruct(tuple(int(size) for size in shape), _dtype(name))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the file's argument types are damaged: {described!r}", do=SAVE_AGAIN
+        ) from error
+
+
+def _dtype(name: str) -> Any:
+    if name.startswith("key<"):
+        implementation = KEY_IMPLEMENTATIONS[name[4:-1]]
+        return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
+    return jnp.dtype(name)
+
+
+def is_key(aval: Any) -> bool:
+    """Whether values of this type are typed PRNG keys."""
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+
+
+def physical(value: Any) -> Any:
+    """An array as a module takes it: the words of a key, anything else as it is."""
+    if hasattr(value, "dtype") and is_key(value):
+        return jax.random.key_data(value)
+    return value
+
+
+def logical(value: Any, aval: Any) -> Any:
+    """The inverse of `physical` for a result of this type."""
+    if is_key(aval):
+        return jax.random.wrap_key_data(value, impl=KEY_IMPLEMENTATIONS[aval.dtype.name[4:-1]])
+    return value

@@ -1,0 +1,91 @@
+"""Load a saved program and run it, without the compiler."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.tree_util import PyTreeDef
+
+from pullback_runtime import _avals, _compile
+from pullback_runtime._artifact import Opened, open_module
+from pullback_runtime._container import ArtifactError
+from pullback_runtime._executable import Executable
+from pullback_runtime._trees import LEAF, flatten_arguments
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A program from a file: call it with the arguments of the function it was saved from.
+
+    Where a class of the argument trees is not here, a dictionary by field name stands for it.
+    """
+
+    opened: Opened
+    backend: str | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        in_tree, out_tree = self.trees
+        results = self.flat(*flatten_arguments(in_tree, (args, kwargs)))
+        return jax.tree.unflatten(out_tree, results)
+
+    def flat(self, *leaves: Any) -> list[Any]:
+        """Calls the program with the leaves of its arguments, and returns those of its result."""
+        results = self.executable(*map(_avals.physical, leaves))
+        return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the file says about itself; empty for a module that pullback did not write."""
+        return self.opened.metadata or {}
+
+    @functools.cached_property
+    def trees(self) -> tuple[PyTreeDef, PyTreeDef]:
+        """The trees of `(args, kwargs)` and of the result; flat where the file has none."""
+        found = self.opened.trees()
+        if found is None:
+            return flat_trees(len(self.executable.in_avals), len(self.executable.out_avals))
+        leaves = len(self.executable.in_avals), len(self.executable.out_avals)
+        if tuple(tree.num_leaves for tree in found) != leaves:
+            raise ArtifactError(
+                f"the file's argument trees have other numbers of leaves than @main: {leaves}",
+                do="save the program again",
+            )
+        return found
+
+    @functools.cached_property
+    def out_avals(self) -> tuple[Any, ...]:
+        """Shape and dtype of each leaf of the result."""
+        described = self.metadata.get("out_avals")
+        if described is None:
+            return self.executable.out_avals
+        return tuple(map(_avals.restore, described))
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        """The compiled module, which takes and returns flat arrays."""
+        return _compile.compile(
+            self.opened.module, backend=self.backend, arg_names=self.metadata.get("arguments")
+        )
+
+
+def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:
+    """Trees of a function of positional arrays; one result comes back bare, more as a tuple."""
+    in_tree = jax.tree.structure(((0,) * arguments, {}))
+    return in_tree, LEAF if results == 1 else jax.tree.structure((0,) * results)
+
+
+def load(source: str | os.PathLike[str] | bytes, *, backend: str | None = None) -> LoadedProgram:
+    """A saved program, or any StableHLO module, ready to be called.
+
+    Args:
+      source: the path of a file, or its bytes: what `pullback` saved, StableHLO text or
+        bytecode.
+      backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
+
+    Raises: ArtifactError for everything that is not a whole module.
+    """
+    return LoadedProgram(open_module(source), backend)
