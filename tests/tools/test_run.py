@@ -95,12 +95,26 @@ def test_compare_reports_the_largest_difference(pullback_command, model):
 
 def test_a_difference_above_the_tolerance_fails(pullback_command, monkeypatch, square):
     wrong = [np.zeros(3, np.float32), np.zeros(3, bool)]
-    monkeypatch.setattr("pullback.tools.run.run_interpreter", lambda *_: wrong)
+    monkeypatch.setattr("pullback.tools.engines.run_interpreter", lambda *_: wrong)
     command = ("run", square, *inputs(square), "--compare", "--tolerance", "0.5")
     result = pullback_command(*command)
     assert result.exit_code == 1
     assert "largest difference of xla and interpreter: 9" in result.stdout
     assert "the difference is larger than 0.5" in result.stderr
+
+
+def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
+    path = tmp_path / "closure.py"
+    path.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "table = jnp.arange(1000.0)\n"
+        "def f(key, i):\n"
+        "    return {'draw': jax.random.uniform(key), 'row': table[i]}\n"
+        "example_args = (jax.random.key(0), 7)\n"
+    )
+    result = pullback_command("run", f"{path}:f", "--compare", "--jax", "--tolerance", "0")
+    assert result.exit_code == 0, result.stderr
+    assert "xla          7." in result.stdout
 
 
 @pytest.mark.parametrize(
