@@ -67,8 +67,7 @@ def run_pipeline(
     """Runs a pipeline on `module`, in place.
 
     Args:
-      pipeline: textual, such as `jvp{entry=main wrt=0},cse`, or a sequence of passes and of
-        textual stock passes.
+      pipeline: textual, such as `jvp{entry=main wrt=0},cse`, or a sequence of passes and texts.
       rules: where passes find rules that are not in the module.
       instrumentation: fields of `Instrumentation`; none of them means the fast path.
 
@@ -76,7 +75,7 @@ def run_pipeline(
       PipelineError: when the pipeline is misspelt or a stock pass fails.
       Whatever one of our passes raises, unchanged.
     """
-    stages = parse_pipeline(pipeline) if isinstance(pipeline, str) else tuple(pipeline)
+    stages = _stages(pipeline)
     wanted = Instrumentation(**instrumentation)
     if wanted == QUIET:
         run_stages(module, stages, rules)
@@ -84,9 +83,19 @@ def run_pipeline(
         _run_instrumented(module, stages, rules, wanted)
 
 
+def _stages(pipeline: str | Sequence[Stage]) -> tuple[Stage, ...]:
+    if isinstance(pipeline, str):
+        return parse_pipeline(pipeline)
+    parts = [(part,) if isinstance(part, Pass) else parse_pipeline(part) for part in pipeline]
+    return tuple(stage for part in parts for stage in part)
+
+
 def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RULES) -> None:
-    """The hot path: no verifier, no instrumentation, our passes without a PassManager."""
-    with module.context:
+    """The hot path: no verifier, no instrumentation, our passes without a PassManager.
+
+    Texts among the stages are stock passes, as `parse_pipeline` returns them.
+    """
+    with module.context, ir.Location.unknown(module.context):
         for stage in stages:
             if isinstance(stage, Pass):
                 stage.run(module, rules)
@@ -110,7 +119,7 @@ def _run_instrumented(
     before = module.operation.clone() if wanted.reproducer else None
     manager = _build_manager(module, stages, rules, wanted)
     try:
-        with module.context:
+        with module.context, ir.Location.unknown(module.context):
             manager.run(module.operation)
             if wanted.verify_each:
                 verify(module)

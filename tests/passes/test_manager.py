@@ -1,0 +1,160 @@
+"""Pipelines: the two ways to run them, their errors, and what reproduces a failure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pullback import _jax
+from pullback._errors import MissingRuleError, PipelineError, VerificationError
+from pullback._jax import ir
+from pullback.passes.base import NO_RULES, Pass
+from pullback.passes.manager import run_pipeline
+from pullback.tools.module_io import pipeline_of_reproducer
+
+SOURCE = """
+func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = call @negate(%x) : (tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.abs %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @negate(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.negate %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+"""
+
+
+def parse(source: str = SOURCE) -> ir.Module:
+    return ir.Module.parse(source, _jax.context())
+
+
+class Stop(Exception):
+    """An exception that MLIR knows nothing of."""
+
+
+@dataclass(frozen=True)
+class Fail(Pass):
+    """Raise."""
+
+    name: ClassVar[str] = "fail"
+
+    def run(self, module, rules) -> None:
+        raise Stop("stopped by the test")
+
+
+@dataclass(frozen=True)
+class BreakModule(Pass):
+    """Make the type of a result wrong."""
+
+    name: ClassVar[str] = "break-module"
+
+    def run(self, module, rules) -> None:
+        function = module.body.operations[0]
+        f64 = ir.RankedTensorType.get([], ir.F64Type.get())
+        function.regions[0].blocks[0].operations[0].results[0].set_type(f64)
+
+
+@dataclass(frozen=True)
+class BreakRule(Pass):
+    """Add a derivative op without a rule."""
+
+    name: ClassVar[str] = "break-rule"
+
+    def run(self, module, rules) -> None:
+        from pullback.dialect import ops
+
+        block = module.body.operations[0].regions[0].blocks[0]
+        x = block.arguments[0]
+        place = ir.InsertionPoint(block.operations[0])
+        ops.custom_jvp_call("negate", [x], [x.type], ip=place, loc=ir.Location.unknown())
+
+
+@pytest.mark.parametrize("verify_each", [False, True])
+def test_ours_and_stock_passes_mix(verify_each: bool) -> None:
+    module = parse()
+    run_pipeline(
+        module,
+        "builtin.module(inline-calls,func.func(trivial-dce),symbol-dce)",
+        verify_each=verify_each,
+    )
+    text = str(module)
+    assert "call" not in text
+    assert "stablehlo.abs" not in text
+    assert "@negate" not in text
+    assert text.count("stablehlo.negate") == 1
+
+
+def test_passes_can_be_given_as_objects() -> None:
+    module = parse()
+    from pullback.passes.inline_calls import InlineCalls
+
+    run_pipeline(module, [InlineCalls(), "func.func(trivial-dce)"])
+    assert "call" not in str(module)
+    assert "stablehlo.abs" not in str(module)
+
+
+@pytest.mark.parametrize("verify_each", [False, True])
+def test_exception_of_a_pass_surfaces_unchanged(verify_each: bool) -> None:
+    with pytest.raises(Stop, match="stopped by the test"):
+        run_pipeline(parse(), [Fail()], verify_each=verify_each)
+
+
+def test_failure_writes_a_reproducer_with_the_module_as_it_was() -> None:
+    module = parse()
+    with pytest.raises(Stop) as caught:
+        run_pipeline(module, ["inline-calls", Fail()], reproducer=True)
+    (note,) = caught.value.__notes__
+    match = re.fullmatch("reproduce with: (.*)", note)
+    program, path, pipeline = shlex.split(match[1])
+    assert program == "pullback-opt"
+    assert pipeline == "--pass-pipeline=builtin.module(inline-calls,fail)"
+    text = Path(path).read_text()
+    assert pipeline_of_reproducer(text) == "builtin.module(inline-calls,fail)"
+    assert "call @negate" in str(parse(text))
+    Path(path).unlink()
+
+
+def test_reproducer_files_are_fresh() -> None:
+    notes = []
+    for _ in range(2):
+        with pytest.raises(Stop) as caught:
+            run_pipeline(parse(), [Fail()], reproducer=True)
+        notes += caught.value.__notes__
+    assert notes[0] != notes[1]
+
+
+def test_verify_each_finds_invalid_ir() -> None:
+    with pytest.raises(PipelineError, match="builtin.module\\(break-module\\) failed") as caught:
+        run_pipeline(parse(), [BreakModule()], verify_each=True)
+    assert isinstance(caught.value.__cause__, ir.MLIRError)
+    assert "type of return operand 0 ('tensor<f64>')" in str(caught.value)
+
+
+def test_verify_each_finds_broken_constraints() -> None:
+    with pytest.raises(VerificationError, match="custom_jvp_call_c3: neither `rule` nor a rule"):
+        run_pipeline(parse(), [BreakRule()], verify_each=True)
+
+
+def test_stock_pass_that_fails_is_named() -> None:
+    source = "func.func @main(%x: tensor<f32>) { chlo.sinh %x : tensor<f32> -> tensor<f32> return }"
+    with pytest.raises(PipelineError, match="'stablehlo-legalize-to-vhlo' failed"):
+        run_pipeline(parse(source), "stablehlo-legalize-to-vhlo")
+
+
+def test_no_rules_names_key_kind_and_mask() -> None:
+    with pytest.raises(MissingRuleError, match=r"no jvp rule for key 'f#0' with mask '01'"):
+        NO_RULES.stage(parse(), "f#0", "jvp", "01")
+
+
+def test_empty_pipeline_changes_nothing() -> None:
+    module = parse()
+    before = str(module)
+    run_pipeline(module, "builtin.module()")
+    run_pipeline(module, "")
+    assert str(module) == before
