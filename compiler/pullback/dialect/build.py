@@ -190,8 +190,13 @@ def _float_literal(value: float, element: str) -> str:
     return f"{value:.17e}"
 
 
+def splat(type: Any, value: Number) -> Any:
+    """A dense attribute with every element `value`."""
+    return _splat(type, value, _sign(value))
+
+
 @functools.cache
-def _splat(type: Any, value: Number) -> Any:
+def _splat(type: Any, value: Number, sign: float) -> Any:
     t = info(type)
     if t.kind == "c":
         z = complex(value)
@@ -254,7 +259,7 @@ def full(type: Any, value: Number) -> Value:
         return table[key]
     if -1 in info(type).shape:
         raise NotImplementedError(f"constant of dynamic shape {type}: use full_like")
-    result = emit1("stablehlo.constant", type, (), {"value": _splat(type, value)})
+    result = emit1("stablehlo.constant", type, (), {"value": splat(type, value)})
     if table is not None:
         table[key] = result
     return result
@@ -273,7 +278,7 @@ def full_like(v: Value, value: Number) -> Value:
     type = v.type
     if -1 not in info(type).shape:
         return full(type, value)
-    literal = _splat(tensor((), info(type).element), value)
+    literal = splat(tensor((), info(type).element), value)
     element = ir.DenseElementsAttr(literal).get_splat_value()
     return emit1("chlo.constant_like", type, [v], {"value": element})
 

@@ -148,10 +148,7 @@ def is_zero(v: Value) -> bool:
     operation = v.owner
     if operation.name == "stablehlo.constant":
         value = operation.attributes["value"]
-        if not ir.DenseElementsAttr.isinstance(value):
-            return False
-        dense = ir.DenseElementsAttr(value)
-        return dense.is_splat and dense == build._splat(v.type, 0)
+        return value == build.splat(v.type, 0) or value == build.splat(v.type, -0.0)
     if operation.name == "stablehlo.multiply":
         return any(is_zero(x) for x in operation.operands)
     return operation.name in _ZERO_PRESERVING and all(is_zero(x) for x in operation.operands)

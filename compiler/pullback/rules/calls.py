@@ -96,9 +96,7 @@ def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
     arguments = [frame.primal(v) for v in op.operands]
     values = [*arguments, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
-    forward = frame.diff.function(pair.forward)
     again = call(frame.diff, pair.forward, list(fenced)[: len(arguments)])
-    del forward
     residuals = again[len(pair.kept) :]
     return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(arguments) :]])
 
@@ -325,7 +323,8 @@ def linear_transpose(op: Op) -> str:
     view, diff = ops.view(op.operation), op.frame.diff
     if view.transpose is not None:
         return view.transpose
-    return diff.rules.stage(diff.module, view.rule_key, "transpose", inexact_mask(op))
+    flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
+    return diff.rules.stage(diff.module, view.rule_key, "transpose", mask_of(flags))
 
 
 def _linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:

@@ -26,7 +26,7 @@ from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
-from pullback.rules.control_flow import active_operands, blocks, move_regions, reached
+from pullback.rules.control_flow import blocks, move_regions, reached
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 BOUND = "pullback.max_trip_count"
