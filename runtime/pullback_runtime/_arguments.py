@@ -46,6 +46,21 @@ def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
             raise _mismatch(handle, index, aval, expected)
 
 
+def check_sixty_four_bits(handle: ModuleHandle) -> None:
+    """Raise ArgumentError when the module has 64-bit arguments or results and JAX has not."""
+    if jax.config.jax_enable_x64:
+        return
+    sides = (("argument", handle.in_avals), ("result", handle.out_avals))
+    wide = ((f"{what} {i}", aval) for what, avals in sides for i, aval in enumerate(avals))
+    for what, aval in wide:
+        if jax.dtypes.canonicalize_dtype(aval.dtype) != aval.dtype:
+            raise ArgumentError(
+                f"{what} of @{handle.entry} is {spell(aval)}, but JAX makes 64-bit arrays 32-bit",
+                where="in compiling the module",
+                do="jax.config.update('jax_enable_x64', True) before any array is made",
+            )
+
+
 def _mismatch(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
     return ArgumentError(
         f"{argument_name(handle.arg_names, index)} has the wrong {_difference(aval, expected)}: "
@@ -62,8 +77,6 @@ def _difference(aval: Any, expected: Aval) -> str:
 def _remedy(aval: Any, expected: Aval) -> str:
     if tuple(aval.shape) != expected.shape:
         return "pass an array of the expected shape, or compile the program for this one"
-    if expected.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
-        return "JAX makes 64-bit arrays 32-bit: jax.config.update('jax_enable_x64', True)"
     return f"convert it: jax.numpy.asarray(x, {expected.dtype.name!r})"
 
 

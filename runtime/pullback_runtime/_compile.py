@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from pullback_runtime import _backend, _jax, _module
-from pullback_runtime._arguments import argument_name
+from pullback_runtime._arguments import argument_name, check_sixty_four_bits
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
 from pullback_runtime._primitive import ModuleHandle, call_module, make_handle
@@ -54,6 +54,8 @@ def compile(
     that the module's callback ops number, `keepalives` objects that must outlive it. The same
     bytes and options give the same Executable.
     """
+    if topology is not None:
+        _check_absent(topology, backend, device)
     options = Options(
         device=None if topology else _backend.pick_device(backend, device),
         donate_argnums=tuple(donate_argnums),
@@ -85,6 +87,7 @@ def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Execu
         host_callbacks=options.host_callbacks,
         keepalives=keepalives,
     )
+    check_sixty_four_bits(handle)
     _check_donated(handle, options.donate_argnums)
     device = topology_device(options.topology) if options.topology else options.device
     jitted = _jitted(handle, options.donate_argnums, device)
@@ -120,6 +123,16 @@ def _compile_ahead(jitted: Any, handle: ModuleHandle) -> Any:
             where="in pullback_runtime.compile",
             do="look for an op this backend lacks; run_interpreted needs no backend",
         ) from error
+
+
+def _check_absent(topology: str, backend: str | None, device: jax.Device | int | None) -> None:
+    if backend in (None, "tpu") and device is None:
+        return
+    raise ArgumentError(
+        "topology= compiles for a TPU that is not here; backend= and device= name what is",
+        where=f"compile(topology={topology!r}, backend={backend!r}, device={device!r})",
+        do="give one or the other",
+    )
 
 
 def _check_donated(handle: ModuleHandle, donated: tuple[int, ...]) -> None:

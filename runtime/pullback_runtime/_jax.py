@@ -93,7 +93,7 @@ def is_zero(tangent: Any) -> bool:
 
 def zero_tangent(primal: Any) -> Any:
     """The zero tangent of a value that cannot move."""
-    return ad.Zero.from_primal_value(primal)
+    return ad.Zero(core.typeof(primal).to_tangent_aval())
 
 
 def instantiate(cotangent: Any) -> Any:
@@ -114,3 +114,9 @@ def clients() -> list[Any]:
 def element_type(dtype: Any) -> ir.Type:
     """MLIR element type of a NumPy dtype, in the current context."""
     return mlir.dtype_to_ir_type(dtype)
+
+
+def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Host callbacks and keepalives of a `jax.stages.Lowered`, as `compile` takes them."""
+    args = lowered._lowering.compile_args
+    return tuple(args["host_callbacks"]), tuple(args["keepalive"])

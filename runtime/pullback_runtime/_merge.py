@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pullback_runtime import _module
+from pullback_runtime._callbacks import shift_callbacks
 from pullback_runtime._jax import ir
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def merge(context: Any, handle: ModuleHandle) -> str:
     key = ("pullback_runtime", handle)
     if key not in merged:
         source = _module.parse(handle.load(), context.context)
-        _shift_callbacks(source, len(context.host_callbacks))
+        shift_callbacks(source, len(context.host_callbacks))
         context.host_callbacks.extend(handle.host_callbacks)
         context.keepalives.extend(handle.keepalives)
         merged[key] = _move_symbols(context, source, handle.entry)
@@ -83,27 +84,3 @@ def _drop_entry_attributes(op: Any) -> None:
     for name in ("arg_attrs", "res_attrs"):
         if name in op.attributes:
             del op.attributes[name]
-
-
-def _shift_callbacks(source: ir.Module, offset: int) -> None:
-    """Python callbacks are numbered per executable: make room for those already there."""
-    if offset == 0:
-        return
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and "mhlo.backend_config" in op.attributes:
-            _shift_index(op, offset)
-        return ir.WalkResult.ADVANCE
-
-    source.operation.walk(visit)
-
-
-def _shift_index(op: Any, offset: int) -> None:
-    target = op.attributes["call_target_name"].value
-    config = op.attributes["mhlo.backend_config"]
-    if "python" not in target or "index" not in config:
-        return
-    entries = {named.name: named.attr for named in config}
-    index = entries["index"]
-    entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
-    op.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries)

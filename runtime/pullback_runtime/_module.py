@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import ml_dtypes
@@ -27,7 +27,7 @@ BYTECODE_MAGIC = b"ML\xefR"
 PORTABLE_PRODUCER = b"StableHLO_v"
 PULLBACK_COMPOSITES = "pullback."
 
-Aval = jax.ShapeDtypeStruct
+Aval: TypeAlias = jax.ShapeDtypeStruct
 
 
 @dataclass(frozen=True)

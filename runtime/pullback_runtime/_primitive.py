@@ -19,7 +19,8 @@ import jax
 from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
-from pullback_runtime._arguments import check_avals, convert_weak
+from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
+from pullback_runtime._callbacks import check_callbacks
 from pullback_runtime._errors import MissingTransformError
 from pullback_runtime._merge import merge
 from pullback_runtime._module import Aval, prepare, read
@@ -63,6 +64,7 @@ def make_handle(
     """The handle of a module in any form that `compile` reads, identified by its content."""
     prepared = prepare(read(module), entry)
     callbacks = tuple(host_callbacks)
+    check_callbacks(prepared.bytecode, len(callbacks))
     digest = hashlib.sha256(prepared.bytecode).digest()
     return ModuleHandle(
         key=(digest, prepared.entry, callbacks),
@@ -114,6 +116,7 @@ def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
 
 @call_module_p.def_effectful_abstract_eval
 def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[Any]]:
+    check_sixty_four_bits(handle)
     check_avals(handle, avals)
     effects = {_jax.IO_EFFECT} if handle.host_callbacks else set()
     return _jax.output_avals(avals, handle.out_avals), effects

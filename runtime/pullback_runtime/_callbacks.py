@@ -1,0 +1,60 @@
+"""Python callbacks in a module: custom calls numbered into a list that the executable holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pullback_runtime import _module
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._jax import ir
+
+
+def check_callbacks(content: bytes, given: int) -> None:
+    """Raise ModuleError when the module's callback ops number more functions than were given."""
+    if b"python" not in content:
+        return
+    module = _module.parse(content)
+    calls = list(_callback_ops(module))
+    needed = 1 + max((_index(op).value for op in calls), default=-1)
+    if needed > given:
+        raise ModuleError(
+            f"the module calls back into Python ({needed} callbacks), "
+            f"and {given} functions were given",
+            where=f"{calls[0].attributes['call_target_name'].value} at {calls[0].location}",
+            do="pass host_callbacks=, in the process that traced it; a saved module has none",
+        )
+
+
+def shift_callbacks(module: ir.Module, offset: int) -> None:
+    """Renumber the callbacks of a module, to stand after `offset` others."""
+    if offset == 0:
+        return
+    for op in list(_callback_ops(module)):
+        entries = {named.name: named.attr for named in op.attributes["mhlo.backend_config"]}
+        index = entries["index"]
+        entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
+        op.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, module.context)
+
+
+def _callback_ops(module: ir.Module) -> Iterator[Any]:
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call" and _is_callback(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return iter(found)
+
+
+def _is_callback(op: Any) -> bool:
+    target = op.attributes["call_target_name"].value
+    if "python" not in target or "mhlo.backend_config" not in op.attributes:
+        return False
+    return "index" in op.attributes["mhlo.backend_config"]
+
+
+def _index(op: Any) -> Any:
+    return op.attributes["mhlo.backend_config"]["index"]

@@ -1,0 +1,338 @@
+"""compile(): every form a module comes in, the caches, donation, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback_runtime as runtime
+from pullback_runtime import _jax
+
+TEXT = """
+func.func @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.subtract %x, %y : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+func.func @double(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.add %x, %x : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+"""
+X, Y = np.array([3, 5], np.float32), np.array([1, 1], np.float32)
+
+
+def as_module() -> _jax.ir.Module:
+    with _jax.context():
+        return _jax.ir.Module.parse(TEXT)
+
+
+def as_bytecode() -> bytes:
+    buffer = io.BytesIO()
+    as_module().operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def as_artifact() -> bytes:
+    return _jax.stablehlo.serialize_portable_artifact(as_module(), "1.10.0")
+
+
+FORMS = {
+    "module": as_module,
+    "text": lambda: TEXT,
+    "text bytes": lambda: TEXT.encode(),
+    "bytecode": as_bytecode,
+    "portable artifact": as_artifact,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_module(form):
+    (result,) = runtime.compile(FORMS[form](), backend="cpu")(X, Y)
+    assert isinstance(result, jax.Array)
+    np.testing.assert_array_equal(result, [2, 4])
+
+
+@pytest.mark.parametrize("form", ["text bytes", "bytecode", "portable artifact"])
+def test_files(form, tmp_path):
+    path = tmp_path / "program.mlir"
+    path.write_bytes(FORMS[form]())
+    np.testing.assert_array_equal(runtime.compile(path)(X, Y)[0], [2, 4])
+    np.testing.assert_array_equal(runtime.compile(str(path))(X, Y)[0], [2, 4])
+
+
+def test_a_named_entry():
+    executable = runtime.compile(TEXT, entry="double")
+    np.testing.assert_array_equal(executable(X)[0], [6, 10])
+    assert "stablehlo.subtract" not in executable.stablehlo()
+
+
+def test_jax_arrays_and_many_results(module_of):
+    module = module_of(lambda x, n: (jnp.sin(x), n + 1, x.sum()), jnp.ones(3), 2)
+    results = runtime.compile(module)(jnp.ones(3), 4)
+    assert isinstance(results, tuple)
+    np.testing.assert_allclose(results[0], np.sin(np.ones(3)), rtol=1e-6)
+    assert (int(results[1]), float(results[2])) == (5, 3.0)
+
+
+def composite_module(module_of):
+    composite = jax.lax.composite(lambda x: jnp.sin(x), name="pullback.custom_jvp_call")
+
+    def step(x):
+        return jax.lax.fori_loop(0, 3, lambda _, value: composite(value), x)
+
+    return module_of(step, np.ones(2, np.float32))
+
+
+def test_pullback_ops_inside_a_loop_run_by_their_decomposition(module_of):
+    executable = runtime.compile(composite_module(module_of))
+    expected = np.sin(np.sin(np.sin(np.ones(2, np.float32))))
+    np.testing.assert_allclose(executable(np.ones(2, np.float32))[0], expected, rtol=1e-6)
+    assert "stablehlo.composite" not in executable.stablehlo()
+
+
+def test_rule_functions_are_not_compiled():
+    text = """
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+        composite_attributes = {jvp = @f.jvp}, decomposition = @f
+      } : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }
+    func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.cosine %x : tensor<f32>
+      return %0 : tensor<f32>
+    }
+    func.func private @f.jvp(%x: tensor<f32>, %dx: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+      %0 = stablehlo.custom_call @no_such_symbol(%x) : (tensor<f32>) -> tensor<f32>
+      return %0, %dx : tensor<f32>, tensor<f32>
+    }
+    """
+    executable = runtime.compile(text)
+    np.testing.assert_allclose(executable(np.float32(1))[0], np.cos(1), rtol=1e-6)
+    assert "f.jvp" not in executable.stablehlo()
+
+
+def test_composites_of_others_are_left_to_xla(module_of):
+    composite = jax.lax.composite(lambda x: jnp.sin(x), name="somebody.sine")
+    executable = runtime.compile(module_of(composite, np.float32(1)))
+    assert 'stablehlo.composite "somebody.sine"' in executable.stablehlo()
+    np.testing.assert_allclose(executable(np.float32(1))[0], np.sin(1), rtol=1e-6)
+
+
+def test_the_callers_module_is_not_touched(module_of):
+    module = composite_module(module_of)
+    before = str(module)
+    runtime.compile(module)
+    assert str(module) == before
+
+
+# Caches.
+
+
+def test_the_same_bytes_and_options_give_the_same_executable():
+    first = runtime.compile(TEXT, backend="cpu")
+    assert runtime.compile(TEXT.encode(), backend="cpu") is first
+    assert runtime.compile(TEXT, backend="cpu", donate_argnums=(0,)) is not first
+    assert runtime.compile(TEXT, backend="cpu", entry="double") is not first
+    runtime.clear_cache()
+    assert runtime.compile(TEXT, backend="cpu") is not first
+
+
+@pytest.fixture
+def compilations(caplog):
+    """How often XLA has compiled a @main since the test began."""
+    caplog.set_level(logging.DEBUG, logger="jax")
+    finished = "Finished XLA compilation of jit(main)"
+    return lambda: sum(finished in record.getMessage() for record in caplog.records)
+
+
+def test_the_first_call_does_not_compile_again(compilations):
+    executable = runtime.compile(TEXT)
+    assert compilations() == 1
+    executable(X, Y)
+    executable(jnp.asarray(X), Y)
+    assert compilations() == 1
+
+
+def test_jaxs_persistent_cache_is_filled_and_read(in_process, tmp_path):
+    script = f"""
+    import jax, pullback_runtime as runtime
+    hits = []
+    jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+    runtime.compile({TEXT!r})
+    print(hits.count("/jax/compilation_cache/cache_hits"))
+    """
+    environment = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    assert in_process(script, **environment).strip() == "0"
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("jit_main")]
+    assert in_process(script, **environment).strip() == "1"
+
+
+def test_donation_reuses_the_argument():
+    executable = runtime.compile(TEXT, donate_argnums=(0,))
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    np.testing.assert_array_equal(executable(x, y)[0], [2, 4])
+    assert x.is_deleted()
+    assert not y.is_deleted()
+    assert executable.memory().aliased == 8
+
+
+# What it reports.
+
+
+def test_cost_memory_and_texts(module_of):
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    executable = runtime.compile(module_of(jnp.matmul, shape, shape))
+    assert executable.cost()["flops"] == 2 * 64**3
+    memory = executable.memory()
+    assert (memory.arguments, memory.outputs) == (2 * 4 * 64 * 64, 4 * 64 * 64)
+    assert memory.total >= memory.arguments + memory.outputs
+    assert executable.hlo().startswith("HloModule jit_main")
+    assert "stablehlo.dot_general" in executable.stablehlo()
+    assert executable.in_avals == (shape, shape)
+    assert executable.out_avals == (shape,)
+    assert repr(executable) == f"Executable(@main on {jax.devices()[0]})"
+
+
+# What it refuses.
+
+
+def refused(error: type[Exception], *args: object, **options: object) -> str:
+    with pytest.raises(error) as caught:
+        runtime.compile(*args, **options)
+    assert isinstance(caught.value, runtime.PullbackRuntimeError)
+    return str(caught.value)
+
+
+def test_no_such_entry():
+    assert refused(runtime.ModuleError, TEXT, entry="f") == (
+        "the module has no function @f\n"
+        "  where: functions of the module: @main, @double\n"
+        "  do:    name the function to call with entry=…"
+    )
+
+
+def test_text_that_does_not_parse():
+    message = refused(runtime.ModuleError, "func.func @main() { retur }")
+    assert message.startswith("the module does not parse: ")
+    assert "custom op 'retur' is unknown" in message
+    assert "must be StableHLO text or bytecode" in message
+
+
+def test_bytes_that_are_no_bytecode():
+    assert "does not parse" in refused(runtime.ModuleError, b"ML\xefRgarbage")
+
+
+def test_a_missing_file():
+    assert refused(runtime.ModuleError, Path("absent.mlir")) == (
+        "cannot read the module file 'absent.mlir': No such file or directory\n"
+        "  do:    check the path; a module given as text must contain its functions"
+    )
+
+
+def test_something_else_entirely():
+    assert refused(runtime.ModuleError, 3).startswith("cannot read a module from int\n")
+
+
+def test_dynamic_shapes():
+    message = refused(
+        runtime.ModuleError, "func.func @main(%x: tensor<i32>, %y: tensor<?xf32>) { return }"
+    )
+    assert message == (
+        "the dynamic shape of tensor<?xf32> is not supported\n"
+        "  where: argument 1 of @main\n"
+        "  do:    refine the shapes first: the pass stablehlo-refine-shapes"
+    )
+
+
+def test_tokens():
+    message = refused(runtime.ModuleError, "func.func @main(%t: !stablehlo.token) { return }")
+    assert message.startswith("cannot pass values of type !stablehlo.token\n")
+
+
+def test_an_op_that_the_backend_lacks():
+    text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.custom_call @no_such_symbol(%x) : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }"""
+    message = refused(runtime.CompileError, text)
+    assert message.startswith("XLA does not compile @main: ")
+    assert "no_such_symbol" in message
+    assert "look for an op this backend lacks" in message
+
+
+def test_donating_what_is_not_there():
+    assert refused(runtime.ArgumentError, TEXT, donate_argnums=(2,)) == (
+        "cannot donate argument 2: @main takes 2 arguments\n"
+        "  where: compile(donate_argnums=(2,))\n"
+        "  do:    count flat arguments from 0"
+    )
+
+
+# Arguments of a call.
+
+
+def rejected(*args: object, **options: object) -> str:
+    executable = runtime.compile(TEXT, **options)
+    with pytest.raises(runtime.ArgumentError) as caught:
+        executable(*args)
+    return str(caught.value)
+
+
+def test_a_wrong_shape_names_the_argument():
+    assert rejected(X, np.ones(3, np.float32)) == (
+        "argument 1 has the wrong shape: expected float32[2], got float32[3]\n"
+        "  where: in a call of @main\n"
+        "  do:    pass an array of the expected shape, or compile the program for this one"
+    )
+
+
+def test_a_wrong_dtype_names_the_argument_by_its_path():
+    assert rejected(X, np.ones(2, np.int32), arg_names=["x", "params['y']"]) == (
+        "argument 1 (params['y']) has the wrong dtype: expected float32[2], got int32[2]\n"
+        "  where: in a call of @main\n"
+        "  do:    convert it: jax.numpy.asarray(x, 'float32')"
+    )
+
+
+def test_a_wrong_count_lists_the_parameters():
+    assert rejected(X, arg_names=["x", "y"]) == (
+        "@main takes 2 arguments, got 1\n"
+        "  where: parameters: x: float32[2], y: float32[2]\n"
+        "  do:    pass one array per parameter, in this order"
+    )
+
+
+def test_sixty_four_bits_need_a_switch():
+    text = "func.func @main(%x: tensor<2xf64>) -> tensor<2xf64> { return %x : tensor<2xf64> }"
+    assert refused(runtime.ArgumentError, text) == (
+        "argument 0 of @main is float64[2], but JAX makes 64-bit arrays 32-bit\n"
+        "  where: in compiling the module\n"
+        "  do:    jax.config.update('jax_enable_x64', True) before any array is made"
+    )
+    with jax.enable_x64(True):
+        (result,) = runtime.compile(text)(np.array([1, 2], np.float64))
+    assert result.dtype == np.float64
+
+
+def test_an_argument_error_is_a_type_error():
+    with pytest.raises(TypeError, match="takes 2 arguments"):
+        runtime.compile(TEXT)()
+
+
+def test_python_scalars_take_the_dtype_of_their_parameter(module_of):
+    executable = runtime.compile(module_of(lambda x: x * 2, np.float32(1)))
+    assert float(executable(3)[0]) == 6.0
+    assert float(executable(1.5)[0]) == 3.0
+    with pytest.raises(runtime.ArgumentError, match=r"expected float32\[\], got complex64\[\]"):
+        executable(1j)
