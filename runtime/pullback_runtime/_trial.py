@@ -16,7 +16,8 @@ import threading
 from pullback_runtime import _trial_worker as worker
 from pullback_runtime._container import ArtifactError
 
-SECONDS = 60
+SECONDS = 10
+SECONDS_PER_MEBIBYTE = 2
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); \
 from pullback_runtime import _trial_worker; _trial_worker.main()"
 
@@ -24,17 +25,22 @@ _lock = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None
 
 
-def parse_elsewhere(content: bytes, *, seconds: int = SECONDS) -> bytes:
+def parse_elsewhere(content: bytes, seconds: int | None = None) -> bytes:
     """Plain bytecode of a module that parsed whole in the helper process.
 
     Raises: ArtifactError when it is refused there, crashes there, or takes too long.
     """
-    return _ask(worker.MODULE, content, seconds)
+    return _ask(worker.MODULE, content, seconds or time_limit(content))
 
 
-def try_exported(content: bytes, *, seconds: int = SECONDS) -> None:
+def try_exported(content: bytes, seconds: int | None = None) -> None:
     """Raises ArtifactError unless the helper process can read what `jax.export` serialised."""
-    _ask(worker.EXPORTED, content, seconds)
+    _ask(worker.EXPORTED, content, seconds or time_limit(content))
+
+
+def time_limit(content: bytes) -> int:
+    """Seconds for a trial: some hundred times what a sound file of this size takes."""
+    return SECONDS + SECONDS_PER_MEBIBYTE * (len(content) >> 20)
 
 
 def _ask(kind: bytes, content: bytes, seconds: int) -> bytes:

@@ -1,0 +1,210 @@
+"""Damaged and random files: always a clean ArtifactError, never a crash, a hang or a flood.
+
+`PULLBACK_FUZZ_CASES=5000 pytest tests/artifact/test_damage.py` is the long run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import pullback as pb
+from pullback import artifact
+from pullback_runtime import _jax, _module, _trial
+from tests.artifact import models
+
+CASES = int(os.environ.get("PULLBACK_FUZZ_CASES", "300"))
+
+
+def portable_without_digest() -> bytes:
+    module = models.program().stage_rules().module
+    with module.context:
+        return _jax.stablehlo.serialize_portable_artifact(
+            _without_chlo(module), _jax.stablehlo.get_minimum_version().replace("0.9", "1.9")
+        )
+
+
+def _without_chlo(module):
+    copy = _module.parse(_module.to_bytecode(module), module.context)
+    _jax.run_passes(copy, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
+    return copy
+
+
+def exported() -> bytes:
+    args, kwargs = models.arguments()
+    return bytes(jax.export.export(jax.jit(models.loss))(*args, **kwargs).serialize())
+
+
+MAKERS = {
+    "saved": lambda: artifact.serialize(models.program()),
+    "portable": portable_without_digest,
+    "bytecode": lambda: _module.to_bytecode(models.program().stage_rules().module),
+    "text": lambda: str(models.program().stage_rules()).encode(),
+    "exported": exported,
+}
+
+
+@pytest.fixture(scope="module")
+def sound():
+    return {kind: make() for kind, make in MAKERS.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_trials():
+    """Sound files of this size take milliseconds; a hang need not be waited for long."""
+    before, _trial.SECONDS = _trial.SECONDS, 2
+    yield
+    _trial.SECONDS = before
+    _trial.stop()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_sound_files_load(sound, kind):
+    args, kwargs = models.arguments()
+    program = pb.load(sound[kind])
+    expected = models.loss(*args, **kwargs)
+    leaves = jax.tree.leaves(program(*jax.tree.unflatten(program.in_tree, jax.tree.leaves((args, kwargs)))[0]) if kind != "saved" and kind != "exported" else program(*args, **kwargs))
+    assert [float(leaf) for leaf in leaves] == pytest.approx(
+        [float(leaf) for leaf in jax.tree.leaves(expected)], rel=1e-6
+    )
+
+
+@st.composite
+def damages(draw):
+    """A kind of file and what happens to it, all positions as fractions of its length."""
+    fraction = st.integers(0, 2**32 - 1)
+    cut = st.tuples(st.just("cut"), fraction)
+    flips = st.tuples(
+        st.just("flip"), st.lists(st.tuples(fraction, st.integers(0, 7)), min_size=1, max_size=4)
+    )
+    overwrite = st.tuples(st.just("overwrite"), fraction, st.binary(min_size=1, max_size=40))
+    insert = st.tuples(st.just("insert"), fraction, st.binary(min_size=1, max_size=40))
+    replace = st.tuples(st.just("replace"), st.binary(max_size=400), st.booleans())
+    return draw(st.sampled_from(sorted(MAKERS))), draw(
+        st.one_of(flips, flips, cut, overwrite, insert, replace)
+    )
+
+
+def damage(content: bytes, how) -> bytes:
+    kind, what, *rest = how
+    if kind == "replace":
+        return (content[:4] if rest[0] else b"") + what
+    if kind == "flip":
+        flipped = bytearray(content)
+        for where, bit in what:
+            flipped[where % len(content)] ^= 1 << bit
+        return bytes(flipped)
+    at = what % len(content)
+    if kind == "cut":
+        return content[:at]
+    resume = at + len(rest[0]) if kind == "overwrite" else at
+    return content[:at] + rest[0] + content[resume:]
+
+
+@settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    derandomize=CASES == 300,
+    suppress_health_check=list(HealthCheck),
+)
+@given(case=damages())
+def test_damaged_files_are_refused_cleanly(sound, case):
+    kind, how = case
+    damaged = damage(sound[kind], how)
+    try:
+        pb.load(damaged)
+    except pb.ArtifactError as error:
+        assert error.message
+        assert error.do
+    else:
+        # Without a digest, a changed constant or name is just another sound module.
+        assert kind != "saved" or damaged == sound[kind]
+
+
+def test_every_truncation_of_a_saved_file_is_seen(sound):
+    content = sound["saved"]
+    for length in range(0, len(content), 97):
+        with pytest.raises(pb.ArtifactError):
+            pb.load(content[:length])
+
+
+def test_a_crash_of_the_parser_is_an_error_here():
+    """A module nested so deep that the parser's stack overflows."""
+    deep = "module { func.func @main() { return } " + "module { " * 200_000 + "} " * 200_000 + "}"
+    with pytest.raises(pb.ArtifactError, match="crashes the parser|does not parse"):
+        pb.load(deep.encode())
+    assert repr(pb.load(b"module { func.func @main() { return } }")) == "Program(() -> ())"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the file holds an empty module"),
+        (b"module {", "the file does not parse"),
+        (b"ML\xefR", "it ends inside a number"),
+        (b"\0" * 100, "neither StableHLO text or bytecode, nor what jax.export serialised"),
+        (b"PK\x03\x04" + bytes(100), "neither StableHLO text or bytecode"),
+        (b"module { func.func @other() { return } }", "no function @main"),
+    ],
+)
+def test_words_of_the_refusals(content, words):
+    with pytest.raises(pb.ArtifactError, match=words) as caught:
+        pb.load(content)
+    assert caught.value.do
+
+
+MEMORY = """
+import sys
+import pullback as pb
+
+def peak():
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return int(lines["VmHWM"].split()[0]) * 1024
+
+pb.load(b"module { func.func @main() { return } }")  # whatever a first load needs
+with open("/proc/self/clear_refs", "w") as reset:
+    reset.write("5")
+before = peak()
+try:
+    pb.load(sys.argv[1])
+except pb.ArtifactError as error:
+    print(peak() - before, error.message)
+"""
+
+
+@pytest.mark.parametrize("kind", ["digest", "declared", "no digest"])
+def test_memory_stays_below_twice_the_file(tmp_path, kind):
+    size = 32 << 20
+    content = big_file(size)
+    content[{"digest": size // 2, "declared": len(content) - 3000}.get(kind, 10)] ^= 0x40
+    if kind == "no digest":
+        content = content.replace(b"pullback-", b"pulldown-").replace(b'{"pulldown-', b'{"pullup-')
+    path = tmp_path / "damaged.mlirbc"
+    path.write_bytes(content)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    printed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MEMORY), str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    used, message = printed.split(" ", 1)
+    assert message
+    assert int(used) < 2 * len(content) + (8 << 20)
+
+
+def big_file(size: int) -> bytearray:
+    values = models.weights(size // 4)
+    program = pb.trace(lambda x: x * values)(jax.ShapeDtypeStruct(values.shape, values.dtype))
+    return bytearray(artifact.serialize(program))

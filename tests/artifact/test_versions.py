@@ -1,0 +1,73 @@
+"""Files of other versions: each error names both versions and what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import pullback as pb
+from pullback import artifact
+from pullback_runtime import _container, _jax
+from tests.artifact import models
+
+
+@pytest.fixture(scope="module")
+def saved():
+    return artifact.serialize(models.program())
+
+
+def test_newer_format(monkeypatch):
+    monkeypatch.setattr(_container, "FORMAT_VERSION", 2)
+    newer = artifact.serialize(models.program())
+    with pytest.raises(pb.ArtifactError) as caught:
+        pb.load(newer)
+    assert caught.value.message == "the file has format 2, and this pullback reads up to 1"
+    assert caught.value.do == "pip install --upgrade pullback jax"
+
+
+def test_newer_stablehlo(saved):
+    version = _container.read_layout(saved).stablehlo_version
+    newer = saved.replace(version.encode(), b"9" * (len(version) - 4) + b".9.9", 1)
+    with pytest.raises(pb.ArtifactError, match="reads up to") as caught:
+        pb.load(newer)
+    current = _jax.stablehlo.get_current_version()
+    assert f"up to {current}" in caught.value.message
+    assert f"save it with target='{current}'" in caught.value.do
+
+
+def test_foreign_version(saved):
+    version = _container.read_layout(saved).stablehlo_version
+    foreign = saved.replace(version.encode(), b"x" * len(version), 1)
+    with pytest.raises(pb.ArtifactError, match="names no StableHLO version that can be read"):
+        pb.load(foreign)
+
+
+@pytest.mark.parametrize("target", ["1.0.0", "1.8.4", _jax.stablehlo.get_current_version()])
+def test_older_targets(target):
+    content = artifact.serialize(models.program(), target=target)
+    layout = _container.read_layout(content)
+    assert (layout.stablehlo_version, layout.metadata["stablehlo"]) == (target, target)
+    args, kwargs = models.arguments()
+    assert pb.load(content)(*args, **kwargs).keys() == {"loss", "count"}
+
+
+@pytest.mark.parametrize("target", ["0.9.0", "99.0.0", "1.0", "newest"])
+def test_refused_targets(target):
+    with pytest.raises(pb.ArtifactError, match=r"this jaxlib writes 1\.0\.0 to"):
+        artifact.serialize(models.program(), target=target)
+
+
+def test_default_target_is_read_by_both_supported_versions_of_jax(saved):
+    """jax 0.10.2 reads up to 1.17.0, so what 0.12 writes by default must not be newer."""
+    version = _container.read_layout(saved).stablehlo_version
+    assert tuple(map(int, version.split("."))) <= (1, 17, 0)
+
+
+def test_metadata_is_json_without_pickle(saved):
+    layout = _container.read_layout(saved)
+    text = json.dumps(layout.metadata)
+    assert json.loads(text) == layout.metadata
+    assert b"pickle" not in saved
+    assert layout.metadata["platforms"] == ["cpu"]
+    assert {rule["function"] for rule in layout.metadata["rules"]} >= {"doubled_sine", "clipped"}
