@@ -1,5 +1,7 @@
 """lit configuration: `python -m lit lit_tests` runs with the tools of the same interpreter."""
 
+# ruff: noqa: F821 -- lit runs this file with `config` in its globals.
+
 import os
 import shlex
 import sys

@@ -49,7 +49,7 @@ def prefixes_read(text: str) -> set[str]:
 
 def prefixes_written(text: str) -> set[str]:
     """The prefixes of the check lines in the file."""
-    return {name for name in DIRECTIVE.findall(text)} - OTHER_DIRECTIVES
+    return set(DIRECTIVE.findall(text)) - OTHER_DIRECTIVES
 
 
 def problems(path: Path, text: str) -> list[str]:

@@ -130,7 +130,7 @@ def test_reproducer_files_are_fresh() -> None:
 
 
 def test_verify_each_finds_invalid_ir() -> None:
-    with pytest.raises(PipelineError, match="builtin.module\\(break-module\\) failed") as caught:
+    with pytest.raises(PipelineError, match=r"builtin.module\(break-module\) failed") as caught:
         run_pipeline(parse(), [BreakModule()], verify_each=True)
     assert isinstance(caught.value.__cause__, ir.MLIRError)
     assert "type of return operand 0 ('tensor<f64>')" in str(caught.value)

@@ -117,23 +117,34 @@ def _run_instrumented(
 ) -> None:
     """Runs through one PassManager, so that MLIR verifies, prints and times every pass."""
     before = module.operation.clone() if wanted.reproducer else None
-    manager = _build_manager(module, stages, rules, wanted)
+    raised: list[Exception] = []
+    manager = _build_manager(module, stages, rules, wanted, raised)
     try:
         with module.context, ir.Location.unknown(module.context):
             manager.run(module.operation)
             if wanted.verify_each:
                 verify(module)
-    except ir.MLIRError as error:
-        failure = PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
-        _add_reproducer(failure, before, stages)
-        raise failure from error
     except Exception as error:
-        _add_reproducer(error, before, stages)
-        raise
+        failure = raised[0] if raised else _readable(error, stages)
+        _add_reproducer(failure, before, stages)
+        if failure is error:
+            raise
+        raise failure from failure.__cause__ if raised else error
+
+
+def _readable(error: Exception, stages: tuple[Stage, ...]) -> Exception:
+    """MLIR's complaint about the pipeline as one of our errors; other errors as they are."""
+    if isinstance(error, ir.MLIRError):
+        return PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
+    return error
 
 
 def _build_manager(
-    module: ir.Module, stages: tuple[Stage, ...], rules: Rules, wanted: Instrumentation
+    module: ir.Module,
+    stages: tuple[Stage, ...],
+    rules: Rules,
+    wanted: Instrumentation,
+    raised: list[Exception],
 ) -> Any:
     manager = _jax.PassManager("builtin.module", context=module.context)
     for stage in stages:
@@ -141,7 +152,7 @@ def _build_manager(
         if _mentions(name, wanted.print_before):
             _add_printer(manager, module, f"IR Dump Before {name}", wanted)
         if isinstance(stage, Pass):
-            _add_pass(manager, module, stage, rules, wanted)
+            _add_pass(manager, module, stage, rules, wanted, raised)
         else:
             manager.add(stage)
         if _mentions(name, wanted.print_after):
@@ -161,12 +172,23 @@ def _mentions(name: str, selected: tuple[str, ...]) -> bool:
 
 
 def _add_pass(
-    manager: Any, module: ir.Module, stage: Pass, rules: Rules, wanted: Instrumentation
+    manager: Any,
+    module: ir.Module,
+    stage: Pass,
+    rules: Rules,
+    wanted: Instrumentation,
+    raised: list[Exception],
 ) -> None:
+    """Adds one of our passes; what it raises is kept, for MLIR only knows that a pass failed."""
+
     def run(op: ir.Operation, handle: Any) -> None:
-        stage.run(module, rules)
-        if wanted.verify_each:
-            verify_module(module)
+        try:
+            stage.run(module, rules)
+            if wanted.verify_each:
+                verify_module(module)
+        except Exception as error:
+            raised.append(_readable(error, (stage,)))
+            handle.signal_pass_failure()
 
     description = (type(stage).__doc__ or "").partition("\n")[0]
     manager.add(run, type(stage).__name__, str(stage), description)

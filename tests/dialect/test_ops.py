@@ -1,0 +1,128 @@
+"""Views over the derivative ops, and the builders that create them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.dialect.verify import verify
+from pullback.tools.module_io import parse_module
+
+SOURCE = """
+func.func @main(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<complex<f64>>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
+    composite_attributes = {rule = "f#0", jvp = @f.jvp, jvp.01 = @f.jvp.01, transpose.10 = @f.t.10},
+    decomposition = @f
+  } : (tensor<f32>, tensor<i32>, tensor<complex<f64>>) -> tensor<f32>
+  %1 = stablehlo.composite "pullback.custom_vjp_call" %0 {
+    composite_attributes = {fwd = @g.fwd, bwd = @g.bwd}, decomposition = @g
+  } : (tensor<f32>) -> tensor<f32>
+  %2 = stablehlo.composite "pullback.linear_call" %x, %1 {
+    composite_attributes = {num_residuals = 1 : i64, transpose = @l.t}, decomposition = @l
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %3 = stablehlo.composite "chlo.other" %2 {decomposition = @g} : (tensor<f32>) -> tensor<f32>
+  %4 = stablehlo.negate %3 : tensor<f32>
+  return %4 : tensor<f32>
+}
+func.func private @f(tensor<f32>, tensor<i32>, tensor<complex<f64>>) -> tensor<f32>
+func.func private @f.jvp(
+    tensor<f32>, tensor<i32>, tensor<complex<f64>>, tensor<f32>, tensor<complex<f64>>
+) -> (tensor<f32>, tensor<f32>)
+func.func private @f.jvp.01(
+    tensor<f32>, tensor<i32>, tensor<complex<f64>>, tensor<complex<f64>>
+) -> (tensor<f32>, tensor<f32>)
+func.func private @f.t.10(tensor<i32>, tensor<complex<f64>>, tensor<f32>) -> tensor<f32>
+func.func private @g(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @g.fwd(%x: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  return %x, %x : tensor<f32>, tensor<f32>
+}
+func.func private @g.bwd(%r: tensor<f32>, %ct: tensor<f32>) -> tensor<f32> {
+  return %ct : tensor<f32>
+}
+func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>
+func.func private @l.t(tensor<f32>, tensor<f32>) -> tensor<f32>
+"""
+
+
+@pytest.fixture
+def module() -> ir.Module:
+    return ir.Module.parse(SOURCE, _jax.context())
+
+
+def test_views(module: ir.Module) -> None:
+    jvp, vjp, linear = ops.walk_calls(module)
+    assert isinstance(jvp, ops.CustomJVPCall)
+    assert (jvp.primal, jvp.rule_key, jvp.mask) == ("f", "f#0", "11")
+    assert (jvp.jvp(), jvp.jvp("11"), jvp.jvp("01"), jvp.jvp("10")) == (
+        "f.jvp",
+        "f.jvp",
+        "f.jvp.01",
+        None,
+    )
+    assert (jvp.transpose("10"), jvp.transpose("11")) == ("f.t.10", None)
+    assert isinstance(vjp, ops.CustomVJPCall)
+    assert (vjp.fwd, vjp.bwd, vjp.jvp(), vjp.rule_key) == ("g.fwd", "g.bwd", None, None)
+    assert isinstance(linear, ops.LinearCall)
+    assert (linear.decomposition, linear.transpose, linear.num_residuals) == ("l", "l.t", 1)
+    assert [len(linear.residuals), len(linear.linear_operands)] == [1, 1]
+
+
+def test_other_ops_have_no_view(module: ir.Module) -> None:
+    block = module.body.operations[0].regions[0].blocks[0]
+    assert [ops.view(op) is None for op in block.operations] == [False] * 3 + [True] * 3
+
+
+def test_update_sets_and_removes(module: ir.Module) -> None:
+    call = next(ops.walk_calls(module))
+    call.update(rule=None, **{"jvp.10": "f.jvp.10", "jvp.01": None})
+    assert call.rule_key is None
+    assert call.symbols == {"jvp": "f.jvp", "jvp.10": "f.jvp.10", "transpose.10": "f.t.10"}
+    assert "jvp.10 = @f.jvp.10" in str(call.op)
+
+
+def test_builders_make_what_the_views_read(module: ir.Module) -> None:
+    block = module.body.operations[0].regions[0].blocks[0]
+    x, f32 = block.arguments[0], block.arguments[0].type
+    place = {"ip": ir.InsertionPoint(block.operations[0]), "loc": ir.Location.unknown(x.context)}
+    jvp = ops.custom_jvp_call("g", [x], [f32], rule="k", masked={"transpose.1": "g"}, **place)
+    vjp = ops.custom_vjp_call("g", [x], [f32], fwd="g.fwd", bwd="g.bwd", **place)
+    linear = ops.linear_call("l", [x, x], [f32], num_residuals=1, transpose="l.t", **place)
+    verify(module)
+    assert ops.view(jvp).rule_key == "k"
+    assert ops.view(jvp).transpose("1") == "g"
+    assert ops.view(vjp).symbols == {"fwd": "g.fwd", "bwd": "g.bwd"}
+    assert ops.view(linear).num_residuals == 1
+
+
+def test_symbol_references_survive_a_portable_artifact(module: ir.Module) -> None:
+    before = str(module)
+    version = _jax.stablehlo.get_current_version()
+    artifact = _jax.stablehlo.serialize_portable_artifact(module, version)
+    raw = _jax.stablehlo.deserialize_portable_artifact(_jax.context(), artifact)
+    assert 'jvp = "f.jvp"' in str(raw)
+    assert ops.restore_symbol_refs(raw) == 6
+    assert ops.restore_symbol_refs(raw) == 0
+    assert str(raw) == before
+    assert str(parse_module(artifact)) == before
+    verify(raw)
+
+
+@pytest.mark.parametrize(
+    ("text", "inexact"),
+    [
+        ("tensor<f32>", True),
+        ("tensor<4x?xbf16>", True),
+        ("tensor<f8E4M3FN>", True),
+        ("tensor<complex<f32>>", True),
+        ("tensor<i32>", False),
+        ("tensor<i1>", False),
+        ("tensor<ui8>", False),
+        ("!stablehlo.token", False),
+    ],
+)
+def test_inexact(text: str, inexact: bool) -> None:
+    assert ops.is_inexact(ir.Type.parse(text, _jax.context())) is inexact

@@ -1,0 +1,332 @@
+"""`pullback-opt`: one test for each flag, and what it says about bad input."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pullback import _jax
+from pullback.passes import PASSES
+from pullback.passes.pipelines import PIPELINES
+from pullback.passes.stock import STOCK_PASSES
+from pullback.tools.module_io import is_bytecode, parse_module
+from pullback.tools.opt import main
+
+SOURCE = """\
+func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {jvp = @f.jvp}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  %1 = call @negate(%0) : (tensor<f32>) -> tensor<f32>
+  return %1 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @f.jvp(%x: tensor<f32>, %dx: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  return %x, %dx : tensor<f32>, tensor<f32>
+}
+func.func private @negate(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.negate %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+"""
+MISSING_RULE = SOURCE.replace("jvp = @f.jvp", 'rule = "f#0"')
+INVALID = SOURCE.replace("jvp = @f.jvp", "jvp = @nowhere")
+
+
+@pytest.fixture
+def run(capfd, tmp_path, monkeypatch):
+    """Runs the tool on a source; returns exit code, stdout and stderr."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def run_tool(source: str | bytes, *args: str, stdin: bool = False) -> tuple[int, str, str]:
+        content = source.encode() if isinstance(source, str) else source
+        path = tmp_path / "input.mlir"
+        path.write_bytes(content)
+        if stdin:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        with pytest.raises(SystemExit) as exit_info:
+            main(["-" if stdin else str(path), *args], prog_name="pullback-opt")
+        captured = capfd.readouterr()
+        return exit_info.value.code, captured.out, captured.err
+
+    return run_tool
+
+
+def succeed(outcome: tuple[int, str, str]) -> tuple[str, str]:
+    code, out, err = outcome
+    assert code == 0, err
+    return out, err
+
+
+def fail(outcome: tuple[int, str, str], code: int = 1) -> str:
+    assert outcome[0] == code
+    assert outcome[1] == ""
+    return outcome[2]
+
+
+def test_without_flags_the_module_is_printed(run) -> None:
+    out, err = succeed(run(SOURCE))
+    assert 'stablehlo.composite "pullback.custom_jvp_call" %arg0' in out
+    assert err == ""
+
+
+def test_pass_pipeline(run) -> None:
+    out, _ = succeed(run(SOURCE, "--pass-pipeline=builtin.module(inline-calls,to-stablehlo)"))
+    assert "composite" not in out
+    assert "call @f" in out
+
+
+def test_short_flag_repeats(run) -> None:
+    out, _ = succeed(run(SOURCE, "-p", "to-stablehlo", "-p", "inline-calls,cse"))
+    assert "call" not in out
+
+
+def test_passes_are_flags_in_the_order_given(run) -> None:
+    _, err = succeed(
+        run(SOURCE, "--cse", "--inline-calls=max-ops=3", "--cse", "--dump-pass-pipeline")
+    )
+    assert err == "builtin.module(cse,inline-calls{max-ops=3},cse)\n"
+
+
+@pytest.mark.parametrize("name", sorted({*PASSES, *PIPELINES, *STOCK_PASSES}))
+def test_every_pass_has_a_flag(run, name: str) -> None:
+    code, _, err = run("module {", f"--{name}")
+    assert code == 1
+    assert "No such option" not in err
+
+
+def test_reads_standard_input(run) -> None:
+    out, _ = succeed(run(SOURCE, stdin=True))
+    assert "func.func @main" in out
+    err = fail(run("module {", stdin=True))
+    assert err.startswith("<stdin>:1:")
+
+
+def test_output_file(run, tmp_path: Path) -> None:
+    target = tmp_path / "out.mlir"
+    out, _ = succeed(run(SOURCE, "-o", str(target)))
+    assert out == ""
+    assert "func.func @main" in target.read_text()
+    err = fail(run(SOURCE, "-o", str(tmp_path / "no" / "out.mlir")))
+    assert err == f"error: cannot write {tmp_path}/no/out.mlir: No such file or directory\n"
+
+
+def test_bytecode_out_and_in(run, tmp_path: Path) -> None:
+    target = tmp_path / "out.mlirbc"
+    succeed(run(SOURCE, "--emit-bytecode", "-o", str(target)))
+    assert is_bytecode(target.read_bytes())
+    assert succeed(run(target.read_bytes())) == succeed(run(SOURCE))
+
+
+def test_portable_artifact_in(run) -> None:
+    version = _jax.stablehlo.get_current_version()
+    artifact = _jax.stablehlo.serialize_portable_artifact(parse_module(SOURCE), version)
+    assert succeed(run(artifact)) == succeed(run(SOURCE))
+
+
+def test_split_input_file(run) -> None:
+    both = f"{SOURCE}// -----\n{SOURCE}"
+    out, _ = succeed(run(both, "--split-input-file", "--inline-calls"))
+    assert out.count("// -----\n") == 1
+    assert out.count("func.func @main") == 2
+    assert "redefinition of symbol named 'main'" in fail(run(both))
+
+
+def test_line_numbers_stay_true_in_a_split_file(run) -> None:
+    err = fail(run(f"{SOURCE}// -----\n{INVALID}", "--split-input-file"))
+    line = SOURCE.count("\n") + 3
+    assert re.search(rf"input.mlir:{line}:8: error: custom_jvp_call_c4: `jvp` names @nowhere", err)
+
+
+def test_split_bytecode_is_refused(run) -> None:
+    both = f"{SOURCE}// -----\n{SOURCE}"
+    err = fail(run(both, "--split-input-file", "--emit-bytecode"))
+    assert "bytecode holds one module, and --split-input-file found 2" in err
+
+
+def test_verify_diagnostics(run) -> None:
+    expected = INVALID.replace("  %0 = ", "  // expected-error @+1 {{names @nowhere}}\n  %0 = ", 1)
+    assert succeed(run(expected, "--verify-diagnostics")) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("// expected-error @+1 {{names @elsewhere}}", "'names @elsewhere' was not produced"),
+        ("// expected-error {{names @nowhere}}", "'names @nowhere' was not produced"),
+        ("// expected-warning @+1 {{names @nowhere}}", "expected warning 'names @nowhere'"),
+        ("// nothing expected", "unexpected -:3:8: error: custom_jvp_call_c4"),
+        ("// expected-eror @+1 {{names @nowhere}}", "looks like an expected diagnostic"),
+        ("// expected-error @+1 {names @nowhere}", "looks like an expected diagnostic"),
+    ],
+)
+def test_verify_diagnostics_finds_differences(run, comment: str, words: str) -> None:
+    source = INVALID.replace("  %0 = ", f"  {comment}\n  %0 = ", 1)
+    assert words in fail(run(source, "--verify-diagnostics"))
+
+
+@pytest.mark.parametrize("place", ["@+1", "@3", "@below"])
+def test_places_and_regular_expressions(run, place: str) -> None:
+    comment = f"// expected-error-re {place} {{{{_c4: .* @no[a-z]+,}}}}"
+    source = INVALID.replace("  %0 = ", f"  {comment}\n  %0 = ", 1)
+    succeed(run(source, "--verify-diagnostics"))
+
+
+def test_expected_error_that_does_not_come(run) -> None:
+    err = fail(run(f"// expected-error @unknown {{{{boo}}}}\n{SOURCE}", "--verify-diagnostics"))
+    assert "line 1: expected error 'boo' was not produced" in err
+
+
+def test_verify_each_and_its_opposite(run) -> None:
+    assert "custom_jvp_call_c4" in fail(run(INVALID, "--verify-each"))
+    out, _ = succeed(run(INVALID, "--no-verify-each"))
+    assert "@nowhere" in out
+
+
+def test_print_ir_before_and_after_one_pass(run) -> None:
+    _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-before=inline-calls"))
+    assert err.count("IR Dump") == 1
+    assert "IR Dump Before inline-calls" in err
+    assert "call @negate" in err
+    _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-after=inline-calls"))
+    assert "IR Dump After inline-calls" in err
+    assert "call @negate" not in err
+
+
+def test_print_ir_before_all(run) -> None:
+    _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-before-all"))
+    assert re.findall(r"IR Dump Before (\w+)", err) == ["InlineCalls", "CSEPass"]
+
+
+def test_print_ir_after_all(run) -> None:
+    _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-after-all"))
+    assert re.findall(r"IR Dump After (\w+)", err) == ["InlineCalls", "CSEPass"]
+
+
+def test_print_ir_after_change(run) -> None:
+    _, err = succeed(run(SOURCE, "-p", "cse,inline-calls,cse", "--mlir-print-ir-after-change"))
+    assert re.findall(r"IR Dump After (\w+)", err) == ["InlineCalls"]
+
+
+def test_print_ir_after_failure(run) -> None:
+    err = fail(run(MISSING_RULE, "-p", "cse,stage-rules", "--mlir-print-ir-after-failure"))
+    assert re.findall(r"IR Dump After (\w+) Failed", err) == ["StageRules"]
+
+
+def test_print_ir_tree_dir(run, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    succeed(run(SOURCE, "-p", "inline-calls,cse", f"--mlir-print-ir-tree-dir={tree}"))
+    names = sorted(path.name for path in tree.rglob("*.mlir"))
+    assert [name.partition("_")[2] for name in names] == ["inline-calls.mlir", "cse.mlir"]
+
+
+def test_timing(run) -> None:
+    _, err = succeed(run(SOURCE, "--inline-calls", "--cse", "--mlir-timing"))
+    assert "Execution time report" in err
+    assert "InlineCalls" in err
+    assert "CSE" in err
+
+
+def test_pass_statistics(run) -> None:
+    _, err = succeed(run(SOURCE, "--cse", "--mlir-pass-statistics"))
+    assert "Pass statistics report" in err
+
+
+def test_elide_large_constants(run) -> None:
+    source = """
+func.func @main() -> tensor<4xf32> {
+  %0 = stablehlo.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+    out, _ = succeed(run(source, "--mlir-elide-elementsattrs-if-larger=2"))
+    assert "dense_resource<__elided__>" in out
+    out, _ = succeed(run(source, "--mlir-elide-elementsattrs-if-larger=4"))
+    assert "dense<[1.0" in out
+
+
+def test_print_debuginfo(run) -> None:
+    out, _ = succeed(run(SOURCE, "--mlir-print-debuginfo"))
+    assert ":5:8)" in out
+    assert "loc(" not in succeed(run(SOURCE))[0]
+
+
+def test_print_op_generic(run) -> None:
+    out, _ = succeed(run(SOURCE, "--mlir-print-op-generic"))
+    assert '"func.call"(%' in out
+    assert '"builtin.module"() ({' in out
+
+
+def test_list_passes(run) -> None:
+    out, _ = succeed(run("", "--list-passes"))
+    for name in (*PASSES, *PIPELINES, *STOCK_PASSES):
+        assert re.search(rf"^  {re.escape(name)} ", out, re.MULTILINE), name
+    assert "max-ops                              an integer; default none" in out
+
+
+def test_failed_pass_prints_a_command_and_a_file_that_reproduce(run) -> None:
+    err = fail(run(MISSING_RULE, "--cse", "--stage-rules"))
+    assert "error: no derivative rule for key 'f#0' with mask '1'" in err
+    assert "  do:    trace the function with pullback.trace" in err
+    (command,) = re.findall("^reproduce with: (.*)$", err, re.MULTILINE)
+    program, path, *flags = shlex.split(command)
+    assert (program, flags) == ("pullback-opt", ["--pass-pipeline=builtin.module(cse,stage-rules)"])
+    again = fail(run(Path(path).read_text(), *flags))
+    assert "no derivative rule for key 'f#0'" in again
+
+
+def test_run_reproducer(run) -> None:
+    err = fail(run(MISSING_RULE, "--cse", "--stage-rules"))
+    path = re.search("pullback-opt (.*mlir) ", err)[1]
+    again = fail(run(Path(path).read_text(), "--run-reproducer"))
+    assert "no derivative rule for key 'f#0'" in again
+    assert "--pass-pipeline=builtin.module(cse,stage-rules)" in again
+    assert "holds no `pipeline:` resource" in fail(run(SOURCE, "--run-reproducer"))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("module {", "input.mlir:1:7: error: expected operation name in quotes"),
+        ("func.func @f(%x: tensor<f33>)", "input.mlir:1:"),
+        ("foo.bar", "error: Dialect `foo' not found for custom op 'foo.bar'"),
+        (b"\xff\xfe\x00", "the input is neither MLIR bytecode nor UTF-8 text: byte 0 is 0xff"),
+        (b"ML\xefR\x01garbage", "error: "),
+        (b"ML\xefR\x01StableHLO_v1.0.0\x00garbage", "cannot read the portable artifact"),
+        (SOURCE.replace("return %1", "return %9"), "use of undeclared SSA value name"),
+        (SOURCE.replace("decomposition = @f", "decomposition = @g"), "'g' does not reference"),
+    ],
+)
+def test_bad_input(run, source: str | bytes, words: str) -> None:
+    err = fail(run(source))
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_missing_file(run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main([str(tmp_path / "no.mlir")])
+    assert exit_info.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-p", "inlin-calls"], "did you mean inline-calls?"),
+        (["--inlin-calls"], "--inline-calls"),
+        (["--inline-calls=max-op=3"], "did you mean max-ops?"),
+        (["--cse", "--pass-pipeline=cse"], "the pipeline is given twice"),
+        (["--no-such-flag"], "No such option"),
+        (["--mlir-elide-elementsattrs-if-larger=x"], "'x' is not a valid integer"),
+    ],
+)
+def test_bad_usage(run, args: list[str], words: str) -> None:
+    assert words in fail(run(SOURCE, *args), code=2)
