@@ -96,4 +96,4 @@ def _listed(handle: ModuleHandle) -> str:
 
 def spell(aval: Any) -> str:
     """`float32[8,128]`."""
-    return f"{np.dtype(aval.dtype).name}[{','.join(map(str, aval.shape))}]"
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
