@@ -213,7 +213,7 @@ def _splat(type: Any, value: Number, sign: float) -> Any:
 
 # -------------------------------------------------------------------------------- emission
 
-_create = None
+_create = ir.Operation.create
 
 
 def emit(
@@ -239,7 +239,7 @@ def emit1(
     name: str, result: Any, operands: Sequence[Value], attributes: dict[str, Any] | None = None
 ) -> Value:
     """Create an op with one result at the current place; returns the result."""
-    return ir.Operation.create(
+    return _create(
         name, results=[result], operands=operands, attributes=attributes, loc=here.loc, ip=here.ip
     ).result
 

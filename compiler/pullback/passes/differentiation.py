@@ -6,6 +6,7 @@ Masks of functions here range over all positions; masks of custom rules over ine
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -127,10 +128,14 @@ class Differentiation:
         return self.cache[key]
 
     def __enter__(self) -> Differentiation:
+        self._collecting = gc.isenabled()
+        gc.disable()  # a pass makes many small objects and no cycles, next to JAX's large heap
         return self
 
     def __exit__(self, *failure: object) -> None:
         """Erase replaced ops now: one that outlived the module would corrupt memory."""
+        if self._collecting:
+            gc.enable()
         self.cache.clear()
         for operation in reversed(self.detached):
             operation.erase()

@@ -91,7 +91,7 @@ class Reverse:
             check_count(op, found, len(op.operands), "cotangent")
             for v, active, ct in zip(op.operands, op.active, found, strict=True):
                 if active and ct is not None:
-                    if not isinstance(ct, InPlace):
+                    if op.rule.checked and not isinstance(ct, InPlace):
                         check_type(op, ct, v.type, "cotangent")
                     self.accumulate(v, ct)
 

@@ -100,7 +100,7 @@ Jvp = Callable[[Op, Tangents], Sequence[Value | None]]
 Vjp = Callable[[Op, Tangents], Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """How to differentiate one op; see the module's docstring."""
 
@@ -113,6 +113,11 @@ class Rule:
     keeps_type: bool = False  # results are inexact whenever an operand is active
     regions: bool = False  # regions may capture active values
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
+
+    @functools.cached_property
+    def checked(self) -> bool:
+        """Whether the driver checks the types it returns; ours are verified by the tests."""
+        return not self.module.startswith("pullback.rules.")
 
 
 RULES: dict[str, Rule] = {}

@@ -1,0 +1,226 @@
+"""Time to derive a gradient: ours against `jax.jit(jax.grad(f)).lower`, side by side.
+
+    python benchmarks/derive.py [--runs 9] [--only transformer]
+
+Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same, and
+prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches before
+every run; *warm* keeps them, but the function is new each time. `pass` is the differentiating pass
+alone, in microseconds per op of the module it starts from.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import pullback as pb
+from pullback import _api
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make` gives a fresh function and its arguments; gradients are with respect to the first."""
+
+    name: str
+    make: Callable[[], tuple[Function, tuple[Any, ...]]]
+    orders: tuple[int, ...] = (1, 2)
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def mlp(layers: int = 20, width: int = 64) -> tuple[Function, tuple[Any, ...]]:
+    def loss(weights, x):
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return jnp.sum(x**2)
+
+    return loss, ([array(width, width) for _ in range(layers)], array(8, width))
+
+
+def chain(length: int = 1000) -> tuple[Function, tuple[Any, ...]]:
+    def loss(x):
+        y = x
+        for i in range(length // 2):
+            y = jnp.sin(y) if i % 2 else y * x
+            y = y + x if i % 3 else jnp.cos(y)
+        return jnp.sum(y)
+
+    return loss, (array(16),)
+
+
+def transformer(
+    layers: int, jitted: bool = False, width: int = 64, heads: int = 4
+) -> tuple[Function, tuple[Any, ...]]:
+    def norm(x):
+        mean = x.mean(-1, keepdims=True)
+        return (x - mean) * jax.lax.rsqrt(jnp.mean((x - mean) ** 2, -1, keepdims=True) + 1e-5)
+
+    def layer(x, p):
+        h = norm(x)
+        q, k, v = (
+            (h @ p[n]).reshape(x.shape[0], heads, -1).transpose(1, 0, 2) for n in ("q", "k", "v")
+        )
+        attention = jax.nn.softmax(q @ k.transpose(0, 2, 1) / math.sqrt(width / heads))
+        x = x + (attention @ v).transpose(1, 0, 2).reshape(x.shape) @ p["o"]
+        return x + jnp.tanh(norm(x) @ p["up"]) @ p["down"]
+
+    step = jax.jit(layer) if jitted else layer
+
+    def loss(params, x):
+        for p in params:
+            x = step(x, p)
+        return jnp.mean(x**2)
+
+    shapes = {n: (width, width) for n in "qkvo"} | {
+        "up": (width, 4 * width),
+        "down": (4 * width, width),
+    }
+    params = [{n: array(*s) for n, s in shapes.items()} for _ in range(layers)]
+    return loss, (params, array(16, width))
+
+
+def rnn(steps: int = 50, width: int = 32) -> tuple[Function, tuple[Any, ...]]:
+    def loss(params, xs):
+        w, u, b = params
+
+        def step(h, x):
+            h = jnp.tanh(h @ w + x @ u + b)
+            return h, h
+
+        _, hs = jax.lax.scan(step, jnp.zeros((8, width)), xs)
+        return jnp.sum(hs**2)
+
+    return loss, ((array(width, width), array(width, width), array(width)), array(steps, 8, width))
+
+
+def lstm(steps: int = 50, width: int = 32) -> tuple[Function, tuple[Any, ...]]:
+    def loss(params, xs):
+        w, u, b = params
+
+        def step(carry, x):
+            h, c = carry
+            i, f, g, o = jnp.split(h @ w + x @ u + b, 4, axis=-1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+
+        zero = jnp.zeros((8, width))
+        _, hs = jax.lax.scan(step, (zero, zero), xs)
+        return jnp.sum(hs**2)
+
+    params = (array(width, 4 * width), array(width, 4 * width), array(4 * width))
+    return loss, (params, array(steps, 8, width))
+
+
+def rules(uses: int = 200, kinds: int = 10) -> tuple[Function, tuple[Any, ...]]:
+    """`uses` calls of `kinds` custom rules, half custom_jvp, half custom_vjp."""
+
+    def make(i: int) -> Function:
+        if i % 2:
+            f = jax.custom_jvp(lambda x: jnp.sin(x) * (i + 1))
+            f.defjvp(lambda p, t: (f(*p), t[0] * jnp.cos(p[0]) * (i + 1)))
+            return f
+        g = jax.custom_vjp(lambda x: jnp.cos(x) * (i + 1))
+        g.defvjp(lambda x: (g(x), x), lambda x, ct: (-ct * jnp.sin(x) * (i + 1),))
+        return g
+
+    functions = [make(i) for i in range(kinds)]
+
+    def loss(x):
+        for i in range(uses):
+            x = functions[i % kinds](x)
+        return jnp.sum(x)
+
+    return loss, (array(16),)
+
+
+CASES = [
+    Case("mlp, 20 layers", mlp),
+    Case("chain, 1000 ops", chain),
+    Case("transformer, 4 layers", lambda: transformer(4)),
+    Case("transformer, 4 jitted layers", lambda: transformer(4, jitted=True)),
+    Case("transformer, 24 jitted layers", lambda: transformer(24, jitted=True)),
+    Case("rnn scan", rnn),
+    Case("lstm scan", lstm),
+    Case("200 uses of 10 rules", rules),
+]
+
+
+def scalar_grad(grad: Callable[[Function], Function], f: Function, order: int) -> Function:
+    """grad of f; of order 2: grad of the sum of squares of the gradient."""
+    g = grad(f)
+    if order == 1:
+        return g
+    return grad(lambda *args: sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(g(*args))))
+
+
+def derive_ours(f: Function, args: tuple[Any, ...], order: int) -> Any:
+    program = pb.trace(f)(*args)
+    for _ in range(order):
+        program = _api.gradient_of(program)
+    return program
+
+
+def derive_jax(f: Function, args: tuple[Any, ...], order: int) -> Any:
+    return jax.jit(scalar_grad(jax.grad, f, order)).lower(*args)
+
+
+def measure(
+    case: Case, order: int, cold: bool, runs: int
+) -> tuple[float, float]:
+    """Median milliseconds of (ours, JAX), interleaved."""
+    times: dict[Any, list[float]] = {derive_ours: [], derive_jax: []}
+    for i in range(runs + 1):
+        for derive in (derive_ours, derive_jax) if i % 2 else (derive_jax, derive_ours):
+            f, args = case.make()
+            if cold:
+                jax.clear_caches()
+            gc.collect()
+            start = time.perf_counter()
+            derive(f, args, order)
+            times[derive].append((time.perf_counter() - start) * 1e3)
+    ours, theirs = (statistics.median(times[d][1:]) for d in (derive_ours, derive_jax))
+    return ours, theirs
+
+
+def rows(only: str, runs: int) -> Iterator[tuple[str, int, str, float, float]]:
+    for case in CASES:
+        if only and only not in case.name:
+            continue
+        for order in case.orders:
+            for cold in (True, False):
+                ours, theirs = measure(case, order, cold, runs)
+                yield case.name, order, "cold" if cold else "warm", ours, theirs
+
+
+@click.command()
+@click.option("--runs", default=9, show_default=True, help="counted runs of each, after one more")
+@click.option("--only", default="", help="rows whose name contains this")
+def main(runs: int, only: str) -> None:
+    """Time to derive first and second order gradients, next to JAX."""
+    ratios: dict[tuple[int, str], list[float]] = {}
+    print(f"{'case':32} order {'':5} {'ours ms':>9} {'jax ms':>9} {'jax/ours':>9}")
+    for name, order, state, ours, theirs in rows(only, runs):
+        print(f"{name:32} {order:5} {state:5} {ours:9.1f} {theirs:9.1f} {theirs / ours:9.2f}")
+        ratios.setdefault((order, state), []).append(theirs / ours)
+    for (order, state), values in ratios.items():
+        mean = statistics.geometric_mean(values)
+        print(f"{'geometric mean':32} {order:5} {state:5} {'':9} {'':9} {mean:9.2f}")
+
+
+if __name__ == "__main__":
+    main()
