@@ -124,12 +124,11 @@ def _run_instrumented(
             manager.run(module.operation)
             if wanted.verify_each:
                 verify(module)
-    except Exception as error:
-        failure = raised[0] if raised else _readable(error, stages)
+    except Exception as caught:
+        error = raised[0] if raised else caught
+        failure = _readable(error, stages)
         _add_reproducer(failure, before, stages)
-        if failure is error:
-            raise
-        raise failure from failure.__cause__ if raised else error
+        raise failure from (failure.__cause__ if failure is error else error)
 
 
 def _readable(error: Exception, stages: tuple[Stage, ...]) -> Exception:
@@ -187,7 +186,7 @@ def _add_pass(
             if wanted.verify_each:
                 verify_module(module)
         except Exception as error:
-            raised.append(_readable(error, (stage,)))
+            raised.append(error)
             handle.signal_pass_failure()
 
     description = (type(stage).__doc__ or "").partition("\n")[0]
