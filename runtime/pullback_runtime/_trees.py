@@ -72,7 +72,7 @@ def describe(tree: PyTreeDef) -> Any:
 def _describe_class(tree: PyTreeDef, kind: type, static: Any, children: list[Any]) -> Any:
     if kind is Fields:
         class_name, names = static
-        return {"kind": "class", "class": class_name, "fields": names, "children": children}
+        return {"kind": "class", "class": class_name, "fields": list(names), "children": children}
     described = {
         "kind": "class",
         "class": f"{kind.__module__}:{kind.__qualname__}",
@@ -148,6 +148,8 @@ def _restore(described: Any, depth: int) -> PyTreeDef:
     if described["kind"] in SEQUENCES:
         return _node(SEQUENCES[described["kind"]], None, children)
     if described["kind"] == "dict":
+        if len(described["keys"]) != len(children):
+            raise ValueError(f"keys {described['keys']} for {len(children)} children")
         return _node(dict, described["keys"], children)
     return _restore_class(described, children)
 

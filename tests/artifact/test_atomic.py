@@ -101,7 +101,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(pb.ArtifactError, match="cannot write .*No space left on device"):
+    with pytest.raises(pb.ArtifactError, match=r"cannot write .*No space left on device"):
         write_atomically(path, b"new")
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.mlirbc"]
     assert path.read_bytes() == b"old"

@@ -66,24 +66,26 @@ def _refuse_special_calls(exported: Any) -> None:
 
 
 def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
-    """`jax.export` drops arguments that nothing uses; a program takes them all."""
-    kept = set(exported.module_kept_var_idx)
-    dropped = [i for i in range(len(exported.in_avals)) if i not in kept]
-    if not dropped:
+    """`jax.export` drops arguments that nothing uses; a program takes them all.
+
+    A block takes new arguments at its end only: all are made anew, and the old ones removed.
+    """
+    kept = list(exported.module_kept_var_idx)
+    if len(kept) == len(exported.in_avals):
         return
     function = ir.SymbolTable(module.operation)["main"]
     block = function.regions[0].blocks[0]
+    old = dict(zip(kept, block.arguments, strict=True))
     with ir.Location.unknown(module.context):
-        inputs = list(function.type.inputs)
-        attributes = list(function.attributes.get("arg_attrs", ())) or [ir.DictAttr.get()] * len(
-            inputs
-        )
-        for position in dropped:
-            aval = exported.in_avals[position]
+        for position, aval in enumerate(exported.in_avals):
             kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
-            inputs.insert(position, kind)
-            attributes.insert(position, ir.DictAttr.get())
-            block.insert_argument(position, kind, ir.Location.unknown())
+            new = block.add_argument(kind, ir.Location.unknown())
+            if position in old:
+                old[position].replace_all_uses_with(new)
+        for _ in kept:
+            block.erase_argument(0)
+        inputs = [argument.type for argument in block.arguments]
         kind = ir.FunctionType.get(inputs, function.type.results)
         function.attributes["function_type"] = ir.TypeAttr.get(kind)
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+        if "arg_attrs" in function.attributes:
+            del function.attributes["arg_attrs"]

@@ -1,0 +1,56 @@
+"""Exchange with jax.export, both ways."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from tests.artifact import models
+
+import pullback as pb
+import pullback_runtime
+
+
+def export(function, *args, **options):
+    return jax.export.export(jax.jit(function), **options)(*args)
+
+
+def test_a_program_becomes_an_exported():
+    args, kwargs = models.arguments()
+    exported = models.program().to_exported()
+    found = exported.call(*args, **kwargs)
+    assert jnp.allclose(found["loss"], models.loss(*args, **kwargs)["loss"])
+    again = jax.export.deserialize(exported.serialize())
+    assert jnp.allclose(again.call(*args, **kwargs)["loss"], found["loss"])
+
+
+def test_an_exported_becomes_a_program():
+    exported = export(lambda p, x: {"y": jnp.sin(x) * p["a"]}, {"a": jnp.float32(2)}, jnp.ones(3))
+    serialised = bytes(exported.serialize())
+    for program in (pb.from_exported(exported), pb.load(serialised)):
+        found = program({"a": jnp.float32(3)}, jnp.arange(3.0))
+        assert jnp.allclose(found["y"], 3 * jnp.sin(jnp.arange(3.0)))
+    loaded = pullback_runtime.load(serialised)
+    assert jnp.allclose(loaded({"a": jnp.float32(3)}, jnp.ones(3))["y"], 3 * jnp.sin(1.0))
+
+
+def test_arguments_that_export_drops_are_taken_again():
+    exported = export(lambda a, b, c: b * 2, jnp.ones(2), jnp.ones(3), jnp.int32(1))
+    assert exported.module_kept_var_idx == (1,)
+    program = pb.from_exported(exported)
+    assert [aval.shape for aval in program.in_avals] == [(2,), (3,), ()]
+    assert jnp.allclose(program(jnp.ones(2), jnp.arange(3.0), jnp.int32(1)), 2 * jnp.arange(3.0))
+
+
+def test_several_platforms_are_refused():
+    exported = export(jnp.sin, jnp.ones(2), platforms=["cpu", "tpu"])
+    with pytest.raises(pb.ArtifactError, match="exported for several platforms") as caught:
+        pb.from_exported(exported)
+    assert "export it for one platform" in caught.value.do
+
+
+def test_symbolic_dimensions_are_refused():
+    (size,) = jax.export.symbolic_shape("n")
+    exported = export(jnp.sin, jax.ShapeDtypeStruct((size,), jnp.float32))
+    with pytest.raises(pb.ArtifactError, match="symbolic dimensions"):
+        pb.from_exported(exported)

@@ -1,0 +1,214 @@
+"""Save and load: numbers, rules, refusals, size."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.artifact import models
+
+import pullback as pb
+import pullback_runtime
+from pullback import artifact
+from pullback.dialect import ops
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model.mlirbc"
+    models.program().save(path)
+    return path
+
+
+def test_a_loaded_program_computes_the_same(saved):
+    args, kwargs = models.arguments()
+    expected = models.loss(*args, **kwargs)
+    for loaded in (pb.load(saved), pullback_runtime.load(saved)):
+        found = loaded(*args, **kwargs)
+        assert found.keys() == expected.keys()
+        assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-6)
+        assert (found["count"].dtype, int(found["count"])) == (jnp.int32, 4)
+
+
+def test_arguments_keep_their_names(saved):
+    program = pb.load(saved)
+    assert program.arg_paths == ("params['b']", "params['w']", "x", "scale")
+    assert program.in_tree == models.program().in_tree
+    args, kwargs = models.arguments()
+    with pytest.raises(pullback_runtime.ArgumentError, match=r"params\['w'\]"):
+        program({"b": args[0]["b"], "w": jnp.ones(5)}, args[1], **kwargs)
+
+
+def test_every_rule_is_in_the_file_as_a_symbol(saved):
+    module = pb.load(saved).module
+    calls = list(ops.walk_calls(module))
+    names = {call.decomposition: call for call in calls}
+    assert {"fwd", "bwd"} <= set(names["doubled_sine"].symbols)
+    assert "jvp" in names["clipped"].symbols
+    defined = {op.attributes["sym_name"].value for op in module.body.operations}
+    assert {symbol for call in calls for symbol in call.symbols.values()} <= defined
+    assert all(call.rule_key is None for call in calls)
+
+
+def test_chlo_ops_come_back(saved):
+    """An expanded `chlo.erf` would be differentiated as a polynomial."""
+    before = str(models.program().stage_rules())
+    assert str(pb.load(saved)).count("chlo.erf ") == before.count("chlo.erf ") > 0
+
+
+def test_a_saved_program_can_be_saved_again(saved):
+    again = artifact.serialize(pb.load(saved))
+    assert artifact.serialize(pb.load(again)) == again
+    args, kwargs = models.arguments()
+    assert jnp.allclose(
+        pb.load(again)(*args, **kwargs)["loss"], models.loss(*args, **kwargs)["loss"]
+    )
+
+
+def test_saving_does_not_change_the_program():
+    program = models.program()
+    before = program.asm(debug_info=True)
+    artifact.serialize(program)
+    assert program.asm(debug_info=True) == before
+
+
+LOADED_WITHOUT_COMPILER = """
+import sys
+import jax.numpy as jnp
+sys.modules["pullback"] = None
+import pullback_runtime
+program = pullback_runtime.load(sys.argv[1])
+params = {"w": jnp.linspace(0.5, 1.5, 4), "b": jnp.linspace(-1.0, 1.0, 4)}
+print(float(program(params, jnp.linspace(-1.0, 2.0, 4), scale=jnp.float32(0.5))["loss"]))
+"""
+
+
+def test_the_runtime_needs_neither_the_compiler_nor_the_source(saved, tmp_path):
+    runtime = os.path.dirname(os.path.dirname(pullback_runtime.__file__))
+    printed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LOADED_WITHOUT_COMPILER), saved],
+        env={**os.environ, "PYTHONPATH": runtime, "JAX_PLATFORMS": "cpu"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    args, kwargs = models.arguments()
+    assert float(printed) == pytest.approx(float(models.loss(*args, **kwargs)["loss"]), rel=1e-6)
+
+
+def test_large_constants_are_stored_once():
+    weights = models.weights(1 << 16)
+
+    @jax.jit
+    def inner(x):
+        return jnp.sin(x) * weights
+
+    def model(x):
+        return models.doubled_sine(inner(x) + inner(2 * x) * weights)
+
+    x = jax.ShapeDtypeStruct(weights.shape, weights.dtype)
+    content = artifact.serialize(pb.trace(model)(x))
+    assert content.count(weights.tobytes()[:4096]) == 1
+    assert weights.nbytes < len(content) < 1.2 * weights.nbytes
+    ones = jnp.ones(weights.shape)
+    assert jnp.allclose(pb.load(content)(ones), model(ones), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "bool", "int8", "complex64", "float16"])
+def test_constants_of_each_type(dtype):
+    values = jnp.asarray(models.weights(100) * 3).astype(dtype)
+    content = artifact.serialize(pb.trace(lambda i: values[i])(jnp.int32(0)))
+    loaded = pb.load(content)
+    for index in (0, 57, 99):
+        assert loaded(jnp.int32(index)) == values[index]
+
+
+def print_inside(x):
+    jax.debug.print("{}", x)
+    return models.doubled_sine(x)
+
+
+def call_back(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(print_inside, "debug_"), (call_back, "pure_callback")]
+)
+def test_callbacks_are_refused_by_name_and_line(function, name, tmp_path):
+    path = tmp_path / "model.mlirbc"
+    program = pb.trace(function)(jnp.ones(2))
+    with pytest.raises(pb.NotPortableError, match="cannot be saved: it calls Python") as caught:
+        program.save(path)
+    assert f"`{name}" in caught.value.message
+    assert f"test_save_load.py:{function.__code__.co_firstlineno + 1}" in caught.value.where
+    assert not path.exists()
+
+
+@jax.custom_vjp
+def bwd_calls_back(x):
+    return x
+
+
+bwd_calls_back.defvjp(lambda x: (x, None), lambda _, ct: (call_back(ct),))
+
+
+def test_callbacks_in_rules_are_refused():
+    with pytest.raises(pb.NotPortableError, match="it calls Python in this process"):
+        artifact.serialize(pb.trace(bwd_calls_back)(jnp.ones(2)))
+
+
+@jax.custom_jvp
+def without_rule(x):
+    return x
+
+
+def test_a_missing_rule_is_refused_by_name_and_line():
+    with pytest.raises((pb.MissingRuleError, AttributeError), match="without_rule"):
+        artifact.serialize(pb.trace(lambda x: without_rule(x))(jnp.ones(2)))
+
+
+def test_an_unstaged_rule_of_a_module_without_table_is_refused():
+    text = str(models.program())
+    foreign = pb.load(text.encode())
+    with pytest.raises(pb.MissingRuleError, match="this module came without a rule table"):
+        artifact.serialize(foreign)
+
+
+def test_other_platforms_than_traced_are_refused():
+    with pytest.raises(pb.ArtifactError, match="traced for cpu, not for tpu") as caught:
+        artifact.serialize(models.program(), platforms=["cpu", "tpu"])
+    assert "trace it again" in caught.value.do
+
+
+def test_one_except_catches_both_packages(saved):
+    with pytest.raises(pullback_runtime.ArtifactError):
+        pb.load(saved.read_bytes()[:-1])
+    with pytest.raises(pb.PullbackError):
+        pb.load(saved.read_bytes()[:-1])
+    with pytest.raises(pb.ArtifactError, match=r"cannot read .*No such file"):
+        pb.load("/nowhere/model.mlirbc")
+
+
+def layered(x):
+    for _ in range(20):
+        x = models.doubled_sine(x) + jnp.tanh(x @ x.T) @ x
+    return jnp.sum(x)
+
+
+def test_size_is_at_most_that_of_one_order_of_jax():
+    """And below twice the same program without its rules, although any order is in there."""
+    x = jnp.ones((8, 8))
+    with_rules = artifact.serialize(pb.trace(layered)(x))
+    without = artifact.serialize(pb.trace(layered)(x).run_passes("lower-custom-derivatives"))
+    exported = jax.export.export(jax.jit(layered))(x)
+    assert len(with_rules) < 2 * len(without)
+    assert len(with_rules) <= len(exported.serialize(vjp_order=1))

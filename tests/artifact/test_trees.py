@@ -1,0 +1,200 @@
+"""Argument trees in JSON: rebuilt where the class is here, dictionaries where it is not."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import pullback as pb
+import pullback_runtime
+from pullback import artifact
+from pullback_runtime import ArgumentError, _trees
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    weight: object
+    bias: object
+    name: str = dataclasses.field(default="dense", metadata={"static": True})
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Module:
+    """Like an Equinox module: fields in order, static data that JSON cannot hold."""
+
+    def __init__(self, weight, bias, activation):
+        self.weight, self.bias, self.activation = weight, bias, activation
+
+    def tree_flatten_with_keys(self):
+        keys = jax.tree_util.GetAttrKey("weight"), jax.tree_util.GetAttrKey("bias")
+        return list(zip(keys, (self.weight, self.bias), strict=True)), self.activation
+
+    @classmethod
+    def tree_unflatten(cls, activation, values):
+        return cls(*values, activation)
+
+
+def round_trip(tree):
+    return _trees.restore(json.loads(json.dumps(_trees.describe(tree))))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0,
+        None,
+        (),
+        {},
+        [1, (2, None), {"b": 3, "a": [4]}],
+        {2: 1, 1: {"x": 0}},
+        Pair(1, Pair(2, [3])),
+        Layer(1, {"k": 2}),
+        Layer(1, 2, name="other"),
+        collections.OrderedDict(z=1, a=2),
+        ((Layer(Pair(1, 2), None),), {"scale": 3}),
+    ],
+    ids=repr,
+)
+def test_trees_come_back_equal(value):
+    tree = jax.tree.structure(value)
+    assert round_trip(tree) == tree
+
+
+def test_a_class_that_is_not_imported_becomes_a_dictionary(monkeypatch):
+    described = _trees.describe(jax.tree.structure((Layer(1, 2), Pair(3, 4))))
+    monkeypatch.delitem(sys.modules, __name__)
+    tree = _trees.restore(described)
+    layer, pair = jax.tree.unflatten(tree, [10, 20, 30, 40])
+    assert layer == {"weight": 10, "bias": 20}
+    assert list(layer) == ["weight", "bias"], "in the order of the fields, not of the alphabet"
+    assert pair == {"first": 30, "second": 40}
+    assert layer.class_name.endswith(":Layer")
+    assert _trees.describe(tree) == _without_static(described)
+
+
+def _without_static(described):
+    if isinstance(described, dict):
+        return {key: _without_static(item) for key, item in described.items() if key != "static"}
+    return (
+        [_without_static(item) for item in described] if isinstance(described, list) else described
+    )
+
+
+def test_static_data_that_json_cannot_hold_gives_a_dictionary():
+    tree = round_trip(jax.tree.structure(Module(1, 2, jnp.tanh)))
+    assert jax.tree.unflatten(tree, [10, 20]) == {"weight": 10, "bias": 20}
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [{"bias": 2, "weight": 1}, {"weight": 1, "bias": 2}, Module(1, 2, None), Layer(1, 2)],
+    ids=["dict", "ordered", "instance", "another class with these fields"],
+)
+def test_dictionaries_and_instances_are_taken(argument):
+    tree = round_trip(jax.tree.structure((Module(0, 0, jnp.tanh), [0])))
+    assert _trees.flatten_arguments(tree, (argument, [3])) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ({"weight": 1}, r"with fields \(weight, bias\), got dict with fields \(weight\)"),
+        ({"weight": [1], "bias": 2}, "expected an array, got list"),
+        ((1, 2), r"with fields \(weight, bias\), got tuple with fields \(0, 1\)"),
+        (7, r"with fields \(weight, bias\), got int"),
+    ],
+)
+def test_misfits_name_the_argument(argument, words):
+    tree = round_trip(jax.tree.structure({"model": Module(0, 0, jnp.tanh)}))
+    with pytest.raises(ArgumentError, match=words) as caught:
+        _trees.flatten_arguments(tree, {"model": argument})
+    assert caught.value.where.startswith("arguments.model")
+
+
+def test_loading_never_imports_what_the_file_names(monkeypatch, tmp_path):
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    described = {
+        "kind": "class",
+        "class": "trap:Trap",
+        "fields": ["x"],
+        "children": ["*"],
+        "static": None,
+    }
+    assert jax.tree.unflatten(_trees.restore(described), [1]) == {"x": 1}
+    assert "trap" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "subprocess:Popen", "sys:modules"])
+def test_names_of_things_that_are_no_pytree_classes_are_not_used(name):
+    described = {"kind": "class", "class": name, "fields": ["x"], "children": ["*"], "static": None}
+    assert jax.tree.unflatten(_trees.restore(described), [1]) == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        7,
+        {},
+        {"kind": "tuple"},
+        {"kind": "planet", "children": []},
+        {"kind": "dict", "keys": ["a"], "children": []},
+        {"kind": "class", "class": "x:Y", "fields": ["a", "a"], "children": ["*", "*"]},
+    ],
+)
+def test_damaged_trees(described):
+    with pytest.raises(pullback_runtime.ArtifactError, match="argument tree is damaged"):
+        _trees.restore(described)
+
+
+def test_a_tree_nested_without_end():
+    described = "*"
+    for _ in range(1000):
+        described = {"kind": "list", "children": [described]}
+    with pytest.raises(pullback_runtime.ArtifactError, match="nested more than 200 deep"):
+        _trees.restore(described)
+
+
+def apply(model, x):
+    value = model.activation(model.weight * x + model.bias)
+    return Module(value, value.sum(), None), Layer(x, value)
+
+
+def test_a_program_over_classes_that_are_not_here(monkeypatch):
+    model = Module(jnp.full(3, 2.0), jnp.ones(3), jnp.tanh)
+    x = jnp.arange(3.0)
+    content = artifact.serialize(pb.trace(apply)(model, x))
+    monkeypatch.delitem(sys.modules, __name__)
+    expected = jnp.tanh(2 * x + 1)
+    for loaded in (pb.load(content), pullback_runtime.load(content)):
+        first, second = loaded({"bias": model.bias, "weight": model.weight}, x)
+        assert list(first) == ["weight", "bias"]
+        assert jnp.allclose(first["weight"], expected)
+        assert jnp.allclose(first["bias"], expected.sum())
+        assert jnp.allclose(second["bias"], expected)
+    flat = pullback_runtime.load(content).flat(model.weight, model.bias, x)
+    assert [leaf.shape for leaf in flat] == [(3,), (), (3,), (3,)]
+
+
+def test_typed_keys_cross_the_file():
+    def draw(key, x):
+        first, second = jax.random.split(key)
+        return second, jax.random.normal(first, x.shape) + x
+
+    key, x = jax.random.key(7), jnp.zeros(3)
+    content = artifact.serialize(pb.trace(draw)(key, x))
+    next_key, expected = draw(key, x)
+    for loaded in (pb.load(content), pullback_runtime.load(content)):
+        found_key, found = loaded(key, x)
+        assert found_key.dtype == key.dtype
+        assert jnp.array_equal(jax.random.key_data(found_key), jax.random.key_data(next_key))
+        assert jnp.allclose(found, expected)
