@@ -6,22 +6,41 @@ Each follows the rule of the JAX primitive that lowers to the op, ties and edge 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from pullback.dialect import build
 from pullback.dialect.build import (
     Value,
+    abs,
     add,
+    and_,
     compare,
-    convert,
     cos,
     div,
-    info,
+    floor,
+    full_like,
+    log,
     mul,
     neg,
+    pow,
     select,
+    sign,
     sin,
     square,
     sub,
 )
-from pullback.rules.registry import Op, elementwise, jointly, only_in, separately
+from pullback.rules.registry import (
+    Op,
+    Tangents,
+    elementwise,
+    jointly,
+    linear,
+    nondifferentiable,
+    only_in,
+    rule,
+    separately,
+)
 
 
 def same(op: Op, t: Value) -> Value:
@@ -49,32 +68,72 @@ elementwise(
     linear=only_in(0),
 )
 
+
+def _whole_quotient(op: Op, t: Value) -> Value:
+    """x rem y = x - y trunc(x / y), and trunc is constant between its steps."""
+    quotient = div(op.lhs, op.rhs)
+    return neg(mul(t, mul(sign(quotient), floor(abs(quotient)))))
+
+
+elementwise("stablehlo.remainder", same, _whole_quotient, linear=only_in(0))
+
 # ---------------------------------------------------------------------- powers, exponentials
 elementwise("stablehlo.exponential", lambda op, t: mul(t, op.result))
+elementwise("stablehlo.exponential_minus_one", lambda op, t: mul(t, add(op.result, 1.0)))
 elementwise("stablehlo.log", lambda op, t: div(t, op.x))
+elementwise("stablehlo.log_plus_one", lambda op, t: div(t, add(op.x, 1.0)))
 elementwise("stablehlo.sqrt", lambda op, t: div(mul(t, 0.5), op.result))
 elementwise("stablehlo.rsqrt", lambda op, t: mul(t, mul(-0.5, div(op.result, op.x))))
+elementwise("stablehlo.cbrt", lambda op, t: div(mul(t, 1 / 3), square(op.result)))
+elementwise("stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, op.result))))
+
+
+def _power_base(op: Op, t: Value) -> Value:
+    """y x^(y-1). Where x and y are 0 the result is 1 on both sides: the derivative is 0, not NaN."""
+    x, y = op.lhs, op.rhs
+    both_zero = and_(compare("EQ", x, 0.0), compare("EQ", y, 0.0))
+    return mul(t, mul(y, pow(select(both_zero, full_like(x, 1), x), sub(y, 1.0))))
+
+
+def _power_exponent(op: Op, t: Value) -> Value:
+    """log(x) x^y, and 0 where x is 0."""
+    x = op.lhs
+    safe = select(compare("EQ", x, 0.0), full_like(x, 1), x)
+    return mul(t, mul(log(safe), op.result))
+
+
+elementwise("stablehlo.power", _power_base, _power_exponent)
 
 # ---------------------------------------------------------------------------- trigonometry
 elementwise("stablehlo.sine", lambda op, t: mul(t, cos(op.x)))
 elementwise("stablehlo.cosine", lambda op, t: mul(t, neg(sin(op.x))))
-elementwise("stablehlo.tanh", lambda op, t: mul(t, sub(1.0, square(op.result))))
+elementwise("stablehlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
+elementwise(
+    "stablehlo.tanh",
+    # (1 - y)(1 + y) keeps more digits than 1 - y² where y is near 1.
+    lambda op, t: mul(add(t, mul(t, op.result)), sub(1.0, op.result)),
+)
+elementwise(
+    "stablehlo.atan2",
+    lambda op, t: mul(t, div(op.rhs, add(square(op.lhs), square(op.rhs)))),
+    lambda op, t: mul(t, div(neg(op.lhs), add(square(op.lhs), square(op.rhs)))),
+)
 
 
 # ------------------------------------------------------------------------------- selection
-def _tie(op: Op, t: Value, mine: Value, other: Value) -> Value:
-    """1 where this operand is the result, 1/2 where both are, as in JAX."""
-    wins = compare("EQ", mine, op.result)
-    both = compare("EQ", other, op.result)
-    share = select(both, 0.5 * _ones(mine), _ones(mine))
-    return mul(t, select(wins, share, None))
+def _share(op: Op, t: Value, mine: Value, other: Value) -> Value:
+    """1 where this operand is the result, 1/2 where both are."""
+    tie = compare("EQ", other, op.result)
+    share = select(tie, full_like(mine, 0.5), full_like(mine, 1))
+    return mul(t, select(compare("EQ", mine, op.result), share, None))
 
 
-def _ones(v: Value) -> Value:
-    from pullback.dialect.build import full_like
-
-    return full_like(v, 1)
-
+for _name in ("stablehlo.maximum", "stablehlo.minimum"):
+    elementwise(
+        _name,
+        lambda op, t: _share(op, t, op.lhs, op.rhs),
+        lambda op, t: _share(op, t, op.rhs, op.lhs),
+    )
 
 elementwise(
     "stablehlo.select",
@@ -83,4 +142,196 @@ elementwise(
     lambda op, t: select(op.operand(0), None, t),
     linear=jointly,
 )
-__all__ = ["add", "convert", "info"]
+
+
+@rule("stablehlo.clamp", keeps_type=True, family="elementwise")
+class Clamp:
+    """max(low, min(x, high)): each operand where it is the result, and nobody at a tie with x."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        low, x, high = (_spread(op.operand(i), op.result_type) for i in range(3))
+        total = None
+        for i, t in enumerate(tangents):
+            if t is not None:
+                chosen = _chosen(i, low, x, high)
+                total = add(total, select(chosen, _spread(t, op.result_type), None))
+        return [total]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        low, x, high = (_spread(op.operand(i), op.result_type) for i in range(3))
+        return [
+            _gather(select(_chosen(i, low, x, high), cts[0], None), op.shape(i)) if a else None
+            for i, a in enumerate(op.active)
+        ]
+
+
+def _chosen(index: int, low: Value, x: Value, high: Value) -> Value:
+    """Where the operand of that index is the result."""
+    if index == 0:
+        return and_(compare("GT", low, x), compare("LT", low, high))
+    if index == 1:
+        return and_(compare("GT", x, low), compare("LT", x, high))
+    return compare("LT", high, x)
+
+
+def _spread(v: Value, type: Any) -> Value:
+    """A scalar bound in the shape of the result."""
+    return build.broadcast_in_dim(v, build.info(type).shape, ())
+
+
+def _gather(ct: Value, shape: tuple[int, ...]) -> Value:
+    """The transpose of `_spread`."""
+    return ct if build.shape(ct) == shape else build.reduce_sum(ct, range(build.rank(ct)))
+
+
+# ------------------------------------------------------------------- complex numbers, types
+@rule("stablehlo.abs", keeps_type=True, family="elementwise")
+class Abs:
+    """sign(x), 1 at 0; for complex x, the real part of dx conj(x) / |x|, 0 at 0."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        (t,) = tangents
+        if build.info(op.operands[0].type).kind == "f":
+            return [_signed(op, t)]
+        return [build.real(mul(t, _direction(op)))]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,) = cts
+        if build.info(op.operands[0].type).kind == "f":
+            return [_signed(op, ct)]
+        return [mul(build.complex_(ct, None), _direction(op))]
+
+
+def _signed(op: Op, t: Value) -> Value:
+    return select(compare("GE", op.x, 0.0), t, neg(t))
+
+
+def _direction(op: Op) -> Value:
+    """conj(x) / |x|."""
+    size = op.result
+    safe = select(compare("EQ", size, 0.0), full_like(size, 1), size)
+    return div(build.conj(op.x), build.complex_(safe, None))
+
+
+@rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear")
+class Real:
+    """The real part; transposed, a number without imaginary part."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return [_part(op, tangents[0], build.real)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return [_whole(op, cts[0], None)]
+
+
+@rule("stablehlo.imag", linear=jointly, keeps_type=True, family="linear")
+class Imag:
+    """The imaginary part; transposed, times -i."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return [_part(op, tangents[0], build.imag)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return [_whole(op, None, neg(cts[0]))]
+
+
+def _part(op: Op, t: Value, part: Callable[[Value], Value]) -> Value | None:
+    """StableHLO lets real and imag act on real numbers too."""
+    if build.info(t.type).kind == "c":
+        return part(t)
+    return t if part is build.real else None
+
+
+def _whole(op: Op, re: Value | None, im: Value | None) -> Value | None:
+    if build.info(op.operands[0].type).kind == "c":
+        return build.complex_(re, im)
+    return re
+
+
+@rule("stablehlo.complex", linear=jointly, keeps_type=True, family="linear")
+class Complex:
+    """re + i im; transposed, (re, -im): without a conjugate, as in JAX."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return [build.complex_(*tangents)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,) = cts
+        return [
+            build.real(ct) if op.active[0] else None,
+            neg(build.imag(ct)) if op.active[1] else None,
+        ]
+
+
+@rule("stablehlo.convert", linear=jointly, family="linear")
+class Convert:
+    """Between float and complex types; to integers the derivative is zero."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        result = build.info(op.result_type)
+        if result.kind not in "fc":
+            return [None]
+        return [build.convert(tangents[0], result.element)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,) = cts
+        operand = build.info(op.operands[0].type)
+        if operand.kind == "f":
+            ct = build.real(ct) if build.info(ct.type).kind == "c" else ct
+        return [build.convert(ct, operand.element)]
+
+
+def reduce_precision(op: Op, cts: Tangents) -> list[Value | None]:
+    """Cotangents are rounded as the primal is."""
+    return [build.clone(op.operation, [cts[0]]).result]
+
+
+linear("stablehlo.reduce_precision", reduce_precision)
+
+# ------------------------------------------------------------------------- zero derivatives
+nondifferentiable(
+    "piecewise constant",
+    *(
+        f"stablehlo.{name}"
+        for name in "ceil floor round_nearest_afz round_nearest_even sign".split()
+    ),
+    module=__name__,
+)
+nondifferentiable(
+    "the result is boolean or integer",
+    *(f"stablehlo.{name}" for name in "compare is_finite get_dimension_size".split()),
+    module=__name__,
+)
+nondifferentiable(
+    "acts on integers",
+    *(
+        f"stablehlo.{name}"
+        for name in (
+            "and or xor not popcnt count_leading_zeros shift_left shift_right_arithmetic "
+            "shift_right_logical rng_bit_generator"
+        ).split()
+    ),
+    module=__name__,
+)
+nondifferentiable(
+    "has no operand that varies",
+    *(
+        f"stablehlo.{name}"
+        for name in (
+            "constant iota dynamic_iota after_all create_token partition_id replica_id"
+        ).split()
+    ),
+    module=__name__,
+)

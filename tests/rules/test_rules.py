@@ -1,0 +1,89 @@
+"""Every rule, against finite differences and against JAX, first and second order, both modes."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.rules import harness
+from tests.rules.harness import Arrays, pairing
+from tests.rules.record import Case
+
+CASES = harness.all_cases()
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def close(found: Arrays, expected: Arrays, tolerance: float, what: str) -> None:
+    """Equal up to `tolerance`, relative to the largest element of each array."""
+    assert len(found) == len(expected), what
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        assert a.shape == b.shape, f"{what} {i}"
+        size = max(1.0, float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b))))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * size, err_msg=what)
+
+
+def adjoint(left: tuple[float, float], right: tuple[float, float], what: str) -> None:
+    """Two pairings that must agree."""
+    scale = max(1.0, left[1], right[1])
+    assert abs(left[0] - right[0]) <= 1e-9 * scale, f"{what}: {left[0]} and {right[0]}"
+
+
+@each_case
+def test_rule(case: Case) -> None:
+    """jvp, vjp, jvp of vjp and vjp of vjp of one op."""
+    numbers = harness.evaluate(case)
+    if case.jax_function is not None:
+        tangents, cotangents, second = harness.jax_numbers(case, numbers)
+        close(numbers.tangents, tangents, case.tolerance, "jvp and JAX's")
+        close(numbers.cotangents, cotangents, case.tolerance, "vjp and JAX's")
+        if case.second:
+            close(numbers.second_cotangents, second, case.tolerance, "jvp of vjp and JAX's")
+    if case.numeric:
+        close(numbers.tangents, numbers.difference, 1e-6, "jvp and finite differences")
+        adjoint(
+            pairing(numbers.ct, numbers.tangents),
+            pairing(numbers.cotangents, numbers.v),
+            "vjp is not the transpose of jvp",
+        )
+    if case.numeric and case.second:
+        check_second_order(numbers)
+
+
+def check_second_order(numbers: harness.Numbers) -> None:
+    """jvp of vjp by finite differences of vjp; vjp of vjp by transposition."""
+    close(
+        numbers.second_cotangents,
+        numbers.second_difference,
+        1e-6,
+        "jvp of vjp and finite differences",
+    )
+    adjoint(
+        pairing(
+            [*numbers.w_outs, *numbers.w_cts],
+            [*numbers.second_outs, *numbers.second_cotangents],
+        ),
+        pairing(numbers.twice, [*numbers.v, *numbers.dct]),
+        "vjp of vjp is not the transpose of jvp of vjp",
+    )
+
+
+@each_case
+def test_types(case: Case) -> None:
+    """Derived IR verifies for narrower element types as well."""
+    rng = np.random.default_rng(0)
+    for dtype in case.dtypes:
+        args = [_narrow(x, dtype) for x in harness.sample(case, rng)]
+        narrowed = case
+        if isinstance(case.function, str):
+            text = case.function.replace("f64", {"float32": "f32", "bfloat16": "bf16"}[dtype])
+            if dtype == "bfloat16" and "complex" in text:
+                continue
+            narrowed = Case(case.op, text, case.args, second=case.second)
+        harness.derive(narrowed, args)
+
+
+def _narrow(x: np.ndarray, dtype: str) -> np.ndarray:
+    if x.dtype == np.complex128:
+        return x.astype(np.complex64)
+    return x.astype(jnp.dtype(dtype)) if x.dtype == np.float64 else x
