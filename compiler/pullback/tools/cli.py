@@ -13,6 +13,7 @@ from pullback_runtime import PullbackRuntimeError
 
 # Subcommand -> where its click command is; imported when asked for.
 COMMANDS = {
+    "derive": "pullback.tools.derive:derive",
     "dump": "pullback.tools.dump:dump",
     "opt": "pullback.tools.opt:opt",
     "run": "pullback.tools.run:run",

@@ -1,0 +1,122 @@
+"""`pullback derive`: the module of a derivative, held to JAX's numbers."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import pullback_runtime
+from pullback.tools import module_io
+
+CODE = """
+import jax.numpy as jnp
+from jax import nn
+def f(x, y): return jnp.sin(x) * y + nn.relu(y)
+def scalar(x): return jnp.sin(x) ** 3
+def pair(x, n): return x * x, n
+table = jnp.linspace(0.0, 1.0, 200)
+def closed(x): return table * x
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    """A file with functions to differentiate."""
+    path = tmp_path / "code.py"
+    path.write_text(CODE)
+    return path
+
+
+def evaluate(text: str | bytes, *values: object) -> list[np.ndarray]:
+    executable = pullback_runtime.compile(text, backend="cpu")
+    return [np.asarray(result) for result in executable(*values)]
+
+
+def functions() -> dict[str, object]:
+    namespace: dict[str, object] = {}
+    exec(CODE, namespace)
+    return namespace
+
+
+X = np.array([0.5, -1.0], np.float32)
+Y = np.array([2.0, -3.0], np.float32)
+CT = np.array([1.0, 10.0], np.float32)
+
+
+def test_vjp(pullback_command, code):
+    text = pullback_command("derive", f"{code}:f", "--args", "f32[2], f32[2]", "--vjp").stdout
+    value, pull = jax.vjp(functions()["f"], X, Y)
+    for found, expected in zip(evaluate(text, X, Y, CT), (value, *pull(CT)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_jvp_with_respect_to_one_argument(pullback_command, code):
+    options = ("--args", "f32[2], f32[2]", "--jvp", "--wrt", "1")
+    text = pullback_command("derive", f"{code}:f", *options).stdout
+    expected = jax.jvp(lambda y: functions()["f"](X, y), (Y,), (CT,))
+    for found, wanted in zip(evaluate(text, X, Y, CT), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_grad_of_any_order(pullback_command, code, order):
+    options = ("--args", "f32", "--grad", "--order", order)
+    text = pullback_command("derive", f"{code}:scalar", *options).stdout
+    derivative = functions()["scalar"]
+    for _ in range(order):
+        derivative = jax.grad(derivative)
+    (found,) = evaluate(text, np.float32(0.3))
+    np.testing.assert_allclose(found, derivative(0.3), rtol=1e-5)
+
+
+def test_a_file_is_derived_too_and_derived_again(pullback_command, code, tmp_path):
+    first, second = tmp_path / "first.mlirbc", tmp_path / "second.mlir"
+    options = ("--args", "f32", "--grad", "--rules")
+    assert pullback_command("derive", f"{code}:scalar", *options, "-o", first).exit_code == 0
+    assert first.read_bytes().startswith(module_io.BYTECODE_MAGIC)
+    assert pullback_command("derive", first, "--grad", "-o", second).exit_code == 0
+    (found,) = evaluate(second.read_text(), np.float32(0.3))
+    expected = jax.grad(jax.grad(functions()["scalar"]))(0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_closed_over_arrays_are_not_differentiated(pullback_command, code):
+    result = pullback_command("derive", f"{code}:closed", "--args", "f32", "--jvp")
+    assert "the first 1 arguments are arrays that the function closed over" in result.stderr
+    table = np.linspace(0.0, 1.0, 200, dtype=np.float32)
+    _, tangent = evaluate(result.stdout, table, np.float32(3), np.float32(2))
+    np.testing.assert_allclose(tangent, table * 2, rtol=1e-6)
+
+
+def test_lower_leaves_pure_stablehlo(pullback_command, code):
+    options = ("--args", "f32[2], f32[2]", "--vjp")
+    assert "pullback." in pullback_command("derive", f"{code}:f", *options, "--rules").stdout
+    lowered = pullback_command("derive", f"{code}:f", *options, "--lower").stdout
+    assert "pullback." not in lowered
+    module_io.parse_module(lowered).operation.verify()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["f", "--vjp", "--wrt", "7"], "no argument of `@main` at position 7: there are 2"),
+        (["f", "--vjp", "--wrt", "x"], "'x' is not positions such as 0,1"),
+        (["f", "--grad"], "--grad needs a function with one scalar result, and @main gives"),
+        (["f"], "nothing says which derivative to take"),
+        (["f", "--vjp", "--order", "0"], "0 is not in the range"),
+    ],
+)
+def test_each_mistake_has_a_message(pullback_command, code, options, words):
+    function, *rest = options
+    command = ("derive", f"{code}:{function}", "--args", "f32[2], f32[2]", *rest)
+    result = pullback_command(*command)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_an_integer_has_no_derivative(pullback_command, code):
+    command = ("derive", f"{code}:pair", "--args", "f32, i32", "--vjp", "--wrt", "1")
+    result = pullback_command(*command)
+    assert result.exit_code == 2
+    assert "tensor<i32>, which has no derivative" in result.stderr
