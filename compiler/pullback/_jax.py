@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import core as _core
 from jax._src import custom_derivatives as _custom_derivatives
 from jax._src import effects as _effects
@@ -136,6 +137,28 @@ def argument_paths(closed: Any) -> tuple[str, ...]:
     count = len(closed.in_avals)
     names = (names or ()) if len(names or ()) == count else ()
     return tuple(names) or tuple(f"argument {number}" for number in range(count))
+
+
+def without_negative_power(equation: Any) -> list[Any]:
+    """`x ** -n` as the quotient `1 / x ** n` that JAX lowers it to; other equations as they are.
+
+    The derivative of `x ** -n` is a multiple of `x ** -(n + 1)`, so its rules of rules would
+    never end.
+    """
+    if equation.primitive.name != "integer_pow" or equation.params["y"] >= 0:
+        return [equation]
+    (result,) = equation.outvars
+    power = _core.Var(result.aval)
+    one = _extend.Literal(np.ones((), result.aval.dtype), _core.ShapedArray((), result.aval.dtype))
+    ones = _core.Var(result.aval)
+    fill = {"shape": result.aval.shape, "broadcast_dimensions": (), "sharding": None}
+    return [
+        equation.replace(outvars=[power], params={"y": -equation.params["y"]}),
+        equation.replace(
+            primitive=jax.lax.broadcast_in_dim_p, invars=[one], outvars=[ones], params=fill
+        ),
+        equation.replace(primitive=jax.lax.div_p, invars=[ones, power], params={}),
+    ]
 
 
 def equations_to_function(closed: Any) -> Callable[..., list[Any]]:

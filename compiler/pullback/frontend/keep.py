@@ -8,6 +8,7 @@ so nothing is traced again.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -59,8 +60,12 @@ class Keeper:
     def _rewrite(self, jaxpr: Any) -> Any:
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
-        new = [self._equation(equation, debug_info) for equation in old]
-        if all(a is b for a, b in zip(old, new, strict=True)):
+        new = []
+        for equation in old:
+            new.extend(
+                self._equation(each, debug_info) for each in _jax.without_negative_power(equation)
+            )
+        if len(old) == len(new) and all(map(operator.is_, old, new)):
             return jaxpr
         return _jax.with_equations(jaxpr, new)
 
@@ -96,7 +101,8 @@ class Keeper:
         if _jax.is_jaxpr(value):
             return self.keep(value)
         if isinstance(value, (tuple, list)) and any(_jax.is_jaxpr(item) for item in value):
-            return type(value)([self._parameter(item) for item in value])
+            items = [self._parameter(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         return value
 
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pullback import _jax
-from pullback._errors import MissingRuleError, PullbackError
+from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import RULE
@@ -18,8 +18,9 @@ from pullback.frontend import link, locations, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 
-MOST_RULES = 2000
-"""More kept calls than this in one program: the rules of rules never end."""
+LAST_GENERATION = 8
+"""Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
+some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Rule:
     decomposition: Any
     num_residuals: int | None
     where: str
+    generation: int = 0
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -68,6 +70,7 @@ class RuleTable:
         self._keys: dict[Any, str] = {}
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
         self._lowered: dict[int, ir.Module] = {}
+        self._generation = 0
         self._identities = Identities()
         self.keeper = Keeper(self)
 
@@ -84,7 +87,8 @@ class RuleTable:
         if key is None:
             key = self._keys[identity] = self._new_key(_name(equation))
             call = _jax.equation_alone(equation, debug_info)
-            self._rules[key] = _rule(key, op, equation, call, decomposition)
+            rule = _rule(key, op, equation, call, decomposition)
+            self._rules[key] = dataclasses.replace(rule, generation=self._generation)
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -103,7 +107,9 @@ class RuleTable:
             except Exception as error:
                 raise _no_forward(rule) from error
             self._keys[identity] = key
-            self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
+            self._rules[key] = dataclasses.replace(
+                rule, decomposition=self.keeper.keep(forward), generation=self._generation
+            )
         return self._rules[key]
 
     def stage(
@@ -145,10 +151,11 @@ class RuleTable:
                     symbols[key] = self._all_symbols(module, self._rules[key])
                 call.update(**{RULE: None, **symbols[key]})
             pending = _unstaged(module)
-            self._check_end(symbols)
 
     def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, str]:
         """Every rule of one call that there is, as attributes of its composite."""
+        if rule.generation > LAST_GENERATION:
+            return {}
         if rule.op == "pullback.custom_vjp_call":
             forward, backward = self.stage(module, rule.key, "vjp", rule.full_mask)
             return {"fwd": forward, "bwd": backward}
@@ -172,25 +179,19 @@ class RuleTable:
                 found[name] = self.stage(module, rule.key, kind, mask)
         return found
 
-    def _check_end(self, symbols: dict[str, Any]) -> None:
-        if len(symbols) > MOST_RULES:
-            names = ", ".join(list(symbols)[-3:])
-            raise PullbackError(
-                f"the rules of rules come to no end: {len(symbols)} are staged, the last {names}",
-                where=self._rules[next(reversed(symbols))].where,
-                do="let the rule call the function it belongs to, not a new one each time",
-            )
-
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         if len(mask) != len(rule.inexact) or set(mask) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         self.traces += 1
+        self._generation = rule.generation + 1
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
             closed = staging.STAGES[kind](rule, chosen)
             return tuple(self.keeper.keep(each) for each in closed)
-        except staging.MISSING[kind] as error:
+        except staging.missing(rule, kind) as error:
             raise _missing(rule, kind, mask) from error
+        finally:
+            self._generation = 0
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         if link.contains(module, name):

@@ -120,10 +120,12 @@ def forward_of_backward(rule: Rule) -> Any:
 
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
-MISSING: dict[str, type[Exception]] = {
-    "jvp": NotImplementedError,
-    "vjp": NotImplementedError,
-    "transpose": Exception,
-}
-"""What JAX raises where it has no rule. Whether a call is linear in its operands, it finds out
-by trying to transpose it, and fails in many ways where it is not."""
+
+def missing(rule: Rule, kind: str) -> type[Exception]:
+    """What JAX raises where it has no rule.
+
+    Its own primitives refuse in many ways, and whether a call is linear in its operands, it finds
+    out by trying. Errors in a user's rule are the user's to see as they are.
+    """
+    own = rule.primitive in ("custom_jvp_call", "custom_vjp_call", "call_hi_primitive")
+    return NotImplementedError if own and kind != "transpose" else Exception
