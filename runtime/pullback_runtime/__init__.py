@@ -6,6 +6,7 @@ from pullback_runtime._callable import make_callable as make_callable
 from pullback_runtime._compile import clear_cache as clear_cache
 from pullback_runtime._compile import compile as compile
 from pullback_runtime._container import ArtifactError as ArtifactError
+from pullback_runtime._convention import Convention as Convention
 from pullback_runtime._errors import ArgumentError as ArgumentError
 from pullback_runtime._errors import BackendNotFoundError as BackendNotFoundError
 from pullback_runtime._errors import CompileError as CompileError

@@ -12,9 +12,10 @@ import jax
 
 from pullback_runtime import _backend, _jax, _module
 from pullback_runtime._arguments import argument_name, check_sixty_four_bits
+from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
-from pullback_runtime._primitive import ModuleHandle, call_module, make_handle
+from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._topology import topology_device
 
 CACHE_SIZE = 256
@@ -31,6 +32,7 @@ class Options:
     arg_names: tuple[str, ...] | None
     entry: str
     host_callbacks: tuple[Callable[..., Any], ...]
+    convention: Convention | None
 
 
 def compile(
@@ -44,6 +46,7 @@ def compile(
     entry: str = "main",
     host_callbacks: Sequence[Callable[..., Any]] = (),
     keepalives: Sequence[Any] = (),
+    convention: Convention | None = None,
 ) -> Executable:
     """Compile a StableHLO module to an `Executable`.
 
@@ -51,8 +54,9 @@ def compile(
     it is not changed. `backend` is 'cpu', 'cuda', 'rocm' or 'tpu', and `device` one of its
     devices or their index; without either, calls run where their arguments are. `topology`
     ("v5e:2x2") compiles for a TPU that is not here. `host_callbacks` are the Python functions
-    that the module's callback ops number, `keepalives` objects that must outlive it. The same
-    bytes and options give the same Executable.
+    that the module's callback ops number, `keepalives` objects that must outlive it.
+    `convention` lets the executable take and return the caller's own pytrees. The same bytes and
+    options give the same Executable.
     """
     if topology is not None:
         _check_absent(topology, backend, device)
@@ -63,6 +67,7 @@ def compile(
         arg_names=None if arg_names is None else tuple(arg_names),
         entry=entry,
         host_callbacks=tuple(host_callbacks),
+        convention=convention,
     )
     content = _module.read(module)
     key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
@@ -88,38 +93,22 @@ def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Execu
         keepalives=keepalives,
     )
     check_sixty_four_bits(handle)
-    _check_donated(handle, options.donate_argnums)
+    if options.convention is None:
+        _check_donated(handle, options.donate_argnums)
     device = topology_device(options.topology) if options.topology else options.device
-    jitted = _jitted(handle, options.donate_argnums, device)
-    compiled = _compile_ahead(jitted, handle)
+    callee = Callee(handle, options.donate_argnums, options.convention)
+    compiled = _compile_ahead(callee, device, handle.entry)
     if options.topology:
         return Executable(handle, not_here(options.topology), compiled, (device,))
-    function = jitted if device is None else _placing(jitted, device)
-    return Executable(handle, function, compiled, (device or jax.devices()[0],))
+    return Executable(handle, callee.callable(device), compiled, (device or jax.devices()[0],))
 
 
-def _jitted(handle: ModuleHandle, donated: tuple[int, ...], device: jax.Device | None) -> Any:
-    def function(*args: Any) -> tuple[jax.Array, ...]:
-        return tuple(call_module(handle, *args))
-
-    function.__name__ = handle.entry
-    place = {} if device is None else {"in_shardings": jax.sharding.SingleDeviceSharding(device)}
-    return jax.jit(function, donate_argnums=donated, **place)
-
-
-def _placing(jitted: Any, device: jax.Device) -> Any:
-    """Arrays committed to another device are moved: the caller said where to run."""
-    if device == jax.devices()[0] and len(jax.devices()) == 1:
-        return jitted
-    return lambda *args: jitted(*jax.device_put(args, device))
-
-
-def _compile_ahead(jitted: Any, handle: ModuleHandle) -> Any:
+def _compile_ahead(callee: Callee, device: jax.Device | None, entry: str) -> Any:
     try:
-        return jitted.lower(*handle.in_avals).compile()
+        return callee.compile_ahead(device)
     except _jax.XlaRuntimeError as error:
         raise CompileError(
-            f"XLA does not compile @{handle.entry}: {error}",
+            f"XLA does not compile @{entry}: {error}",
             where="in pullback_runtime.compile",
             do="look for an op this backend lacks; run_interpreted needs no backend",
         ) from error

@@ -1,0 +1,89 @@
+"""How a caller's own arguments become a module's flat ones, and back, at no cost per call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from pullback_runtime._primitive import ModuleHandle, call_module
+
+
+@dataclass(frozen=True, eq=False)
+class Convention:
+    """What stands between a call `executable(*args, **kwargs)` and the module's `@main`.
+
+    `flatten` and `unflatten` are traced together with the module, once per signature; so they
+    cost a call nothing, may use JAX, and may raise for arguments that do not fit.
+
+    Attributes:
+      example: `(args, kwargs)` with a `jax.ShapeDtypeStruct` or an array for each leaf.
+      flatten: from `args` and `kwargs` to the module's arguments, without the constants.
+      unflatten: from the module's results to what the call returns.
+      constants: leading arguments of the module that the caller does not see.
+    """
+
+    example: tuple[tuple[Any, ...], dict[str, Any]]
+    flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
+    unflatten: Callable[[Sequence[jax.Array]], Any]
+    constants: tuple[Any, ...] = ()
+
+
+class Callee:
+    """A module as one jitted function under a calling convention; flat without one."""
+
+    def __init__(
+        self, handle: ModuleHandle, donated: Sequence[int], convention: Convention | None
+    ) -> None:
+        self._constants = () if convention is None else convention.constants
+        self._example = (handle.in_avals, {}) if convention is None else convention.example
+        function = _function(handle, convention)
+        function.__name__ = function.__qualname__ = handle.entry
+        shift = 1 if self._constants else 0
+        self._jitted = jax.jit(function, donate_argnums=tuple(i + shift for i in donated))
+
+    def compile_ahead(self, device: jax.Device | None) -> Any:
+        """Compile for the example's types; calls with these types find it done."""
+        args, kwargs = self._example
+        leading = (self._constants,) if self._constants else ()
+        if device is not None:
+            leading, args, kwargs = _placed((leading, args, kwargs), device)
+        return self._jitted.lower(*leading, *args, **kwargs).compile()
+
+    def callable(self, device: jax.Device | None) -> Callable[..., Any]:
+        """What a caller calls; arrays that are elsewhere are moved to an explicit device."""
+        constants = jax.device_put(self._constants, device)
+        call = functools.partial(self._jitted, constants) if constants else self._jitted
+        if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
+            return call
+
+        def place_and_call(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = jax.device_put((args, kwargs), device)
+            return call(*args, **kwargs)
+
+        return place_and_call
+
+
+def _function(handle: ModuleHandle, convention: Convention | None) -> Callable[..., Any]:
+    if convention is None:
+        return lambda *args: tuple(call_module(handle, *args))
+    flatten, unflatten = convention.flatten, convention.unflatten
+    if not convention.constants:
+        return lambda *args, **kwargs: unflatten(call_module(handle, *flatten(args, kwargs)))
+    return lambda constants, /, *args, **kwargs: unflatten(
+        call_module(handle, *constants, *flatten(args, kwargs))
+    )
+
+
+def _placed(tree: Any, device: jax.Device) -> Any:
+    """The types of a tree's leaves, on this device."""
+    sharding = jax.sharding.SingleDeviceSharding(device)
+
+    def place(leaf: Any) -> jax.ShapeDtypeStruct:
+        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
+
+    return jax.tree.map(place, tree)
