@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback import _jax
+import pullback_runtime
+from pullback import _calls, _derivation, _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.frontend.rules import RuleTable
 from pullback_runtime import _trees
+from pullback_runtime._convention import Callee
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,25 +76,98 @@ class Program:
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
         return self
 
-    def compile(self, backend: str | None = None, **options: Any) -> CompiledProgram:
+    def jvp(self, wrt: int | Sequence[int] | None = None) -> Program:
+        """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
+
+        Args:
+          wrt: positions of the arguments that have tangents; all of them if not given. Integer
+            leaves have no tangent: None stands in their place, in arguments and results.
+        """
+        return _derivation.jvp(self, wrt)
+
+    def vjp(self, wrt: int | Sequence[int] | None = None) -> Program:
+        """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
+
+        One position gives one tree of cotangents; several, or None for all, give a tuple.
+        """
+        return _derivation.vjp(self, wrt)
+
+    def split_vjp(self, wrt: int | Sequence[int] | None = None) -> _derivation.Split:
+        """Reverse mode as two programs, `forward` and `linear`, that share residuals.
+
+        `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents of wrt`.
+        """
+        return _derivation.split_vjp(self, wrt)
+
+    def linearize(self, wrt: int | Sequence[int] | None = None) -> _derivation.Split:
+        """Forward mode as two programs, `forward` and `linear`, that share residuals.
+
+        `args -> (out, residuals)` and `(residuals, tangents of wrt…) -> tangents of out`.
+        """
+        return _derivation.linearize(self, wrt)
+
+    def transpose(self, wrt: int | Sequence[int] | None = None) -> Program:
+        """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
+
+        Raises:
+          NotLinearError: the program is not linear in these arguments.
+        """
+        return _derivation.transpose(self, wrt)
+
+    def grad(
+        self,
+        argnums: int | Sequence[int] = 0,
+        has_aux: bool = False,
+        holomorphic: bool = False,
+        allow_int: bool = False,
+    ) -> Program:
+        """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
+
+        Raises:
+          DerivativeTypeError: the result is not a scalar, or something is not a float.
+        """
+        return _derivation.value_and_grad(
+            self, argnums, has_aux, holomorphic, allow_int, value=False
+        )
+
+    def value_and_grad(
+        self,
+        argnums: int | Sequence[int] = 0,
+        has_aux: bool = False,
+        holomorphic: bool = False,
+        allow_int: bool = False,
+    ) -> Program:
+        """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
+        return _derivation.value_and_grad(self, argnums, has_aux, holomorphic, allow_int)
+
+    def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
         """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
+
+        The executable takes and returns what the function does; it has `cost`, `memory`, `hlo`.
 
         Args:
           backend: by default, JAX's default backend.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
         """
-        import pullback_runtime
-
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
-        executable = pullback_runtime.compile(
+        return pullback_runtime.compile(
             self.module,
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
             host_callbacks=self.rules.host_callbacks,
             keepalives=self.rules.keepalives,
+            convention=self._convention,
             **options,
         )
-        return CompiledProgram(self, executable)
+
+    @functools.cached_property
+    def _convention(self) -> pullback_runtime.Convention:
+        return pullback_runtime.Convention(
+            example=jax.tree.unflatten(self.in_tree, self.in_avals),
+            flatten=self._leaves,
+            unflatten=self.unflatten,
+            constants=self.constants,
+        )
 
     def save(
         self,
@@ -113,14 +188,23 @@ class Program:
         return artifact.to_exported(self, platforms=platforms)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
+        """Runs the program; JAX's transformations of a call derive new programs in the IR."""
+        return self._jitted(*args, **kwargs)
 
     @functools.cached_property
-    def _compiled(self) -> CompiledProgram:
-        return self.compile()
+    def _jitted(self) -> Callable[..., Any]:
+        return Callee(self.handle, (), self._convention).callable(None)
+
+    @functools.cached_property
+    def handle(self) -> pullback_runtime.ModuleHandle:
+        """The program as a value that `pullback_runtime.call_module` calls."""
+        return _calls.handle_of(self)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
+        return [*self.constants, *self._leaves(args, kwargs)]
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.in_tree and _trees.has_fields(self.in_tree):
             leaves = _trees.flatten_arguments(self.in_tree, (args, kwargs))
@@ -131,27 +215,12 @@ class Program:
                 where=f"leaves expected: {', '.join(self.arg_paths)}",
                 do="leave out static arguments, and pass the same containers and keywords",
             )
-        return [*self.constants, *map(_jax.physical, leaves)]
+        return list(map(_jax.physical, leaves))
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """The result of the function from the results of `@main`."""
         leaves = map(_jax.logical, results, self.out_avals)
         return jax.tree.unflatten(self.out_tree, leaves)
-
-
-@dataclasses.dataclass(frozen=True)
-class CompiledProgram:
-    """A Program compiled for one backend; call it with the program's arguments."""
-
-    program: Program
-    executable: Any
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.program.unflatten(self.executable(*self.program.flatten(args, kwargs)))
-
-    def __getattr__(self, name: str) -> Any:
-        """`cost`, `memory`, `hlo` and all else that `pullback_runtime.Executable` has."""
-        return getattr(self.executable, name)
 
 
 def _type(aval: jax.ShapeDtypeStruct) -> str:

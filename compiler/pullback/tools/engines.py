@@ -105,10 +105,10 @@ def _read_back(arrays: Arrays, avals: Sequence[Any]) -> Arrays:
 def run_xla(source: Source, values: Arrays, backend: str) -> Arrays:
     """Results of XLA on a backend."""
     if source.program is None:
-        executable = pullback_runtime.compile(source.content, backend=backend)
-    else:
-        executable = source.program.compile(backend=backend).executable
-    return [np.asarray(result) for result in executable(*source.hidden, *values)]
+        results = pullback_runtime.compile(source.content, backend=backend)(*values)
+        return list(map(np.asarray, results))
+    arguments, keywords = _arguments(source.program, values)
+    return _leaves(source.program.compile(backend=backend)(*arguments, **keywords))
 
 
 def run_interpreter(source: Source, values: Arrays) -> Arrays:
@@ -120,7 +120,15 @@ def run_jax(source: Source, values: Arrays) -> Arrays:
     """Results of plain JAX, without anything of ours."""
     if source.target is None or source.program is None:
         raise UsageError("--jax needs a target, for a module has no Python function")
-    leaves = map(_jax.logical, values, source.program.in_avals)
-    arguments, keywords = jax.tree.unflatten(source.program.in_tree, leaves)
-    results = jax.jit(source.target.function)(*arguments, **keywords)
+    arguments, keywords = _arguments(source.program, values)
+    return _leaves(jax.jit(source.target.function)(*arguments, **keywords))
+
+
+def _arguments(program: Program, values: Arrays) -> Any:
+    """`(args, kwargs)` of a program from the flat arrays that its module takes."""
+    leaves = map(_jax.logical, values, program.in_avals)
+    return jax.tree.unflatten(program.in_tree, leaves)
+
+
+def _leaves(results: Any) -> Arrays:
     return [np.asarray(_jax.physical(leaf)) for leaf in jax.tree.leaves(results)]
