@@ -272,6 +272,8 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
             continue
         results = list(operation.results)
         op = Op(operation, name, operands, results, mask, rule, frame or _Analysis(diff))
+        if rule.variant is not None:
+            rule = op.rule = rule.variant(op)
         if rule.activity is not None:
             flags = rule.activity(op)
             active.update(r for r, a in zip(results, flags, strict=True) if a)

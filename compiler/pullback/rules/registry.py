@@ -113,6 +113,7 @@ class Rule:
     keeps_type: bool = False  # results are inexact whenever an operand is active
     regions: bool = False  # regions may capture active values
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
+    variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
 
     @functools.cached_property
     def checked(self) -> bool:
@@ -258,12 +259,29 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
     return enter
 
 
+def by_variant(name: str, variant: Callable[[Op], Rule]) -> Rule:
+    """An op whose rule depends on its region or attributes: `variant(op)` picks it.
+
+    `variant` raises MissingRuleError for a form of the op that has no rule.
+    """
+
+    def jvp(op: Op, tangents: Tangents) -> Sequence[Value | None]:
+        return variant(op).jvp(op, tangents)
+
+    def vjp(op: Op, cts: Tangents) -> Sequence[Any]:
+        return variant(op).vjp(op, cts)
+
+    module = variant.__module__
+    return register(Rule(name, jvp, vjp, never, module, "by variant", variant=variant))
+
+
 FAMILIES = (
     "elementwise",
     "shape",
     "calls",
     "control_flow",
     "loops",
+    "indexing",
 )
 
 

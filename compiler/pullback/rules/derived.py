@@ -1,0 +1,114 @@
+"""Rules made from other rules: a vjp by transposing a jvp, or both by expanding an op.
+
+The ops of a rule are written into a scratch function first, whose arguments stand for tangents or
+operands; then the sweeps of the passes run over them, and what remains moves to where the driver
+emits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.forward import Forward
+from pullback.passes.reverse import Reverse, identity
+from pullback.rules.registry import Jvp, Op, Tangents, Vjp
+
+
+def transposed(jvp: Jvp) -> Vjp:
+    """The vjp of an op, as the transpose of its jvp."""
+
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        types = [v.type for v, a in zip(op.operands, op.active, strict=True) if a]
+        with _scratch(op, types) as block:
+            arguments = iter(block.arguments)
+            tangents = [next(arguments) if a else None for a in op.active]
+            with _inside(block):
+                outs = jvp(op, tangents)
+            reverse = Reverse(op.frame.diff, identity, linear=True)
+            reverse.analyze(block, block.arguments)
+            _move_here(block)
+            for out, ct in zip(outs, cts, strict=True):
+                if out is not None:
+                    reverse.accumulate(out, ct)
+            reverse.run()
+            found = [None if t is None else reverse.cts.get(t) for t in tangents]
+            for record in reversed(reverse.records):
+                record.operation.erase()
+            return found
+
+    vjp.__module__ = jvp.__module__
+    return vjp
+
+
+Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
+
+
+def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
+    """The rules of an op that `expand(op, operands)` computes by other ops."""
+
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        with _expansion(op, expand) as (block, outs):
+            pairs = zip(block.arguments, tangents, strict=True)
+            forward = Forward(op.frame.diff, {a: t for a, t in pairs if t is not None})
+            forward.run(block)
+            _move_here(block)
+            return [forward.tangents.get(out) for out in outs]
+
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        with _expansion(op, expand) as (block, outs):
+            active = [v for v, a in zip(block.arguments, op.active, strict=True) if a]
+            reverse = Reverse(op.frame.diff, identity)
+            reverse.analyze(block, active)
+            _move_here(block)
+            for out, ct in zip(outs, cts, strict=True):
+                reverse.accumulate(out, ct)
+            reverse.run()
+            return [reverse.cts.get(v) for v in block.arguments]
+
+    jvp.__module__ = vjp.__module__ = expand.__module__
+    return jvp, vjp
+
+
+@contextmanager
+def _expansion(op: Op, expand: Expand) -> Iterator[tuple[Any, list[Value]]]:
+    """A scratch block with the ops of an expansion and a terminator; and its results."""
+    with _scratch(op, [v.type for v in op.operands]) as block:
+        with _inside(block):
+            outs = list(expand(op, list(block.arguments)))
+            build.return_(())
+        yield block, outs
+        for i, argument in enumerate(block.arguments):
+            if next(iter(argument.uses), None) is not None:
+                argument.replace_all_uses_with(op.operand(i))
+
+
+@contextmanager
+def _scratch(op: Op, types: Sequence[Any]) -> Iterator[Any]:
+    """The empty block of a function that lives as long as the context."""
+    diff = op.frame.diff
+    name, block = diff.add_function("scratch", types, [], build.here.loc)
+    yield block
+    diff.drop_function(name)
+
+
+def _inside(block: Any) -> Any:
+    return build.inserting(ir.InsertionPoint(block))
+
+
+def _move_here(block: Any) -> None:
+    """Move a block's ops, but for the terminator, to where the driver emits."""
+    place = build.here.ip
+    following = place.ref_operation
+    for view in list(block.operations):
+        operation = view.operation
+        if operation.name == "stablehlo.return":
+            continue
+        if following is None:
+            place.block.append(operation)
+        else:
+            operation.move_before(following)

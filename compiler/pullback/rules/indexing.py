@@ -1,0 +1,276 @@
+"""Gathers and scatters.
+
+A gather clamps its start indices and a scatter drops windows that are outside of the operand. So
+the transpose of a gather scatters at clamped indices, and the transpose of a scatter masks what it
+gathers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback._errors import MissingRuleError
+from pullback._jax import ir
+from pullback.dialect import build, indexing
+from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
+from pullback.dialect.indexing import Dimensions
+from pullback.frontend.locations import user_line
+from pullback.rules.derived import transposed
+from pullback.rules.registry import (
+    InPlace,
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    jointly,
+    linear,
+    never,
+    only_in,
+)
+
+
+def flag(op: Op, name: str) -> bool:
+    """An optional boolean attribute."""
+    attributes = op.attributes
+    return name in attributes and ir.BoolAttr(attributes[name]).value
+
+
+def unsupported(op: Op, what: str, do: str) -> MissingRuleError:
+    """The error for a form of an op that has no derivative rule."""
+    return MissingRuleError(
+        f"no derivative rule for `{op.name}` {what}",
+        where=user_line(op.operation.location),
+        do=do,
+    )
+
+
+# ---------------------------------------------------------------------------------- gather
+
+
+def gather(op: Op, cts: Tangents) -> list[object]:
+    """Add into the windows that were read, in place.
+
+    Source: jax/_src/lax/slicing.py, `_gather_transpose_rule`; indices are clamped, as gather does.
+    """
+    (ct,) = cts
+    dims = Dimensions.of_gather(op.attributes["dimension_numbers"])
+    shape = op.shape(0)
+    sizes = dims.window_sizes(shape, build.shape(ct))
+    # Clamping keeps the order of indices, but not that of index vectors.
+    in_order = flag(op, "indices_are_sorted") and len(dims.index_map) == 1
+
+    def update(total: Value) -> Value:
+        indices = indexing.clamp(op.operand(1), shape, dims, sizes)
+        return indexing.scatter(total, indices, ct, dims, sorted=in_order)
+
+    return [InPlace(update), *[None] * (len(op.operands) - 1)]
+
+
+linear("stablehlo.gather", gather)
+linear("stablehlo.dynamic_gather", gather)
+
+
+# --------------------------------------------------------------------------------- scatter
+
+
+def combination(op: Op) -> str:
+    """What a scatter does with old and new: 'replace', or the name of the op that combines them."""
+    if len(op.operands) != 3:
+        return "several operands"
+    block = op.operation.regions[0].blocks[0]
+    old, new = block.arguments
+    operations = [view.operation for view in block.operations]
+    (result,) = operations[-1].operands
+    if len(operations) == 1:
+        return "replace" if result == new else "keep"
+    first = operations[0]
+    if len(operations) == 2 and list(first.operands) == [old, new]:
+        return first.name
+    if len(operations) == 2 and list(first.operands) == [new, old] and first.name in COMMUTATIVE:
+        return first.name
+    return "a body of its own"
+
+
+COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum"))
+
+
+class _Scatter:
+    """The parts of a scatter with one operand."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.dims = Dimensions.of_scatter(op.attributes["scatter_dimension_numbers"])
+        self.unique = flag(op, "unique_indices")
+        self.sorted = flag(op, "indices_are_sorted")
+        self.kind = combination(op)
+
+    @property
+    def indices(self) -> Value:
+        return self.op.operand(1)
+
+    def gather(self, v: Value) -> Value:
+        """The windows of `v`, clamped: those outside are not to be used."""
+        sizes = self.dims.window_sizes(build.shape(v), self.op.shape(2))
+        return indexing.gather(v, self.indices, self.dims, sizes, self.sorted)
+
+    def gather_inside(self, v: Value) -> Value | None:
+        """The windows of `v`; zero for those that the scatter drops.
+
+        Source: jax/_src/lax/slicing.py, `_scatter_addsub_transpose_rule`.
+        """
+        updates = self.op.shape(2)
+        mask = indexing.inside(self.indices, self.op.shape(0), self.dims, updates)
+        found = self.gather(v)
+        return found if mask is None else select(mask, found, None)
+
+    def scatter(self, operand: Value, updates: Value, body: Any = "stablehlo.add") -> Value:
+        return indexing.scatter(
+            operand,
+            self.indices,
+            updates,
+            self.dims,
+            body,
+            unique=self.unique,
+            sorted=self.sorted,
+        )
+
+    def again(self, operand: Value | None, updates: Value | None) -> Value:
+        """The same scatter on other operands, zeros where they are absent."""
+        operand = build.zeros(self.op.operands[0].type) if operand is None else operand
+        updates = build.zeros(self.op.operands[2].type) if updates is None else updates
+        return build.clone(self.op.operation, [operand, self.indices, updates]).result
+
+    def winners(self) -> tuple[Value, Value]:
+        """Which elements of the operand survive, and which updates overwrite one.
+
+        Which of several updates of one element wins is up to the backend; the numbers of the
+        updates, scattered in the same way, tell.
+        Source: jax/_src/lax/slicing.py, `_scatter_jvp`.
+        """
+        dims, shape = self.dims, self.op.shape(2)
+        batch = tuple(1 if d in dims.window else n for d, n in enumerate(shape))
+        total = indexing.count(batch)
+        element = build.info(build.scalar("ui32")).element
+        numbers = build.iota(build.tensor((total,), element), 0)
+        numbers = build.reshape(add(numbers, 1), batch)
+        numbers = build.broadcast_in_dim(numbers, shape, range(len(shape)))
+        none = build.zeros(build.with_element(self.op.operands[0].type, element))
+        scattered = self.scatter(none, numbers, indexing.replace)
+        survives = compare("EQ", scattered, 0)
+        return survives, compare("EQ", numbers, self.gather(scattered))
+
+
+def _add_or_subtract(op: Op, tangents: Tangents) -> list[Value | None]:
+    parts = _Scatter(op)
+    return [parts.again(tangents[0], tangents[2])]
+
+
+def _add_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    (ct,) = cts
+    return [ct, None, _Scatter(op).gather_inside(ct) if op.active[2] else None]
+
+
+def _subtract_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    operand, _, updates = _add_transpose(op, cts)
+    return [operand, None, neg(updates)]
+
+
+def _replace_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    parts = _Scatter(op)
+    if parts.unique:
+        return [parts.again(tangents[0], tangents[2])]
+    survives, wins = parts.winners()
+    operand = build.instantiate(select(survives, tangents[0], None), op.operands[0])
+    updates = select(wins, tangents[2], None)
+    return [operand if updates is None else parts.scatter(operand, updates)]
+
+
+def _replace_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    (ct,) = cts
+    parts = _Scatter(op)
+    if parts.unique:
+        operand = parts.again(ct, None) if op.active[0] else None
+        return [operand, None, parts.gather_inside(ct) if op.active[2] else None]
+    survives, wins = parts.winners()
+    operand = select(survives, ct, None) if op.active[0] else None
+    return [operand, None, select(wins, parts.gather(ct), None) if op.active[2] else None]
+
+
+def _multiply_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """d(x u) = dx u + x du, for unique indices if u is perturbed.
+
+    Source: jax/_src/lax/slicing.py, `_scatter_mul_jvp_rhs`.
+    """
+    parts = _Scatter(op)
+    dx, _, du = tangents
+    left = None if dx is None else build.clone(op.operation, [dx, op.operand(1), op.operand(2)])
+    if du is None:
+        return [left.result]
+    if not parts.unique:
+        raise unsupported(
+            op,
+            "that multiplies, with respect to its updates: its indices may repeat",
+            "say that they do not (unique_indices=True), or write it as a sum of logarithms",
+        )
+    right = mul(op.x, parts.scatter(build.zeros(op.operands[0].type), du))
+    return [add(left.result if left else None, right)]
+
+
+def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """The tangents of those that attain the extremum, averaged.
+
+    Source: jax/_src/lax/slicing.py, `_scatter_extremal_jvp`; there, indices outside give NaN.
+    """
+    parts = _Scatter(op)
+    zeros = build.zeros(op.operands[0].type)
+    updates, dx = op.operand(2), build.instantiate(tangents[0], op.operands[0])
+    ones = build.full_like(updates, 1)
+    before, after = parts.gather(op.x), parts.gather(op.result)
+    wins, keeps = compare("EQ", updates, after), compare("EQ", before, after)
+    winners = parts.gather(parts.scatter(zeros, select(wins, ones, None)))
+    rivals = build.maximum(parts.gather(parts.scatter(zeros, ones)), 1.0)  # 0: all are outside
+    with_old = div(1.0, add(winners, 1.0))
+    share = select(wins, select(keeps, with_old, div(1.0, winners)), None)
+    old_share = div(sub(select(keeps, with_old, None), 1.0), rivals)
+    change = add(mul(parts.gather(dx), old_share), mul(tangents[2], share))
+    return [parts.scatter(dx, change)]
+
+
+def _keep_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    return [tangents[0]]
+
+
+def _keep_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    return [cts[0], None, None]
+
+
+def _rule(jvp: Any, vjp: Any, linear: Any) -> Rule:
+    return Rule("stablehlo.scatter", jvp, vjp, linear, __name__, "own", keeps_type=True)
+
+
+_EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never)
+
+_VARIANTS = {
+    "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly),
+    "stablehlo.subtract": _rule(_add_or_subtract, _subtract_transpose, jointly),
+    "stablehlo.multiply": _rule(_multiply_jvp, transposed(_multiply_jvp), only_in(0)),
+    "stablehlo.maximum": _EXTREMUM,
+    "stablehlo.minimum": _EXTREMUM,
+    "replace": _rule(_replace_jvp, _replace_transpose, jointly),
+    "keep": _rule(_keep_jvp, _keep_transpose, jointly),
+}
+
+
+def _variant(op: Op) -> Rule:
+    kind = combination(op)
+    if kind not in _VARIANTS:
+        raise unsupported(
+            op,
+            f"with {kind}",
+            "use one operand and a body that is one of add, subtract, multiply, maximum, "
+            "minimum, or returns the update",
+        )
+    return _VARIANTS[kind]
+
+
+by_variant("stablehlo.scatter", _variant)
