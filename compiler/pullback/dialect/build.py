@@ -198,11 +198,7 @@ def splat(type: Any, value: Number) -> Any:
 @functools.cache
 def _splat(type: Any, value: Number, sign: float) -> Any:
     t = info(type)
-    if t.kind == "c":
-        z = complex(value)
-        part = str(real_element(type))
-        literal = f"({_float_literal(z.real, part)}, {_float_literal(z.imag, part)})"
-    elif t.kind == "f":
+    if t.kind == "f":
         literal = _float_literal(float(value), str(t.element))
     elif t.kind == "b":
         literal = "true" if value else "false"
@@ -259,10 +255,19 @@ def full(type: Any, value: Number) -> Value:
         return table[key]
     if -1 in info(type).shape:
         raise NotImplementedError(f"constant of dynamic shape {type}: use full_like")
-    result = emit1("stablehlo.constant", type, (), {"value": splat(type, value)})
+    if info(type).kind == "c":
+        result = _full_complex(type, complex(value))
+    else:
+        result = emit1("stablehlo.constant", type, (), {"value": splat(type, value)})
     if table is not None:
         table[key] = result
     return result
+
+
+def _full_complex(type: Any, value: complex) -> Value:
+    """By its parts: the bindings cannot hold a complex splat."""
+    part = with_element(type, real_element(type))
+    return emit1("stablehlo.complex", type, [full(part, value.real), full(part, value.imag)])
 
 
 def _sign(value: Number) -> float:

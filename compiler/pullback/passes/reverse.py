@@ -15,6 +15,7 @@ while the sweep passes them: all their users have been dealt with by then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,6 +133,7 @@ def _offset(op: Op) -> int | None:
     return None
 
 
+_COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
 _ZERO_PRESERVING = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -147,6 +149,8 @@ def is_zero(v: Value) -> bool:
         return False
     operation = v.owner
     if operation.name == "stablehlo.constant":
+        if build.info(v.type).kind == "c":  # the bindings cannot read a complex splat
+            return _COMPLEX_ZERO.search(operation.get_asm()) is not None
         value = operation.attributes["value"]
         return value == build.splat(v.type, 0) or value == build.splat(v.type, -0.0)
     if operation.name == "stablehlo.multiply":
@@ -244,10 +248,10 @@ def _split(diff: Differentiation, name: str, mask: str, ct_mask: str, linear: bo
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
-    if linear:
+    backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, anchor, cts)
+    if linear:  # only now: what backward computes again may be dead in forward
         _drop_linear_part(diff, block, mask)
     set_signature(diff.function(forward))
-    backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, anchor, cts)
     return Split(forward, backward, kept, [ct is not None for ct in cts])
 
 

@@ -261,13 +261,13 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
 # -------------------------------------------------------------------------- custom_vjp_call
 
 
-def vjp_rule(op: Op) -> tuple[str, str]:
-    """Names of (fwd, bwd)."""
-    view = ops.view(op.operation)
+def vjp_rule(op: Op) -> tuple[str, str, str]:
+    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
     if view.fwd is not None:
-        return view.fwd, view.bwd
+        return view.fwd, view.bwd, "1" * len(mask)
     diff = op.frame.diff
-    return diff.rules.stage(diff.module, view.rule_key, "vjp", inexact_mask(op))
+    return *diff.rules.stage(diff.module, view.rule_key, "vjp", mask), mask
 
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -276,13 +276,13 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     if view.jvp(mask) is not None or view.jvp("1" * len(mask)) is not None:
         return _custom_jvp_jvp(op, tangents)
     diff, count = op.frame.diff, len(op.results)
-    fwd, bwd = vjp_rule(op)
+    fwd, bwd, mask = vjp_rule(op)
     results = call(diff, fwd, op.operands)
     outs, residuals = results[:count], results[count:]
     flags = [inexact(r.type) for r in outs]
-    num_cts = sum(flags)
-    forward = transpose(diff, bwd, "0" * len(residuals) + "1" * num_cts, "1" * len(mask))
-    given = _rule_tangents(op, tangents, "1" * len(mask))
+    linear_mask = "0" * len(residuals) + "1" * sum(flags)
+    forward = transpose(diff, bwd, linear_mask, "1" * mask.count("1"))
+    given = _rule_tangents(op, tangents, mask)
     linear = ops.linear_call(
         forward,
         [*residuals, *given],
@@ -300,7 +300,7 @@ def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return _decomposition_vjp(op, cts)
     diff, count = op.frame.diff, len(op.results)
-    fwd, bwd = vjp_rule(op)
+    fwd, bwd, mask = vjp_rule(op)
     with before(op):
         results = call(diff, fwd, op.operands)
     slots = [
@@ -311,7 +311,8 @@ def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     zero = zero_results(diff, bwd)
     found = call(diff, bwd, [*residuals, *slots])
     found = [None if z else ct for ct, z in zip(found, zero, strict=True)]
-    spread = scatter([inexact(v.type) for v in op.operands], found)
+    slots = scatter([m == "1" for m in mask], found)
+    spread = scatter([inexact(v.type) for v in op.operands], slots)
     return [ct if a else None for ct, a in zip(spread, op.active, strict=True)]
 
 
