@@ -1,5 +1,7 @@
 """pullback: JAX programs as MLIR modules that keep their derivative rules."""
 
+from pullback._api import grad as grad
+from pullback._api import value_and_grad as value_and_grad
 from pullback._errors import MissingRuleError as MissingRuleError
 from pullback._errors import PullbackError as PullbackError
 from pullback._errors import UnsupportedJaxVersion as UnsupportedJaxVersion

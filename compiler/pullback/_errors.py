@@ -55,6 +55,14 @@ class NotDifferentiableError(PullbackError):
     """A derivative was asked for where none exists, such as with respect to an integer."""
 
 
+class DerivativeTypeError(NotDifferentiableError, TypeError):
+    """A gradient of a result, or with respect to an argument, whose type does not allow it."""
+
+
+class ArgumentMismatchError(PullbackError, TypeError, ValueError):
+    """Tangents, cotangents or argument positions that do not fit the function."""
+
+
 class UsageError(PullbackError):
     """The command line was given a target, file or argument that it cannot use."""
 

@@ -1,0 +1,156 @@
+"""Programs as functions of JAX: the handle that is called, and its transformations.
+
+`pullback_runtime.call_module` is one JAX primitive. Its jvp, transpose and batching rules are set
+here: they find the program behind a handle and derive new programs in the IR, rules kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+import pullback_runtime
+from pullback.frontend.keep import is_inexact
+from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+
+@dataclass(eq=False)
+class Origin:
+    """What a handle is known by: the program behind it, made when it is first needed.
+
+    Attributes:
+      make: gives the program.
+      transposed: the handle of the transpose in `linear` operands, where one is known.
+    """
+
+    make: Callable[[], Program]
+    linear: tuple[int, ...] = ()
+    transposed: ModuleHandle | None = None
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The program, whose operands are those of the handle."""
+        return self.make()
+
+    @functools.cached_property
+    def flat(self) -> Program:
+        """The program with every operand an argument and every result an item of a tuple."""
+        return _flat(self.program)
+
+    @functools.cached_property
+    def derivatives(self) -> dict[Any, Any]:
+        """Handles of programs derived before, so that equal questions get equal answers."""
+        return {}
+
+
+def handle_of(program: Program) -> ModuleHandle:
+    """The handle of a program: hidden constants are its leading operands."""
+    hidden = tuple(jax.typeof(constant) for constant in program.constants)
+    return _handle(
+        Origin(lambda: program),
+        tuple(map(_plain, (*hidden, *program.in_avals))),
+        tuple(map(_plain, program.out_avals)),
+        arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
+        host_callbacks=tuple(program.rules.host_callbacks),
+        keepalives=tuple(program.rules.keepalives),
+    )
+
+
+def _handle(origin: Origin, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
+    def load() -> bytes:
+        return _module.prepare(_module.read(origin.program.module)).bytecode
+
+    return ModuleHandle(origin, functools.cache(load), in_avals, out_avals, **more)
+
+
+def _plain(aval: Any) -> jax.ShapeDtypeStruct:
+    """The type of an operand as the module has it: the words of a PRNG key."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+        return jax.ShapeDtypeStruct(words.shape, words.dtype)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs a program in the trace that is going on."""
+    operands = program.flatten(args, kwargs)
+    return program.unflatten(call_module(program.handle, *operands))
+
+
+# ------------------------------------------------------------------------------ transforms
+
+
+def _flat(program: Program) -> Program:
+    operands, results = program.handle.in_avals, program.handle.out_avals
+    return dataclasses.replace(
+        program,
+        in_tree=jax.tree.structure((tuple(range(len(operands))), {})),
+        out_tree=jax.tree.structure(tuple(range(len(results)))),
+        in_avals=operands,
+        out_avals=results,
+        arg_paths=program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
+        constants=(),
+    )
+
+
+def _origin(handle: ModuleHandle) -> Origin:
+    if isinstance(handle.key, Origin):
+        return handle.key
+    return _adopted(handle)
+
+
+@functools.lru_cache(maxsize=256)
+def _adopted(handle: ModuleHandle) -> Origin:
+    """The origin of a handle that the runtime made of a module without a program."""
+    from pullback.artifact.read import load
+
+    return Origin(lambda: load(handle.load()))
+
+
+def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:
+    """Reverse mode in two programs; the linear map of forward mode is the second's transpose."""
+    origin = _origin(handle)
+    key = "jvp", perturbed
+    if key not in origin.derivatives:
+        origin.derivatives[key] = _split(origin.flat, perturbed)
+    return origin.derivatives[key]
+
+
+def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
+    forward, backward = flat.split_vjp(wrt=perturbed)
+    outs = len(flat.out_avals)
+    residuals = forward.handle.out_avals[outs:]
+    tangents = tuple(flat.in_avals[i] for i in perturbed)
+    count = len(residuals)
+    linear = Origin(
+        lambda: _swapped(backward),
+        linear=tuple(range(count, count + len(tangents))),
+        transposed=backward.handle,
+    )
+    moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
+    return SplitJVP(forward.handle, _handle(linear, (*residuals, *tangents), moved))
+
+
+def _swapped(backward: Program) -> Program:
+    return backward.transpose(wrt=(1,))
+
+
+def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
+    origin = _origin(handle)
+    if origin.transposed is not None and origin.linear == linear:
+        return origin.transposed
+    key = "transpose", linear
+    if key not in origin.derivatives:
+        origin.derivatives[key] = origin.flat.transpose(wrt=linear).handle
+    return origin.derivatives[key]
+
+
+pullback_runtime.set_rules(jvp=_differentiated, transpose=_transposed)

@@ -1,0 +1,349 @@
+"""Programs from programs: forward mode, reverse mode, linear parts and transposes.
+
+Each function clones the module, runs one differentiating pass on the copy, and pairs the result
+with the argument trees that a JAX user expects. Positions count the operands of `@main`: hidden
+constants first, then the leaves of the arguments, then those of keyword arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+
+from pullback import _slots
+from pullback._errors import DerivativeTypeError
+from pullback._jax import ir
+from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
+from pullback.frontend.keep import is_inexact
+from pullback.passes import manager
+from pullback.passes.base import Pass
+from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.differentiation import replace_terminator, set_signature, terminator
+from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.jvp import JVP
+from pullback.passes.linearize import Linearize
+from pullback.passes.symbols import erase_unreachable, functions
+from pullback.passes.transpose import Transpose
+from pullback.passes.vjp import VJP
+from pullback_runtime import _module
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+INLINE = InlineCalls(max_ops=8, in_loops=True)
+"""Before differentiation: a small callee costs more as functions of its own than as ops."""
+
+
+class Split(NamedTuple):
+    """A derivative in two programs.
+
+    `forward: args -> (out, residuals)`; `linear: (residuals, tangents…) -> tangents of out`, or
+    `(residuals, cotangents of out) -> cotangents of the arguments`.
+    """
+
+    forward: Program
+    linear: Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The trees of a program, with slots as leaves."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+    @staticmethod
+    def of(program: Program) -> Signature:
+        """The signature of a program."""
+        hidden = len(program.constants)
+        leaves = slots(program.in_avals, program.arg_paths, hidden)
+        args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+        names = result_paths(program.out_tree)
+        return Signature(
+            args, kwargs, jax.tree.unflatten(program.out_tree, slots(program.out_avals, names))
+        )
+
+
+def result_paths(tree: Any) -> list[str]:
+    """`result`, or `result[0]['w']`, for the leaves of a result."""
+    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
+    paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
+    return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
+
+
+def jvp(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
+    """`f(args) -> out` becomes `(args, tangents of wrt) -> (out, tangents of out)`."""
+    old = Signature.of(program)
+    primals = _chosen(old, wrt)
+    tangents = moving(primals, "tangent")
+    module = _derive(program, JVP(wrt=inexact_positions(primals)))
+    new = Signature((*old.args, *tangents), old.kwargs, (old.out, moving(old.out, "tangent")))
+    return _derived(program, module, new)
+
+
+def vjp(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
+    """`f(args) -> out` becomes `(args, ct of out) -> (out, cts of wrt)`."""
+    old = Signature.of(program)
+    primals = _chosen(old, wrt)
+    module = _derive(program, VJP(wrt=inexact_positions(primals)))
+    new = Signature(
+        (*old.args, moving(old.out, "cotangent")),
+        old.kwargs,
+        (old.out, _like(wrt, moving(primals, "cotangent"))),
+    )
+    return _derived(program, module, new)
+
+
+def split_vjp(program: Program, wrt: int | Sequence[int] | None = None) -> Split:
+    """Reverse mode in two programs, the second of which is the map of cotangents."""
+    old = Signature.of(program)
+    primals = _chosen(old, wrt)
+    cts = (moving(old.out, "cotangent"),)
+    result = _like(wrt, moving(primals, "cotangent"))
+    return _split(program, VJP(wrt=inexact_positions(primals), split=True), "bwd", cts, result)
+
+
+def linearize(program: Program, wrt: int | Sequence[int] | None = None) -> Split:
+    """Forward mode in two programs, the second of which is the map of tangents."""
+    old = Signature.of(program)
+    primals = _chosen(old, wrt)
+    tangents = moving(primals, "tangent")
+    result = moving(old.out, "tangent")
+    return _split(program, Linearize(wrt=inexact_positions(primals)), "linear", tangents, result)
+
+
+def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
+    """`f(args) -> out`, linear in wrt, becomes `(other args, ct of out) -> cts of wrt`."""
+    old = Signature.of(program)
+    primals = _chosen(old, wrt)
+    _slots.check_inexact(primals, "transpose")
+    numbers = argnums_of(wrt, len(old.args), "wrt")
+    linear = {numbers} if isinstance(numbers, int) else set(numbers)
+    others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
+    module = _derive(program, Transpose(wrt=inexact_positions(primals)))
+    new = Signature(
+        (*others, moving(old.out, "cotangent")),
+        old.kwargs,
+        _like(wrt, moving(primals, "cotangent")),
+    )
+    return _derived(program, module, new)
+
+
+def value_and_grad(
+    program: Program,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    value: bool = True,
+) -> Program:
+    """`f(args) -> out` becomes `args -> (out, gradients)`, or without `value`, `-> gradients`."""
+    old = Signature.of(program)
+    primals = _chosen(old, argnums, "argnums")
+    _slots.check_inexact(primals, "grad", allow_int)
+    loss = _loss(old, has_aux)
+    _check_holomorphic(primals, loss, holomorphic)
+    positions = inexact_positions(primals)
+    module = _derive(program, VJP(wrt=positions, outs=(0,), unit_cotangent=True))
+    gradients = _like(argnums, moving(primals, "gradient"))
+    outs = len(jax.tree.leaves(old.out))
+    if not value:
+        _select_results(module, [*range(outs, outs + len(positions)), *range(1, outs)])
+    new = Signature(old.args, old.kwargs, _gradient_tree(old.out, gradients, has_aux, value))
+    return _derived(program, module, new)
+
+
+def _gradient_tree(out: Any, gradients: Any, has_aux: bool, value: bool) -> Any:
+    if value:
+        return out, gradients
+    return (gradients, out[1]) if has_aux else gradients
+
+
+# ------------------------------------------------------------------------------- checks
+
+
+def _chosen(signature: Signature, wrt: int | Sequence[int] | None, what: str = "wrt") -> Any:
+    """The arguments at these positions, always as a tuple."""
+    numbers = argnums_of(wrt, len(signature.args), what)
+    numbers = (numbers,) if isinstance(numbers, int) else numbers
+    return tuple(signature.args[number] for number in numbers)
+
+
+def _like(wrt: int | Sequence[int] | None, chosen: tuple[Any, ...]) -> Any:
+    """One tree for one position, a tuple of trees for several."""
+    return chosen[0] if isinstance(wrt, int) else chosen
+
+
+def _loss(signature: Signature, has_aux: bool) -> Slot:
+    """The slot of the scalar result that is differentiated."""
+    out = signature.out
+    if has_aux and not (isinstance(out, tuple) and len(out) == 2):
+        raise DerivativeTypeError(
+            "with has_aux=True the function must return a pair (value, auxiliary data), "
+            f"but it returned {_described(out)}",
+            do="return a tuple of two, or leave out has_aux",
+        )
+    loss = out[0] if has_aux else out
+    if not isinstance(loss, Slot):
+        raise DerivativeTypeError(
+            f"Gradient only defined for scalar-output functions. Output was {_described(loss)}",
+            do="return a scalar, use pb.vjp for other results, or has_aux=True for further ones",
+        )
+    if loss.aval.shape != ():
+        raise DerivativeTypeError(
+            "Gradient only defined for scalar-output functions. "
+            f"Output had shape: {loss.aval.shape}",
+            do="reduce the result to a scalar, or use pb.jacrev or pb.vjp",
+        )
+    return loss
+
+
+def _described(tree: Any) -> str:
+    return str(jax.tree.map(lambda slot: slot.aval.str_short(), tree))
+
+
+def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
+    for slot in (*jax.tree.leaves(primals), loss) if holomorphic else ():
+        if not is_complex(slot.aval):
+            raise DerivativeTypeError(
+                "grad with holomorphic=True requires inputs and outputs with complex dtype, "
+                f"but {slot.path} is {slot.aval.dtype.name}",
+                where=slot.path,
+                do="convert it to a complex dtype, or leave out holomorphic",
+            )
+    if holomorphic:
+        return
+    if is_complex(loss.aval):
+        raise DerivativeTypeError(
+            "grad requires real-valued outputs (a float dtype), but the result is "
+            f"{loss.aval.dtype.name}",
+            where=loss.path,
+            do="for holomorphic differentiation pass holomorphic=True; "
+            "for other complex functions use pb.vjp",
+        )
+    if not is_inexact(loss.aval):
+        raise DerivativeTypeError(
+            "grad requires real-valued outputs (a float dtype), but the result is "
+            f"{loss.aval.dtype.name}",
+            where=loss.path,
+            do="return a float: an integer has no derivative",
+        )
+
+
+# ------------------------------------------------------------------------------ modules
+
+
+def clone(module: ir.Module) -> ir.Module:
+    """A copy of a module, made in C++."""
+    with module.context, ir.Location.unknown(module.context):
+        copy = ir.Module.create()
+        for name, attribute in module.operation.attributes.items():
+            copy.operation.attributes[name] = attribute
+        place = ir.InsertionPoint(copy.body)
+        for op in module.body.operations:
+            op.operation.clone(ip=place)
+    return copy
+
+
+def _derive(program: Program, derivative: Pass) -> ir.Module:
+    module = clone(program.module)
+    manager.run_stages(module, (INLINE, derivative), program.rules)
+    return module
+
+
+def _derived(program: Program, module: ir.Module, new: Signature) -> Program:
+    """The program of a module whose operands are old ones in their order, then new ones."""
+    hidden = len(program.constants)
+    leaves = jax.tree.leaves((new.args, new.kwargs))
+    kept = sorted(slot.position for slot in leaves if slot.position >= 0)
+    place = {position: hidden + i for i, position in enumerate(kept)}
+    fresh = itertools.count(hidden + len(kept))
+    order = [place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves]
+    _reorder_operands(module, [*range(hidden), *order])
+    erase_unreachable(module)
+    return _program(program, module, new, program.constants)
+
+
+def _program(program: Program, module: ir.Module, new: Signature, constants: Any) -> Program:
+    """A program with other trees, and the rules of an old one."""
+    ins, in_tree = jax.tree.flatten((new.args, new.kwargs))
+    outs, out_tree = jax.tree.flatten(new.out)
+    return dataclasses.replace(
+        program,
+        module=module,
+        in_tree=in_tree,
+        out_tree=out_tree,
+        in_avals=tuple(slot.aval for slot in ins),
+        out_avals=tuple(slot.aval for slot in outs),
+        arg_paths=tuple(slot.path for slot in ins),
+        constants=tuple(constants),
+    )
+
+
+def _split(program: Program, derivative: Pass, second: str, inputs: Any, result: Any) -> Split:
+    """Two programs of the two functions that a splitting pass leaves in a module."""
+    old = Signature.of(program)
+    outs = len(program.out_avals)
+    module = _derive(program, derivative)
+    linear = clone(module)
+    _take_entry(linear, f"main.{second}")
+    _drop_function(module, f"main.{second}")
+    residuals = _residuals(module, outs)
+    forward = Signature(old.args, old.kwargs, (old.out, residuals))
+    backward = Signature((residuals, *inputs), {}, result)
+    return Split(
+        _program(program, module, forward, program.constants),
+        _program(program, linear, backward, ()),
+    )
+
+
+def _residuals(module: ir.Module, outs: int) -> list[Slot]:
+    types = _module.signature(_module.find_entry(module, "main"), "main")[1][outs:]
+    return [Slot(aval, f"residual {i}", -1) for i, aval in enumerate(types)]
+
+
+def _take_entry(module: ir.Module, name: str) -> None:
+    """Makes @name the entry in the place of @main."""
+    table = functions(module)
+    table["main"].erase()
+    with module.context:
+        table[name].attributes["sym_name"] = ir.StringAttr.get("main")
+        table[name].attributes["sym_visibility"] = ir.StringAttr.get("public")
+    erase_unreachable(module)
+
+
+def _drop_function(module: ir.Module, name: str) -> None:
+    functions(module)[name].erase()
+    erase_unreachable(module)
+
+
+def _select_results(module: ir.Module, order: list[int]) -> None:
+    """Lets the entry return only these of its results, in this order."""
+    function = functions(module)["main"]
+    block = function.regions[0].blocks[0]
+    with module.context:
+        results = list(terminator(block).operands)
+        replace_terminator(block, [results[i] for i in order])
+        set_signature(function)
+    erase_dead_ops(block, functions(module))
+
+
+def _reorder_operands(module: ir.Module, order: list[int]) -> None:
+    """Puts the operand at `order[i]` at position i of the entry."""
+    if order == list(range(len(order))):
+        return
+    function = functions(module)["main"]
+    block = function.regions[0].blocks[0]
+    with module.context:
+        old = list(block.arguments)
+        for position in order:
+            fresh = block.add_argument(old[position].type, function.location)
+            old[position].replace_all_uses_with(fresh)
+        for _ in order:
+            block.erase_argument(0)
+        set_signature(function)

@@ -1,0 +1,110 @@
+"""The leaves of a program's arguments and results, and the trees that a derivative has.
+
+Integer and bool positions have no tangent and no cotangent: the trees of a derived program have
+None there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback._errors import ArgumentMismatchError, DerivativeTypeError
+from pullback.frontend.keep import is_inexact
+
+FLOAT0 = jax.dtypes.float0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One leaf: its type, how messages call it, and its position among the operands."""
+
+    aval: jax.ShapeDtypeStruct
+    path: str
+    position: int
+
+    def tangent(self, what: str) -> Slot:
+        """The slot of a tangent or cotangent of this leaf."""
+        aval = jax.ShapeDtypeStruct(self.aval.shape, self.aval.dtype)
+        return Slot(aval, f"{what} of {self.path}", -1)
+
+
+def is_complex(aval: Any) -> bool:
+    """Whether the elements are complex numbers."""
+    return jax.dtypes.issubdtype(aval.dtype, np.complexfloating)
+
+
+def slots(avals: Sequence[Any], paths: Sequence[str], first: int = 0) -> list[Slot]:
+    """Slots at consecutive positions."""
+    return [Slot(*pair, first + i) for i, pair in enumerate(zip(avals, paths, strict=True))]
+
+
+def moving(tree: Any, what: str) -> Any:
+    """The tree of tangents of a tree of slots: None where there is no tangent."""
+    return jax.tree.map(lambda slot: slot.tangent(what) if is_inexact(slot.aval) else None, tree)
+
+
+def inexact_positions(tree: Any) -> tuple[int, ...]:
+    """The operands among the slots of a tree that have tangents."""
+    return tuple(slot.position for slot in jax.tree.leaves(tree) if is_inexact(slot.aval))
+
+
+def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums") -> Any:
+    """Positions of arguments, counted from 0; all of them if `wrt` is None.
+
+    Raises:
+      ArgumentMismatchError: a position is out of range or appears twice.
+    """
+    if wrt is None:
+        return tuple(range(count))
+    given = (wrt,) if np.ndim(wrt) == 0 else tuple(wrt)
+    for number in given:
+        if not -count <= number < count:
+            raise ArgumentMismatchError(
+                f"{what}={wrt} requires at least {_needed(number)} positional arguments, "
+                f"but only {count} were given",
+                where=f"{what}={wrt}",
+                do="count positional arguments from 0; keyword arguments are not differentiated",
+            )
+    resolved = tuple(int(number) % count for number in given)
+    if len(set(resolved)) != len(resolved):
+        raise ArgumentMismatchError(
+            f"{what}={wrt} names an argument twice", do="name each position once"
+        )
+    return resolved[0] if np.ndim(wrt) == 0 else resolved
+
+
+def _needed(number: int) -> int:
+    return number + 1 if number >= 0 else -number
+
+
+def restore_float0(tree: Any, primals: Any) -> Any:
+    """JAX's float0 zeros where a tree of cotangents has None; `primals` is a tree of avals."""
+    return jax.tree.map(
+        lambda aval, ct: np.zeros(aval.shape, FLOAT0) if ct is None else ct, primals, tree
+    )
+
+
+def without_float0(tree: Any) -> Any:
+    """None where a tree has float0 zeros."""
+    return jax.tree.map(lambda leaf: None if _is_float0(leaf) else leaf, tree)
+
+
+def _is_float0(leaf: Any) -> bool:
+    return getattr(leaf, "dtype", None) == FLOAT0
+
+
+def check_inexact(tree: Any, where: str, allow_int: bool = False) -> None:
+    """Raises DerivativeTypeError for a leaf that is not a float or complex number."""
+    for slot in jax.tree.leaves(tree):
+        if not is_inexact(slot.aval) and not allow_int:
+            raise DerivativeTypeError(
+                f"{where} requires real- or complex-valued inputs (a float or complex dtype), "
+                f"but {slot.path} is {slot.aval.dtype.name}",
+                where=slot.path,
+                do="convert it to a float, leave it out of argnums, or pass allow_int=True",
+            )
