@@ -6,8 +6,10 @@ parsed in a helper process first.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
     METADATA_ATTRIBUTE,
+    SAVE_AGAIN,
     ArtifactError,
     Layout,
     is_bytecode,
@@ -27,6 +30,7 @@ from pullback_runtime._container import (
     parse_metadata,
     read_layout,
 )
+from pullback_runtime._errors import PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 UPGRADE = "pip install --upgrade pullback jax"
@@ -70,7 +74,24 @@ def open_module(
 ) -> Opened:
     """The module in a file or in bytes; raises ArtifactError for everything that is not one."""
     content = read_bytes(source)
-    context = context or _jax.context()
+    with refusing_damage():
+        return _open(content, context or _jax.context())
+
+
+@contextlib.contextmanager
+def refusing_damage() -> Iterator[None]:
+    """Raises ArtifactError for whatever damaged content makes go wrong while it is read."""
+    try:
+        yield
+    except (PullbackRuntimeError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArtifactError(
+            f"the file is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
+        ) from error
+
+
+def _open(content: bytes, context: ir.Context) -> Opened:
     if is_bytecode(content):
         return _open_bytecode(content, context)
     if _is_text(content):
@@ -130,14 +151,15 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
             do="pip install flatbuffers",
         )
     try:
-        _trial.try_exported(content)
+        module = _trial.parse_exported_elsewhere(content)
     except ArtifactError as error:
         raise ArtifactError(
             "this is neither StableHLO text or bytecode, nor what jax.export serialised",
             where=error.message,
             do=error.do,
         ) from error
-    return open_exported(jax.export.deserialize(bytearray(content)), context)
+    # The helper process has read all of this, within its limits: the same bytes are safe here.
+    return Opened(_parse(module, context), exported=jax.export.deserialize(bytearray(content)))
 
 
 def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:

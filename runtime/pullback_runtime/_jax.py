@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax._src import core as core
 from jax._src import xla_bridge as xla_bridge
 from jax._src.callback import IOEffect as _IOEffect
@@ -20,6 +21,7 @@ from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
 from jax.sharding import NamedSharding, PartitionSpec
+from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir import passmanager as passmanager
 from jaxlib.mlir.dialects import func as func
@@ -120,3 +122,13 @@ def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Host callbacks and keepalives of a `jax.stages.Lowered`, as `compile` takes them."""
     args = lowered._lowering.compile_args
     return tuple(args["host_callbacks"]), tuple(args["keepalive"])
+
+
+@functools.cache
+def load_lapack() -> None:
+    """Fill in the LAPACK functions that XLA's CPU backend calls.
+
+    JAX does this when it lowers such a call; a process that only runs a loaded module would call
+    a null pointer.
+    """
+    _lapack.prepare_lapack_call("potrf_ffi", np.float32)

@@ -102,7 +102,10 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     make_private(module, keep=entry)
     lower_composites(module, content)
     _jax.run_passes(module, "builtin.module(symbol-dce)")
-    return Prepared(to_bytecode(module), entry, in_avals, out_avals)
+    bytecode = to_bytecode(module)
+    if b"lapack_" in bytecode:
+        _jax.load_lapack()
+    return Prepared(bytecode, entry, in_avals, out_avals)
 
 
 def find_entry(module: ir.Module, entry: str) -> Any:

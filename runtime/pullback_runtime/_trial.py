@@ -33,9 +33,9 @@ def parse_elsewhere(content: bytes, seconds: int | None = None) -> bytes:
     return _ask(worker.MODULE, content, seconds or time_limit(content))
 
 
-def try_exported(content: bytes, seconds: int | None = None) -> None:
-    """Raises ArtifactError unless the helper process can read what `jax.export` serialised."""
-    _ask(worker.EXPORTED, content, seconds or time_limit(content))
+def parse_exported_elsewhere(content: bytes, seconds: int | None = None) -> bytes:
+    """The same for the module inside what `jax.export` serialised."""
+    return _ask(worker.EXPORTED, content, seconds or time_limit(content))
 
 
 def time_limit(content: bytes) -> int:

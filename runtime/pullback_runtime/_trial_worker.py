@@ -19,7 +19,9 @@ import sys
 import tempfile
 from typing import IO
 
-from pullback_runtime import _jax
+import jax.export
+
+from pullback_runtime import _jax, _module
 from pullback_runtime._jax import ir
 
 REQUEST = struct.Struct("<cIQ")
@@ -78,7 +80,8 @@ def _run_child(
     try:
         signal.alarm(seconds)
         _limit_memory(len(content))
-        result.write(_exported(content) if kind == EXPORTED else _module(content, context))
+        parse = _exported if kind == EXPORTED else _parsed
+        result.write(parse(content, context))
         code = 0
     except BaseException as error:
         result.write(f"{type(error).__name__}: {error}"[:2000].encode())
@@ -95,23 +98,17 @@ def _limit_memory(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _module(content: bytes, context: ir.Context) -> bytes:
+def _parsed(content: bytes, context: ir.Context) -> bytes:
     """Parses text, bytecode or a portable artifact; returns plain bytecode."""
-    from pullback_runtime import _module
-
     module = _module.parse(content, context)
     module.operation.verify()
     return _module.to_bytecode(module)
 
 
-def _exported(content: bytes) -> bytes:
-    """Reads what `jax.export` serialised; returns the portable artifact inside, tried as well."""
-    import jax.export
-
+def _exported(content: bytes, context: ir.Context) -> bytes:
+    """Reads what `jax.export` serialised; returns the module inside as plain bytecode."""
     exported = jax.export.deserialize(bytearray(content))
-    context = _quiet_context()
-    _module(bytes(exported.mlir_module_serialized), context)
-    return b""
+    return _parsed(bytes(exported.mlir_module_serialized), context)
 
 
 if __name__ == "__main__":

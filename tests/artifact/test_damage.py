@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -54,9 +55,9 @@ MAKERS = {
 WITH_TREES = ("saved", "exported")
 
 
-@pytest.fixture(scope="module")
-def sound():
-    return {kind: make() for kind, make in MAKERS.items()}
+@functools.cache
+def sound(kind: str) -> bytes:
+    return MAKERS[kind]()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,9 +70,9 @@ def short_trials():
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_sound_files_load(sound, kind):
+def test_sound_files_load(kind):
     args, kwargs = models.arguments()
-    program = pb.load(sound[kind])
+    program = pb.load(sound(kind))
     leaves = jax.tree.leaves((args, kwargs))
     results = program(*args, **kwargs) if kind in WITH_TREES else program(*leaves)
     expected = jax.tree.leaves(models.loss(*args, **kwargs))
@@ -119,21 +120,21 @@ def damage(content: bytes, how) -> bytes:
     suppress_health_check=list(HealthCheck),
 )
 @given(case=damages())
-def test_damaged_files_are_refused_cleanly(sound, case):
+def test_damaged_files_are_refused_cleanly(case):
     kind, how = case
-    damaged = damage(sound[kind], how)
+    damaged = damage(sound(kind), how)
     try:
         pb.load(damaged)
     except pb.ArtifactError as error:
         told = bool(error.message and error.do)
     else:
         # Without a digest, a changed constant or name is just another sound module.
-        told = kind != "saved" or damaged == sound[kind]
+        told = kind != "saved" or damaged == sound(kind)
     assert told
 
 
-def test_every_truncation_of_a_saved_file_is_seen(sound):
-    content = sound["saved"]
+def test_every_truncation_of_a_saved_file_is_seen():
+    content = sound("saved")
     for length in range(0, len(content), 97):
         with pytest.raises(pb.ArtifactError):
             pb.load(content[:length])

@@ -11,7 +11,7 @@ import jax
 from pullback import _jax
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import high_level
+from pullback.artifact import exported, high_level
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import ops
 from pullback.passes.base import NoRules
@@ -39,11 +39,10 @@ def load(source: str | os.PathLike[str] | bytes) -> Program:
     """
     with as_ours():
         opened = _artifact.open_module(source, _jax.context())
-        if opened.exported is not None:
-            from pullback.artifact.exported import from_opened
-
-            return from_opened(opened)
-        return as_program(opened.module, opened.trees(), opened.metadata or {})
+        with _artifact.refusing_damage():
+            if opened.exported is not None:
+                return exported.from_opened(opened)
+            return as_program(opened.module, opened.trees(), opened.metadata or {})
 
 
 def as_program(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> Program:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OLDEST_TARGET = (1, 0, 0)
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.")
 CALLBACK = "callback"
+SHARDING_HINT = "sdy.sharding_rule"
 
 
 def save(
@@ -62,6 +63,7 @@ def serialize(
     constants.embed(module, program.constants)
     inventory = rule_inventory(module)
     high_level.wrap_chlo(module)
+    _drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
         return _write(module, _describe(program, inventory), target)
@@ -109,17 +111,39 @@ def _write(module: ir.Module, description: dict[str, Any], target: str | None) -
             attributes[_container.METADATA_ATTRIBUTE] = ir.StringAttr.get(text)
             placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
             attributes[_container.DIGEST_ATTRIBUTE] = placeholder
+            diagnostics = _Diagnostics(module.context)
             try:
                 content = _jax.stablehlo.serialize_portable_artifact(module, version)
-            except (ir.MLIRError, ValueError) as error:
-                failures.append(f"StableHLO {version}: {error}")
+            except (ir.MLIRError, ValueError):
+                failures.append(f"StableHLO {version}: {diagnostics.first()}")
                 continue
+            finally:
+                diagnostics.detach()
         return _container.seal(content)
     raise ArtifactError(
         "the program does not fit the StableHLO version it is saved for",
         where="; ".join(failures),
         do=f"save with a newer target=, up to {_jax.stablehlo.get_current_version()!r}",
     )
+
+
+class _Diagnostics:
+    """Collects what MLIR says, which would go to standard error."""
+
+    def __init__(self, context: ir.Context):
+        self.messages: list[str] = []
+        self._handler = context.attach_diagnostic_handler(self._take)
+
+    def _take(self, diagnostic: Any) -> bool:
+        line = locations.user_line(diagnostic.location) or "an unknown line"
+        self.messages.append(f"{diagnostic.message.partition(': %')[0][:200]} ({line})")
+        return True
+
+    def first(self) -> str:
+        return self.messages[0] if self.messages else "MLIR gives no reason"
+
+    def detach(self) -> None:
+        self._handler.detach()
 
 
 def oldest_compatible_version() -> str:
@@ -179,6 +203,12 @@ def _not_portable(name: str, where: str) -> NotPortableError:
         where=where,
         do="remove the callback or debug print, or put it outside the traced function",
     )
+
+
+def _drop_sharding_hints(module: ir.Module) -> None:
+    """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
+    for op in high_level.find(module, lambda op: SHARDING_HINT in op.attributes):
+        del op.attributes[SHARDING_HINT]
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:
