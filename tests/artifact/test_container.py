@@ -6,13 +6,13 @@ import hashlib
 import time
 
 import pytest
-from tests.artifact import models
 
 import pullback as pb
 from pullback import artifact
 from pullback_runtime import _container, _jax
 from pullback_runtime._artifact import open_module
 from pullback_runtime._jax import ir
+from tests.artifact import models
 
 
 @pytest.fixture(scope="module")

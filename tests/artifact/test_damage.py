@@ -15,11 +15,11 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.artifact import models
 
 import pullback as pb
 from pullback import artifact
 from pullback_runtime import _jax, _module, _trial
+from tests.artifact import models
 
 CASES = int(os.environ.get("PULLBACK_FUZZ_CASES", "300"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import pytest
-from tests.artifact import models
 
 import pullback as pb
 import pullback_runtime
+from tests.artifact import models
 
 
 def export(function, *args, **options):

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.artifact import models
 
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback.dialect import ops
+from tests.artifact import models
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.artifact import models
 
 import pullback as pb
 from pullback import artifact
 from pullback_runtime import _container, _jax
+from tests.artifact import models
 
 
 @pytest.fixture(scope="module")
