@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -79,10 +80,10 @@ def is_jaxpr(value: object) -> bool:
 
 
 def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    """The same jaxpr, open or closed, with other equations of the same types."""
+    """The same jaxpr, open or closed, with other equations; none of them of JAX's high kind."""
     if _CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _extend.ClosedJaxpr):
-        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=equations))
-    return jaxpr.replace(eqns=equations)
+        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=equations, is_high=False))
+    return jaxpr.replace(eqns=equations, is_high=False)
 
 
 def close(jaxpr: Any) -> Any:
@@ -137,6 +138,33 @@ def argument_paths(closed: Any) -> tuple[str, ...]:
     count = len(closed.in_avals)
     names = (names or ()) if len(names or ()) == count else ()
     return tuple(names) or tuple(f"argument {number}" for number in range(count))
+
+
+def kind_of_high(equation: Any) -> str:
+    """The class of a call in the encoding of jax_custom_jvp3, jax_custom_vjp3 and jax_remat3."""
+    return type(equation.params["_prim"]).__name__
+
+
+def expand_high(equation: Any) -> Any:
+    """The computation of such a call, without its rules, as a closed jaxpr."""
+    prim = equation.params["_prim"]
+    if kind_of_high(equation) == "RematTraced":
+        return close(prim.params["jaxpr"])
+
+    def expanded(*leaves: Any) -> Any:
+        return prim.expand(*jax.tree.unflatten(prim.in_tree, leaves))
+
+    avals = [atom.aval for atom in equation.invars]
+    with _core.eval_context():
+        return jax.make_jaxpr(expanded)(*structs(avals))
+
+
+def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
+    """Abstract arguments for tracing with these types."""
+    return [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+        for aval in avals
+    ]
 
 
 def without_negative_power(equation: Any) -> list[Any]:
@@ -258,9 +286,7 @@ def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
     primitive = _extend.Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, jaxpr, **_: equations_to_function(jaxpr)(*args))
-    primitive.def_effectful_abstract_eval(
-        lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects)
-    )
+    primitive.def_effectful_abstract_eval(lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects))
     _mlir.register_lowering(primitive, lowering)
     return primitive
 
@@ -272,9 +298,7 @@ _composites = {
 _checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
 
 
-def as_composite(
-    equation: Any, op: str, *, jaxpr: Any, key: str, num_residuals: int | None
-) -> Any:
+def as_composite(equation: Any, op: str, *, jaxpr: Any, key: str, num_residuals: int | None) -> Any:
     """The equation as a call of one of our composites, at the same place in the source."""
     params = {"jaxpr": jaxpr, "key": key, "num_residuals": num_residuals}
     return equation.replace(primitive=_composites[op], params=params)
@@ -325,6 +349,15 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
         return name, rule, bwd, consts + params["num_consts"], params["symbolic_zeros"]
     if name == "linear_call":
         return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
+    if name == "call_hi_primitive":
+        prim = params["_prim"]
+        rest = tuple((k, v) for k, v in prim.params.items() if k not in ("traced", "jaxpr"))
+        return name, type(prim), rest
+    if name == "call_hi_primitive_linearized":
+        prim = params["_prim"]
+        rest = tuple((k, v) for k, v in params.items() if k != "_prim")
+        rules = tuple((k, v) for k, v in prim.params.items() if k not in ("traced", "jaxpr"))
+        return name, type(prim), rules, rest
     if name == "custom_lin":
         zeros = tuple(params["in_zeros"]), params["symbolic_zeros"], params["num_res"]
         return name, _without_const_handling(params["bwd"]), zeros
@@ -374,6 +407,36 @@ def rule_name(equation: Any) -> str | None:
             return function_name(equation.params[body])
     if equation.primitive.name == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
+    if "_prim" in equation.params:
+        prim = equation.params["_prim"]
+        traced = prim.params.get("traced")
+        name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
+        return name + "_forward" * (equation.primitive.name in BACKWARD_ONLY)
+    return None
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def identifier(name: str) -> str:
+    """A name as MLIR prints it without quotes."""
+    return re.sub(r"\W+", "_", name).strip("_") or "function"
+
+
+BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
+"""Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
+
+
+def num_residuals(equation: Any) -> int | None:
+    """How many leading operands of a linear call are residuals; None for other calls."""
+    name, params = equation.primitive.name, equation.params
+    if name == "linear_call":
+        return params["num_callee_consts"] + params["num_res"]
+    if name == "custom_lin":
+        return params["num_res"]
+    if name == "call_hi_primitive_linearized":
+        return params["residuals_tree"].num_leaves
     return None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from pullback import _jax
-from pullback.frontend.native import NATIVE
+from pullback.frontend.native import is_native
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
@@ -27,6 +27,7 @@ RECURSED = frozenset(
         "while",
         "cond",
         "closed_call",
+        "eval_jaxpr",
         "core_call",
         "shard_map",
     }
@@ -71,7 +72,7 @@ class Keeper:
 
     def _equation(self, equation: Any, debug_info: Any) -> Any:
         name = equation.primitive.name
-        if name in NATIVE:
+        if is_native(equation):
             return equation
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
@@ -79,7 +80,9 @@ class Keeper:
             return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
         if name == "linear_call":
             return self._custom(equation, debug_info, "pullback.linear_call", "callee")
-        if name == "custom_lin":
+        if name == "call_hi_primitive":
+            return self._high(equation, debug_info)
+        if name in _jax.BACKWARD_ONLY:
             return self._backward_only(equation, debug_info)
         if name in CHECKPOINT:
             return self._checkpoint(equation)
@@ -110,6 +113,15 @@ class Keeper:
         rule = self.rules.register(op, equation, debug_info, decomposition)
         return _composite(equation, rule)
 
+    def _high(self, equation: Any, debug_info: Any) -> Any:
+        """A call in JAX's newer encoding, where the rules hang on an object of a class."""
+        kind = _jax.kind_of_high(equation)
+        body = self.keep(_jax.expand_high(equation))
+        if kind == "RematTraced":
+            return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+        op = "pullback.custom_vjp_call" if kind == "CustomVJPTraced" else "pullback.custom_jvp_call"
+        return _composite(equation, self.rules.register(op, equation, debug_info, body))
+
     def _backward_only(self, equation: Any, debug_info: Any) -> Any:
         """The tangent map of a `custom_vjp` function, which JAX knows by its transpose only."""
         rule = self.rules.register_backward(equation, debug_info)
@@ -123,8 +135,7 @@ class Keeper:
 
     def _checkpoint(self, equation: Any) -> Any:
         body = self.keep(_jax.close(equation.params["jaxpr"]))
-        name = "checkpoint_" + _jax.function_name(body)
-        return _jax.as_checkpoint(equation, jaxpr=body, name=name)
+        return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
 def _composite(equation: Any, rule: Rule) -> Any:
@@ -135,6 +146,10 @@ def _composite(equation: Any, rule: Rule) -> Any:
         key=rule.key,
         num_residuals=rule.num_residuals,
     )
+
+
+def _checkpoint_name(body: Any) -> str:
+    return "checkpoint_" + _jax.identifier(_jax.function_name(body))
 
 
 def _carries_derivative(equation: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -92,11 +91,11 @@ class RuleTable:
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
-        """The rule of a `custom_lin` equation: a linear call known by its transpose.
+        """The rule of a linear call that JAX knows by its transpose only.
 
         Its forward map is the transpose of the user's backward rule.
         """
-        identity = ("custom_lin", self._identity(equation, None))
+        identity = ("backward only", self._identity(equation, None))
         key = self._keys.get(identity)
         if key is None:
             call = _jax.equation_alone(equation, debug_info)
@@ -112,9 +111,7 @@ class RuleTable:
             )
         return self._rules[key]
 
-    def stage(
-        self, module: ir.Module, key: str, kind: str, mask: str
-    ) -> str | tuple[str, str]:
+    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Symbol(s) in `module` of a rule; traced, lowered and linked on first request.
 
         Args:
@@ -231,16 +228,7 @@ def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
 
 
 def _name(equation: Any) -> str:
-    name = _jax.rule_name(equation) or equation.primitive.name
-    return re.sub(r"\W+", "_", name).strip("_") or "call"
-
-
-def _num_residuals(equation: Any) -> int | None:
-    if equation.primitive.name == "linear_call":
-        return equation.params["num_callee_consts"] + equation.params["num_res"]
-    if equation.primitive.name == "custom_lin":
-        return equation.params["num_res"]
-    return None
+    return _jax.identifier(_jax.rule_name(equation) or equation.primitive.name)
 
 
 def _rule(key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
@@ -250,7 +238,7 @@ def _rule(key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Ru
         primitive=equation.primitive.name,
         call=call,
         decomposition=decomposition,
-        num_residuals=_num_residuals(equation),
+        num_residuals=_jax.num_residuals(equation),
         where=locations.of_equation(equation),
     )
 

@@ -28,7 +28,7 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         results, derivatives = jax.jvp(_restricted(call, args, chosen), primals, list(tangents))
         return results, [derivatives[i] for i in outs]
 
-    args = structs(rule.call.in_avals)
+    args = _jax.structs(rule.call.in_avals)
     return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
 
 
@@ -48,17 +48,17 @@ def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         pull = jax.tree.unflatten(structure[0], residuals)
         return pull(_with_float0(outs, cotangents))
 
-    args = structs(rule.call.in_avals)
+    args = _jax.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
-    residuals = structs(forward_closed.out_avals[len(outs) :])
-    cotangents = [aval for aval in structs(outs) if is_inexact(aval)]
+    residuals = _jax.structs(forward_closed.out_avals[len(outs) :])
+    cotangents = [aval for aval in _jax.structs(outs) if is_inexact(aval)]
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
 
 
 def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
     call = _jax.equations_to_function(rule.call)
-    avals = structs(rule.call.in_avals)
+    avals = _jax.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
 
     def transpose(args, cotangents):
@@ -69,7 +69,7 @@ def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
         return pull(_with_float0(rule.call.out_avals, cotangents))
 
-    cotangents = [aval for aval in structs(rule.call.out_avals) if is_inexact(aval)]
+    cotangents = [aval for aval in _jax.structs(rule.call.out_avals) if is_inexact(aval)]
     return (jax.make_jaxpr(transpose)([avals[i] for i in kept], cotangents),)
 
 
@@ -94,22 +94,14 @@ def _with_float0(avals: Any, cotangents: Any) -> list[Any]:
     ]
 
 
-def structs(avals: Any) -> list[jax.ShapeDtypeStruct]:
-    """Abstract arguments for tracing with these types."""
-    return [
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-        for aval in avals
-    ]
-
-
 def forward_of_backward(rule: Rule) -> Any:
     """The linear map whose transpose is the rule of a call that has no other meaning."""
     count = rule.num_residuals
     linear = list(range(count, len(rule.call.in_avals)))
     (backward,) = transpose_rule(rule, linear)
     pull = _jax.equations_to_function(backward)
-    avals = structs(rule.call.in_avals)
-    cotangents = structs(backward.in_avals[count:])
+    avals = _jax.structs(rule.call.in_avals)
+    cotangents = _jax.structs(backward.in_avals[count:])
 
     def forward(residuals, tangents):
         (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)

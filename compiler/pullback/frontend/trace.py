@@ -12,7 +12,6 @@ from pullback._errors import PullbackError
 from pullback._program import Program
 from pullback.frontend import link, portable
 from pullback.frontend.rules import RuleTable
-from pullback.frontend.staging import structs
 
 LARGEST_INLINE_CONSTANT = 64
 """Arrays with more elements that a function closes over become hidden arguments of the program."""
@@ -60,8 +59,8 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         module=module,
         in_tree=stages.in_tree,
         out_tree=stages.out_tree,
-        in_avals=tuple(structs(closed.in_avals[hidden:])),
-        out_avals=tuple(structs(closed.out_avals)),
+        in_avals=tuple(_jax.structs(closed.in_avals[hidden:])),
+        out_avals=tuple(_jax.structs(closed.out_avals)),
         arg_paths=_jax.argument_paths(stages.jaxpr),
         constants=tuple(constants),
         rules=rules,
