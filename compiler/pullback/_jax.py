@@ -113,13 +113,20 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
-    """Makes large constants of a closed jaxpr its leading arguments, and returns them."""
+    """Makes large constants of a closed jaxpr its leading arguments, and returns them.
+
+    So it does with tracers of a trace that goes on around this one: they have no value yet.
+    """
     opened = getattr(closed, "jaxpr", closed)
     pairs = list(zip(opened.constvars, closed.consts, strict=True))
-    large = [(var, value) for var, value in pairs if var.aval.size > largest_inline]
+    is_large = [
+        isinstance(value, jax.core.Tracer) or var.aval.size > largest_inline
+        for var, value in pairs
+    ]
+    large = [pair for pair, hoisted in zip(pairs, is_large, strict=True) if hoisted]
     if not large:
         return closed, []
-    small = [(var, value) for var, value in pairs if var.aval.size <= largest_inline]
+    small = [pair for pair, hoisted in zip(pairs, is_large, strict=True) if not hoisted]
     hoisted = _core.Jaxpr(
         [var for var, _ in small],
         [*(var for var, _ in large), *opened.invars],
@@ -334,6 +341,22 @@ def is_store(value: object) -> bool:
     return isinstance(value, (_linear_util.Store, _linear_util.EqualStore))
 
 
+def is_traced(value: object) -> bool:
+    """Whether this is a function that `jax.jit(…).trace` made, with a jaxpr in it."""
+    return isinstance(value, jax.stages.Traced)
+
+
+def high_parameters(value: object) -> dict[str, Any] | None:
+    """The parameters of a call in JAX's newer encoding; None if it is no such call."""
+    is_call = type(value).__module__ == "jax._src.hijax" and hasattr(value, "expand")
+    return value.params if is_call else None
+
+
+def is_type_list(value: object) -> bool:
+    """Whether this is a list of array types; JAX closes over such lists and leaves them alone."""
+    return isinstance(value, list) and all(isinstance(v, _core.ShapedArray) for v in value)
+
+
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
     """What tells one user rule from another: the rule functions and the plain parameters.
 
@@ -350,14 +373,9 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
     if name == "linear_call":
         return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
     if name == "call_hi_primitive":
-        prim = params["_prim"]
-        rest = tuple((k, v) for k, v in prim.params.items() if k not in ("traced", "jaxpr"))
-        return name, type(prim), rest
+        return name, params["_prim"]
     if name == "call_hi_primitive_linearized":
-        prim = params["_prim"]
-        rest = tuple((k, v) for k, v in params.items() if k != "_prim")
-        rules = tuple((k, v) for k, v in prim.params.items() if k not in ("traced", "jaxpr"))
-        return name, type(prim), rules, rest
+        return name, tuple(sorted(params.items()))
     if name == "custom_lin":
         zeros = tuple(params["in_zeros"]), params["symbolic_zeros"], params["num_res"]
         return name, _without_const_handling(params["bwd"]), zeros

@@ -60,6 +60,12 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if _jax.is_store(value):
             return ("store",)
+        if _jax.is_traced(value):
+            return "traced", self.jaxpr(value.jaxpr)
+        if _jax.is_type_list(value):
+            return "types", tuple(value)
+        if (parameters := _jax.high_parameters(value)) is not None:
+            return type(value).__qualname__, self.parameters(parameters)
         return self._object(value)
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:

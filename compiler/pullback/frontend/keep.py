@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from pullback import _jax
+from pullback.frontend import adoption
 from pullback.frontend.native import is_native
 
 if TYPE_CHECKING:

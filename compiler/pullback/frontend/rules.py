@@ -69,6 +69,7 @@ class RuleTable:
         self._keys: dict[Any, str] = {}
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
         self._lowered: dict[int, ir.Module] = {}
+        self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._generation = 0
         self._identities = Identities()
         self.keeper = Keeper(self)
