@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pullback_runtime._topology import topology_device
 
 CACHE_SIZE = 256
 _CACHE: OrderedDict[Hashable, Executable] = OrderedDict()
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,29 @@ def compile(
     )
     content = _module.read(module)
     key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
-    if key not in _CACHE:
-        _CACHE[key] = _build(content, options, keepalives)
-        if len(_CACHE) > CACHE_SIZE:
-            _CACHE.popitem(last=False)
-    _CACHE.move_to_end(key)
-    return _CACHE[key]
+    return _cached(key) or _remember(key, _build(content, options, keepalives))
 
 
 def clear_cache() -> None:
     """Forget the executables of this process."""
-    _CACHE.clear()
+    with _LOCK:
+        _CACHE.clear()
+
+
+def _cached(key: Hashable) -> Executable | None:
+    with _LOCK:
+        if key in _CACHE:
+            _CACHE.move_to_end(key)
+        return _CACHE.get(key)
+
+
+def _remember(key: Hashable, built: Executable) -> Executable:
+    """Keep what was built, unless another thread was first; the least used makes room."""
+    with _LOCK:
+        executable = _CACHE.setdefault(key, built)
+        if len(_CACHE) > CACHE_SIZE:
+            _CACHE.popitem(last=False)
+        return executable
 
 
 def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Executable:

@@ -33,14 +33,15 @@ class Memory:
 class Executable:
     """A module compiled for a backend; made by `compile`.
 
-    Calling it with flat positional arrays returns a tuple of JAX arrays, one per result, before
-    they are computed: dispatch is asynchronous, as with `jax.jit`.
+    Calling it with flat positional arrays returns a tuple of JAX arrays, one per result; compiled
+    with a `Convention`, it takes and returns what that says. Dispatch is asynchronous, as with
+    `jax.jit`: a call returns before its results are computed.
     """
 
     def __init__(
         self,
         handle: ModuleHandle,
-        function: Callable[..., tuple[jax.Array, ...]],
+        function: Callable[..., Any],
         compiled: Any,
         devices: tuple[jax.Device, ...],
     ) -> None:
@@ -53,9 +54,9 @@ class Executable:
         # function itself; measured by benchmarks/dispatch.py.
         self.__class__ = type("Executable", (Executable,), {"__call__": staticmethod(function)})
 
-    def __call__(self, *args: Any) -> tuple[jax.Array, ...]:
-        """Run it on flat positional arguments."""
-        return self._function(*args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it."""
+        return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
         places = ", ".join(map(str, self.devices))
@@ -113,7 +114,7 @@ class Executable:
 def not_here(topology: str) -> Callable[..., Any]:
     """What stands for the call of a program compiled for hardware that is not here."""
 
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise BackendNotFoundError(
             f"cannot run a program compiled ahead of time for {topology!r}",
             where="in the call of an Executable",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -142,6 +143,21 @@ def test_the_same_bytes_and_options_give_the_same_executable():
     assert runtime.compile(TEXT, backend="cpu", entry="double") is not first
     runtime.clear_cache()
     assert runtime.compile(TEXT, backend="cpu") is not first
+
+
+def test_threads_share_one_executable():
+    with ThreadPoolExecutor(4) as pool:
+        executables = list(pool.map(lambda _: runtime.compile(TEXT), range(8)))
+    assert len(set(map(id, executables))) == 1
+
+
+def test_the_least_used_executable_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr("pullback_runtime._compile.CACHE_SIZE", 2)
+    first, second = runtime.compile(TEXT), runtime.compile(TEXT, entry="double")
+    assert runtime.compile(TEXT) is first
+    runtime.compile(TEXT, donate_argnums=(0,))
+    assert runtime.compile(TEXT) is first
+    assert runtime.compile(TEXT, entry="double") is not second
 
 
 @pytest.fixture
