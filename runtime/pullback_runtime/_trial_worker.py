@@ -102,7 +102,25 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
     """Parses text, bytecode or a portable artifact; returns plain bytecode."""
     module = _module.parse(content, context)
     module.operation.verify()
+    module.operation.walk(_read_names)
     return _module.to_bytecode(module)
+
+
+def _read_names(op: ir.Operation) -> ir.WalkResult:
+    """Reads every attribute's name: the bindings end the process on one that is not UTF-8."""
+    for _, attribute in op.attributes.items():
+        _read_nested_names(attribute)
+    return ir.WalkResult.ADVANCE
+
+
+def _read_nested_names(attribute: ir.Attribute) -> None:
+    if isinstance(attribute, ir.DictAttr):
+        for named in attribute:
+            assert named.name is not None
+            _read_nested_names(named.attr)
+    elif isinstance(attribute, ir.ArrayAttr):
+        for item in attribute:
+            _read_nested_names(item)
 
 
 def _exported(content: bytes, context: ir.Context) -> bytes:

@@ -148,6 +148,18 @@ def test_a_crash_of_the_parser_is_an_error_here():
     assert repr(pb.load(b"module { func.func @main() { return } }")) == "Program(() -> ())"
 
 
+def test_names_that_are_not_text_do_not_end_this_process():
+    """Found by the long run: the bindings abort when Python asks for such a name."""
+    text = (
+        'module { func.func @main() { stablehlo.composite "a.b" {composite_attributes = '
+        '{QQQQ = "x"}, decomposition = @g} : () -> () return } func.func private @g() { return } }'
+    )
+    content = _module.to_bytecode(_module.parse(text.encode()))
+    assert repr(pb.load(content)) == "Program(() -> ())"
+    with pytest.raises(pb.ArtifactError, match="crashes the parser"):
+        pb.load(content.replace(b"QQQQ", b"\xff\xfeQQ"))
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
