@@ -79,6 +79,11 @@ def _plain(aval: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
+def program_of(handle: ModuleHandle) -> Program:
+    """The program behind a handle, its rules included."""
+    return _origin(handle).program
+
+
 def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a program in the trace that is going on."""
     operands = program.flatten(args, kwargs)

@@ -5,6 +5,7 @@ A move of JAX's version touches this file and its twin in the runtime, nothing e
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -112,21 +113,19 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
             yield from jaxprs_in(value)
 
 
-def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
-    """Makes large constants of a closed jaxpr its leading arguments, and returns them.
+def lifted_tracers(traced: Any) -> list[Any]:
+    """The values of a trace that goes on around this one: leading arguments of its jaxpr."""
+    return list(traced._consts)
 
-    So it does with tracers of a trace that goes on around this one: they have no value yet.
-    """
+
+def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
+    """Makes large constants of a closed jaxpr its leading arguments, and returns them."""
     opened = getattr(closed, "jaxpr", closed)
     pairs = list(zip(opened.constvars, closed.consts, strict=True))
-    is_large = [
-        isinstance(value, jax.core.Tracer) or var.aval.size > largest_inline
-        for var, value in pairs
-    ]
-    large = [pair for pair, hoisted in zip(pairs, is_large, strict=True) if hoisted]
+    large = [(var, value) for var, value in pairs if var.aval.size > largest_inline]
     if not large:
         return closed, []
-    small = [pair for pair, hoisted in zip(pairs, is_large, strict=True) if not hoisted]
+    small = [(var, value) for var, value in pairs if var.aval.size <= largest_inline]
     hoisted = _core.Jaxpr(
         [var for var, _ in small],
         [*(var for var, _ in large), *opened.invars],
@@ -168,10 +167,45 @@ def expand_high(equation: Any) -> Any:
 
 def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
     """Abstract arguments for tracing with these types."""
-    return [
-        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-        for aval in avals
-    ]
+    return [_struct(aval) for aval in avals]
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    weak_type = getattr(aval, "weak_type", False)
+    if not getattr(aval, "mat", None):
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak_type)
+    return jax.ShapeDtypeStruct(
+        aval.shape,
+        aval.dtype,
+        weak_type=weak_type,
+        sharding=aval.sharding,
+        manual_axis_type=aval.mat,
+    )
+
+
+@contextlib.contextmanager
+def tracing_context_of(closed: Any) -> Iterator[None]:
+    """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map."""
+    mesh = _manual_mesh(closed)
+    if mesh is None:
+        yield
+        return
+    names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
+    with closed.eqns[0].ctx.manager, _core.extend_axis_env_nd(names):
+        yield
+
+
+def _manual_mesh(closed: Any) -> Any:
+    """The mesh of the shard_map that a jaxpr is part of the body of, or None."""
+    mesh = closed.eqns[0].ctx.cur_abstract_mesh if closed.eqns else None
+    return mesh if mesh is not None and mesh.manual_axes else None
+
+
+def _axis_context(closed: Any) -> Any:
+    mesh = _manual_mesh(closed)
+    if mesh is None:
+        return _sharding_impls.ShardingContext(num_devices=1)
+    return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 
 
 def without_negative_power(equation: Any) -> list[Any]:
@@ -219,13 +253,12 @@ def lower_into(
     entry: bool = False,
 ) -> str:
     """Lowers a closed jaxpr to a function of `module` and returns the function's symbol."""
-    shards = _sharding_impls.ShardingContext(num_devices=1)
     module_context = _mlir.ModuleContext(
         context=module.context,
         module=module,
         platforms=tuple(platforms),
         backend=None,
-        axis_context=shards,
+        axis_context=_axis_context(closed),
         keepalives=keepalives,
         channel_iterator=_channels(),
         host_callbacks=host_callbacks,
@@ -303,6 +336,30 @@ _composites = {
     op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES
 }
 _checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
+
+
+def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any) -> Any:
+    """Emits a call to a function of another module, which comes into this one with its rules."""
+    context = ctx.module_context
+    known, key = context.cached_primitive_lowerings, ("pullback.module_call", handle)
+    if key not in known:
+        known[key], added = merge(context.module)
+        for function in added:
+            context.symbol_table.insert(function)
+    function = context.symbol_table[known[key]]
+    symbol = ir.FlatSymbolRefAttr.get(known[key])
+    return func.CallOp(function.type.results, symbol, list(operands)).results
+
+
+_module_call = _extend.Primitive("pullback.module_call")
+_module_call.multiple_results = True
+_mlir.register_lowering(_module_call, _module_call_lowering)
+
+
+def as_module_call(equation: Any, merge: Callable[[ir.Module], Any]) -> Any:
+    """The equation, which calls a module, as a call of a function that `merge` brings along."""
+    params = {"handle": equation.params["handle"], "merge": merge}
+    return equation.replace(primitive=_module_call, params=params)
 
 
 def as_composite(equation: Any, op: str, *, jaxpr: Any, key: str, num_residuals: int | None) -> Any:

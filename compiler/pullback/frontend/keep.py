@@ -75,6 +75,8 @@ class Keeper:
         name = equation.primitive.name
         if is_native(equation):
             return equation
+        if name == "call_module":
+            return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
         if name == "custom_vjp_call":

@@ -103,7 +103,8 @@ class RuleTable:
             key = self._new_key(_name(equation))
             rule = _rule(key, "pullback.linear_call", equation, call, None)
             try:
-                forward = staging.forward_of_backward(rule)
+                with _jax.tracing_context_of(rule.call):
+                    forward = staging.forward_of_backward(rule)
             except Exception as error:
                 raise _no_forward(rule) from error
             self._keys[identity] = key
@@ -111,6 +112,14 @@ class RuleTable:
                 rule, decomposition=self.keeper.keep(forward), generation=self._generation
             )
         return self._rules[key]
+
+    def adopt(self, other: RuleTable, key: str) -> str:
+        """The key here of a rule of another table, whose program is called in one of ours."""
+        adopted = self._adopted.setdefault(id(other), (other, {}))[1]
+        if key not in adopted:
+            adopted[key] = self._new_key(key)
+            self._rules[adopted[key]] = dataclasses.replace(other[key], key=adopted[key])
+        return adopted[key]
 
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Symbol(s) in `module` of a rule; traced, lowered and linked on first request.
@@ -184,7 +193,8 @@ class RuleTable:
         self._generation = rule.generation + 1
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
-            closed = staging.STAGES[kind](rule, chosen)
+            with _jax.tracing_context_of(rule.call):
+                closed = staging.STAGES[kind](rule, chosen)
             return tuple(self.keeper.keep(each) for each in closed)
         except staging.missing(rule, kind) as error:
             raise _missing(rule, kind, mask) from error

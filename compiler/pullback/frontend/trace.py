@@ -51,6 +51,7 @@ def trace(
 
 def _program(stages: Any, rules: RuleTable) -> Program:
     closed, constants = _jax.hoist_constants(stages.jaxpr, LARGEST_INLINE_CONSTANT)
+    constants += (lifted := _jax.lifted_tracers(stages))
     kept = rules.keeper.keep(closed)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
@@ -61,7 +62,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         out_tree=stages.out_tree,
         in_avals=tuple(_jax.structs(closed.in_avals[hidden:])),
         out_avals=tuple(_jax.structs(closed.out_avals)),
-        arg_paths=_jax.argument_paths(stages.jaxpr),
+        arg_paths=_jax.argument_paths(stages.jaxpr)[len(lifted) :],
         constants=tuple(constants),
         rules=rules,
     )

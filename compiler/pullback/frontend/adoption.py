@@ -1,0 +1,71 @@
+"""A program called inside another one: its module comes along, derivative rules included.
+
+A derivative such as `pb.grad(f)` is a program that JAX sees as one primitive. Where a function that
+calls it is traced, the program's functions are copied into the new module, and its rules into the
+new rule table; so the call can be differentiated like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.frontend import link
+from pullback_runtime._callbacks import shift_callbacks
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules import RuleTable
+
+
+def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
+    """What copies the module that an equation calls into the one that is being lowered."""
+
+    def merge(target: ir.Module) -> tuple[str, list[Any]]:
+        from pullback import _calls
+
+        program = _calls.program_of(equation.params["handle"])
+        source, symbol = _prepared(program, rules)
+        before = {op.operation for op in target.body.operations}
+        name = link.merge(target, source, symbol)
+        return name, [op for op in target.body.operations if op.operation not in before]
+
+    return merge
+
+
+def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
+    """A copy of the program's module that refers to rules of this table only."""
+    from pullback import _derivation
+
+    module = _derivation.clone(program.module)
+    symbol = _free_entry(module)
+    if program.rules is not rules:
+        _adopt_rules(module, program.rules, rules)
+        shift_callbacks(module, len(rules.host_callbacks))
+        rules.host_callbacks.extend(program.rules.host_callbacks)
+        rules.keepalives.extend(program.rules.keepalives)
+    return module, symbol
+
+
+def _free_entry(module: ir.Module) -> str:
+    """Makes the entry a private function of another name than `main`."""
+    symbols = ir.SymbolTable(module.operation)
+    entry = symbols["main"]
+    name = "program"
+    while name in symbols:
+        name += "_"
+    with _jax.context():
+        entry.attributes["sym_name"] = ir.StringAttr.get(name)
+        entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for attributes in ("arg_attrs", "res_attrs"):
+        if attributes in entry.attributes:
+            del entry.attributes[attributes]
+    return name
+
+
+def _adopt_rules(module: ir.Module, old: RuleTable, new: RuleTable) -> None:
+    for call in ops.walk_calls(module):
+        if call.rule_key is not None:
+            call.update(rule=new.adopt(old, call.rule_key))
