@@ -26,6 +26,16 @@ def check_callbacks(content: bytes, given: int) -> None:
         )
 
 
+def has_side_effects(content: bytes) -> bool:
+    """Whether a callback of the module does more than compute: prints, logs, writes."""
+    if b"python" not in content:
+        return False
+    module = _module.parse(content)  # ops do not keep it alive
+    calls = _callback_ops(module)
+    flags = (op.attributes["has_side_effect"] for op in calls if "has_side_effect" in op.attributes)
+    return any(flag.value for flag in flags)
+
+
 def shift_callbacks(module: ir.Module, offset: int) -> None:
     """Renumber the callbacks of a module, to stand after `offset` others."""
     if offset == 0:

@@ -26,7 +26,7 @@ UNSUPPORTED = frozenset(
     collective_permute create_token custom_call dot einsum fft infeed outfeed partition_id
     recv reduce_scatter replica_id rng rng_bit_generator send set_dimension_size
     torch_index_select unary_einsum uniform_dequantize uniform_quantize
-    """.split()  # noqa: SIM905 - a list of thirty words reads better as words
+    """.split()
 )
 SUPPORTED_DIALECTS = ("stablehlo.", "func.", "builtin.")
 CARRIERS = {  # packed bits of fewer than nine booleans would be read as one splat value

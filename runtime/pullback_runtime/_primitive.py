@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
 from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
-from pullback_runtime._callbacks import check_callbacks
+from pullback_runtime._callbacks import check_callbacks, has_side_effects
 from pullback_runtime._errors import MissingTransformError
 from pullback_runtime._merge import merge
 from pullback_runtime._module import Aval, prepare, read
@@ -42,6 +42,7 @@ class ModuleHandle:
     arg_names: tuple[str, ...] | None = None
     host_callbacks: tuple[Callable[..., Any], ...] = ()
     keepalives: tuple[Any, ...] = field(default=(), repr=False)
+    pure: bool = False  # whether the callbacks may be dropped, repeated and recomputed
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -75,6 +76,7 @@ def make_handle(
         arg_names=None if arg_names is None else tuple(arg_names),
         host_callbacks=callbacks,
         keepalives=tuple(keepalives),
+        pure=not has_side_effects(prepared.bytecode),
     )
 
 
@@ -118,7 +120,7 @@ def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
 def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[Any]]:
     check_sixty_four_bits(handle)
     check_avals(handle, avals)
-    effects = {_jax.IO_EFFECT} if handle.host_callbacks else set()
+    effects = {_jax.IO_EFFECT} if handle.host_callbacks and not handle.pure else set()
     return _jax.output_avals(avals, handle.out_avals), effects
 
 

@@ -75,3 +75,23 @@ def test_without_the_callbacks_the_module_is_refused(lowered):
     assert message.endswith(
         "  do:    pass host_callbacks=, in the process that traced it; a saved module has none"
     )
+
+
+def test_a_callback_that_only_computes_may_be_recomputed_or_dropped(log):
+    def sine(x):
+        log.append("sine")
+        return np.sin(x)
+
+    lowered = jax.jit(
+        lambda x: jax.pure_callback(sine, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+    ).lower(X)
+    host_callbacks, _ = _jax.callbacks_of(lowered)
+    handle = runtime.make_handle(lowered.compiler_ir(), host_callbacks=host_callbacks)
+
+    def loss(x):
+        return (runtime.call_module(handle, jax.lax.stop_gradient(x))[0] * x).sum()
+
+    np.testing.assert_allclose(jax.grad(jax.checkpoint(loss))(X), np.sin(X), rtol=1e-6)
+    log.clear()
+    jax.jit(lambda x: (runtime.call_module(handle, x), x)[1])(X)
+    assert log == []
