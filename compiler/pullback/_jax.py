@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import custom_derivatives as _custom_derivatives
 from jax._src import effects as _effects
@@ -191,7 +192,12 @@ def tracing_context_of(closed: Any) -> Iterator[None]:
         yield
         return
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
-    with closed.eqns[0].ctx.manager, _core.extend_axis_env_nd(names):
+    checked = any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
+    with (
+        closed.eqns[0].ctx.manager,
+        _core.extend_axis_env_nd(names),
+        _config._check_vma(checked),
+    ):
         yield
 
 

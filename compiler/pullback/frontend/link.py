@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
+from pullback._errors import PullbackError
 from pullback._jax import ir
 
 if TYPE_CHECKING:
@@ -46,7 +47,23 @@ def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
     functions = {_symbol(op): op for op in source.body.operations}
     existing = {_symbol(op): op for op in target.body.operations}
+    for name, operation in functions.items():
+        if not isinstance(operation, _jax.func.FuncOp):
+            _copy_mesh(target, name, operation, existing)
     return _Merge(target, functions, existing).copy(symbol)
+
+
+def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]) -> None:
+    """Copies a mesh. Attributes refer to it by name in their text, so it must keep its name."""
+    if name not in existing:
+        with target.context:
+            existing[name] = mesh.operation.clone(ip=ir.InsertionPoint.at_block_begin(target.body))
+    elif _text(existing[name]) != _text(mesh):
+        raise PullbackError(
+            f"a rule and the program use different meshes under the name `{name}`",
+            where=f"{mesh}",
+            do="use one mesh throughout the program",
+        )
 
 
 class _Merge:
