@@ -203,17 +203,31 @@ def _multiply_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """
     parts = _Scatter(op)
     dx, _, du = tangents
-    left = None if dx is None else build.clone(op.operation, [dx, op.operand(1), op.operand(2)])
+    left = None if dx is None else parts.again(dx, op.operand(2))
     if du is None:
-        return [left.result]
+        return [left]
+    _check_unique(parts)
+    return [add(left, mul(op.x, parts.scatter(build.zeros(op.operands[0].type), du)))]
+
+
+def _multiply_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    """Source: jax/_src/lax/slicing.py, `_scatter_mul_transpose_rule`."""
+    (ct,) = cts
+    parts = _Scatter(op)
+    operand = parts.again(ct, op.operand(2)) if op.active[0] else None
+    if not op.active[2]:
+        return [operand, None, None]
+    _check_unique(parts)
+    return [operand, None, parts.gather_inside(mul(ct, op.x))]
+
+
+def _check_unique(parts: _Scatter) -> None:
     if not parts.unique:
         raise unsupported(
-            op,
+            parts.op,
             "that multiplies, with respect to its updates: its indices may repeat",
             "say that they do not (unique_indices=True), or write it as a sum of logarithms",
         )
-    right = mul(op.x, parts.scatter(build.zeros(op.operands[0].type), du))
-    return [add(left.result if left else None, right)]
 
 
 def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -253,7 +267,7 @@ _EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never)
 _VARIANTS = {
     "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly),
     "stablehlo.subtract": _rule(_add_or_subtract, _subtract_transpose, jointly),
-    "stablehlo.multiply": _rule(_multiply_jvp, transposed(_multiply_jvp), only_in(0)),
+    "stablehlo.multiply": _rule(_multiply_jvp, _multiply_transpose, only_in(0)),
     "stablehlo.maximum": _EXTREMUM,
     "stablehlo.minimum": _EXTREMUM,
     "replace": _rule(_replace_jvp, _replace_transpose, jointly),

@@ -1,0 +1,240 @@
+"""Factorizations, triangular solves and Fourier transforms.
+
+Matrices are the two last dimensions; everything before them is batch. As everywhere, cotangents
+take no conjugate: the transpose of `t -> B t C` is `ct -> Bᵀ ct Cᵀ`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value, add, conj, mul, neg, select
+from pullback.rules.registry import Op, Tangents, linear, only_in, rule
+
+HIGHEST = "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
+
+
+def matrix_transpose(x: Value | None) -> Value | None:
+    """Swap the two last dimensions."""
+    if x is None:
+        return None
+    rank = build.rank(x)
+    return build.permute(x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def matmul(x: Value | None, y: Value | None) -> Value | None:
+    """The product of matrices, for each entry of the batch."""
+    if x is None or y is None:
+        return None
+    rank = build.rank(x)
+    batch = list(range(rank - 2))
+    return build.dot_general(
+        x,
+        y,
+        batch=(batch, batch),
+        contract=([rank - 1], [rank - 2]),
+        precision=build.attr(HIGHEST),
+    )
+
+
+def triangle(x: Value | None, lower: bool, diagonal: bool = True) -> Value | None:
+    """Zero outside of the lower or upper triangle, and on its diagonal if that is left out."""
+    if x is None:
+        return None
+    shape = build.shape(x)
+    rank = len(shape)
+    kind = build.tensor(shape, build.info(build.scalar("i32")).element)
+    row, column = build.iota(kind, rank - 2), build.iota(kind, rank - 1)
+    direction = ("G" if lower else "L") + ("E" if diagonal else "T")
+    return select(build.compare(direction, row, column), x, None)
+
+
+def solve(
+    a: Value, b: Value | None, *, left: bool, lower: bool, unit: bool, transpose: str
+) -> Value | None:
+    """The x of op(a) x = b, or of x op(a) = b; op is what `transpose` names."""
+    if b is None:
+        return None
+    attributes = {
+        "left_side": _bool(left),
+        "lower": _bool(lower),
+        "unit_diagonal": _bool(unit),
+        "transpose_a": build.attr(f"#stablehlo<transpose {transpose}>"),
+    }
+    return build.emit1("stablehlo.triangular_solve", b.type, [a, b], attributes)
+
+
+def _bool(value: bool) -> Any:
+    return build.attr("true" if value else "false")
+
+
+def _flag(op: Op, name: str) -> bool:
+    return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
+
+
+# -------------------------------------------------------------------------------- cholesky
+
+
+def _halve_diagonal(x: Value) -> Value:
+    """Phi: the lower triangle, with half of the diagonal."""
+    strict = triangle(x, lower=True, diagonal=False)
+    return mul(add(triangle(x, lower=True), strict), 0.5)
+
+
+@rule("stablehlo.cholesky", keeps_type=True)
+class Cholesky:
+    """dL = L Phi(L⁻¹ dA L⁻ᴴ); for the upper factor, all of it transposed.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv 1602.07527);
+    jax/_src/lax/linalg.py, `_cholesky_jvp_rule`. It takes dA to be Hermitian, like A.
+    """
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        factor, turn = _lower_factor(op)
+        right = solve(
+            factor, turn(tangents[0]), left=False, lower=True, unit=False, transpose="ADJOINT"
+        )
+        both = solve(factor, right, left=True, lower=True, unit=False, transpose="NO_TRANSPOSE")
+        return [turn(matmul(factor, _halve_diagonal(both)))]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        factor, turn = _lower_factor(op)
+        ct = _halve_diagonal(matmul(matrix_transpose(factor), turn(cts[0])))
+        left = solve(factor, ct, left=True, lower=True, unit=False, transpose="TRANSPOSE")
+        both = solve(
+            conj(factor), left, left=False, lower=True, unit=False, transpose="NO_TRANSPOSE"
+        )
+        return [turn(both)]
+
+
+def _lower_factor(op: Op) -> tuple[Value, Any]:
+    """L, and what turns a matrix of the op into one of the lower factorization and back.
+
+    The upper factor of A is Lᵀ for the L of Aᵀ.
+    """
+    if _flag(op, "lower"):
+        return triangle(op.result, lower=True), lambda x: x
+    return triangle(matrix_transpose(op.result), lower=True), matrix_transpose
+
+
+# ------------------------------------------------------------------------- triangular_solve
+
+_TRANSPOSED = {"NO_TRANSPOSE": "TRANSPOSE", "TRANSPOSE": "NO_TRANSPOSE"}
+
+
+class _System:
+    """The parts of a triangular_solve."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.left = _flag(op, "left_side")
+        self.lower = _flag(op, "lower")
+        self.unit = _flag(op, "unit_diagonal")
+        self.kind = str(op.attributes["transpose_a"]).split()[-1].rstrip(">")
+
+    def apply(self, a: Value | None) -> Value | None:
+        """op(a) of a tangent of a; only the triangle that is read counts."""
+        a = triangle(a, self.lower, diagonal=not self.unit)
+        if self.kind == "NO_TRANSPOSE":
+            return a
+        return conj(matrix_transpose(a)) if self.kind == "ADJOINT" else matrix_transpose(a)
+
+    def apply_transposed(self, ct: Value) -> Value:
+        """The transpose of `apply`."""
+        if self.kind != "NO_TRANSPOSE":
+            ct = matrix_transpose(conj(ct) if self.kind == "ADJOINT" else ct)
+        return triangle(ct, self.lower, diagonal=not self.unit)
+
+    def solve(self, b: Value | None) -> Value | None:
+        return self._solve(self.op.x, b, self.kind)
+
+    def solve_transposed(self, ct: Value) -> Value:
+        """The transpose of `solve` in b; that of an adjoint is a solve by the conjugate."""
+        if self.kind == "ADJOINT":
+            return self._solve(conj(self.op.x), ct, "NO_TRANSPOSE")
+        return self._solve(self.op.x, ct, _TRANSPOSED[self.kind])
+
+    def _solve(self, a: Value, b: Value | None, kind: str) -> Value | None:
+        return solve(a, b, left=self.left, lower=self.lower, unit=self.unit, transpose=kind)
+
+
+@rule("stablehlo.triangular_solve", linear=only_in(1), keeps_type=True)
+class TriangularSolve:
+    """op(a) x = b: dx solves op(a) dx = db - op(da) x; likewise from the right.
+
+    Source: jax/_src/lax/linalg.py, `_triangular_solve_jvp_rule_a`.
+    """
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        system = _System(op)
+        da, db = system.apply(tangents[0]), tangents[1]
+        if da is not None:
+            da = matmul(da, op.result) if system.left else matmul(op.result, da)
+        return [system.solve(build.sub(db, da))]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        system = _System(op)
+        ct_b = system.solve_transposed(cts[0])
+        if not op.active[0]:
+            return [None, ct_b]
+        x = matrix_transpose(op.result)
+        ct_a = matmul(ct_b, x) if system.left else matmul(x, ct_b)
+        return [system.apply_transposed(neg(ct_a)), ct_b]
+
+
+# ------------------------------------------------------------------------------------- fft
+
+
+def fft(op: Op, cts: Tangents) -> list[Value | None]:
+    """FFT and IFFT are symmetric; a real transform leaves out half of a symmetric spectrum.
+
+    Source: jax/_src/lax/fft.py, `_fft_transpose_rule`.
+    """
+    (ct,) = cts
+    kind = str(op.attributes["fft_type"]).split()[-1].rstrip(">")
+    lengths = tuple(ir.DenseI64ArrayAttr(op.attributes["fft_length"]))
+    total = math.prod(lengths)
+    if 0 in op.shape(0):
+        return [build.zeros(op.operands[0].type)]
+    if kind == "RFFT":
+        spectrum = mul(conj(ct), _multiplicity(ct, lengths[-1], inverse=True))
+        return [mul(_transform(spectrum, "IRFFT", lengths, op.operands[0].type), float(total))]
+    found = _transform(ct, "RFFT" if kind == "IRFFT" else kind, lengths, op.operands[0].type)
+    if kind == "IRFFT":
+        found = conj(mul(mul(found, _multiplicity(found, lengths[-1])), 1.0 / total))
+    return [found]
+
+
+def _transform(x: Value, kind: str, lengths: tuple[int, ...], result: Any) -> Value:
+    attributes = {
+        "fft_type": build.attr(f"#stablehlo<fft_type {kind}>"),
+        "fft_length": build.i64s(lengths),
+    }
+    return build.emit1("stablehlo.fft", result, [x], attributes)
+
+
+def _multiplicity(spectrum: Value, length: int, inverse: bool = False) -> Value:
+    """How often each entry of half a spectrum stands in the whole one: once at its ends, or twice.
+
+    The last entry is an end if the length is even.
+    """
+    shape = build.shape(spectrum)
+    half = shape[-1]
+    kind = build.tensor((half,), build.info(build.scalar("i32")).element)
+    place = build.iota(kind, 0)
+    once = build.compare("EQ", place, 0)
+    if length % 2 == 0:
+        once = build.or_(once, build.compare("EQ", place, half - 1))
+    vector = build.tensor((half,), build.info(spectrum.type).element)
+    often = select(once, build.full(vector, 1), build.full(vector, 0.5 if inverse else 2))
+    return build.broadcast_in_dim(often, shape, (len(shape) - 1,))
+
+
+linear("stablehlo.fft", fft, linear=only_in(0))

@@ -1,0 +1,135 @@
+"""Sorting: results are permutations of the operands, and so are their tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build, indexing
+from pullback.dialect.build import Value
+from pullback.dialect.indexing import Dimensions
+from pullback.rules.calls import before
+from pullback.rules.registry import (
+    InPlace,
+    Mask,
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    never,
+    rule,
+)
+
+
+class Sort:
+    """The op also sorts the positions, which say where each element came from.
+
+    Source: jax/_src/lax/lax.py, `_sort_jvp`.
+    """
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return list(op.active)
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        axis, origin = _sort_positions(op)
+        return [None if t is None else _pick(t, origin, axis) for t in tangents]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Any]:
+        axis, origin = _sort_positions(op)
+        return [None if ct is None else _put_back(ct, origin, axis) for ct in cts]
+
+
+def _payload(active: Mask) -> bool:
+    """What is moved by other keys moves linearly, and each operand has its own result."""
+    return True
+
+
+def _sort_rule(linear: Callable[[Mask], bool]) -> Rule:
+    return Rule(
+        "stablehlo.sort", Sort.jvp, Sort.vjp, linear, __name__, "own", activity=Sort.activity
+    )
+
+
+_BY_KEY, _BY_PAYLOAD = _sort_rule(never), _sort_rule(_payload)
+
+
+def _sort_variant(op: Op) -> Rule:
+    """Linear if the comparator reads no active operand."""
+    arguments = op.operation.regions[0].blocks[0].arguments
+    keys = [next(iter(v.uses), None) is not None for v in arguments]
+    moved = zip(op.active, keys[::2], keys[1::2], strict=True)
+    return _BY_KEY if any(a and (x or y) for a, x, y in moved) else _BY_PAYLOAD
+
+
+by_variant("stablehlo.sort", _sort_variant)
+
+
+def _sort_positions(op: Op) -> tuple[int, Value]:
+    """Sort along with an iota, in the place of the op; its axis, and where elements came from."""
+    axis = ir.IntegerAttr(op.attributes["dimension"]).value % max(len(op.shape(0)), 1)
+    attributes = {name: op.attributes[name] for name in ("dimension", "is_stable")}
+    operands, results = list(op.operands), list(op.results)
+    position = build.with_element(operands[0].type, build.info(build.scalar("i32")).element)
+    with before(op):
+        operands.append(build.iota(position, axis))
+        types = [*(r.type for r in results), position]
+        new = build.emit("stablehlo.sort", types, operands, attributes, regions=1)
+        block = op.operation.regions[0].blocks[0]
+        block.append_to(new.regions[0])
+        for _ in range(2):
+            block.add_argument(build.scalar("i32"), op.operation.location)
+    *sorted_, origin = list(new.results)
+    op.frame.replace(op, sorted_)
+    return axis, op.frame.primal(origin)
+
+
+def _along(origin: Value, axis: int) -> tuple[Value, Dimensions]:
+    """Indices and dimension numbers that pick single elements along an axis."""
+    shape = build.shape(origin)
+    others = tuple(d for d in range(len(shape)) if d != axis)
+    indices = build.reshape(origin, (*shape, 1))
+    return indices, Dimensions((), (axis,), others, others, (axis,), len(shape))
+
+
+def _pick(x: Value, origin: Value, axis: int) -> Value:
+    """The element of `x` at each origin."""
+    indices, dims = _along(origin, axis)
+    return indexing.gather(x, indices, dims, (1,) * build.rank(x))
+
+
+def _put_back(ct: Value, origin: Value, axis: int) -> InPlace:
+    """Add each element at its origin."""
+
+    def update(total: Value) -> Value:
+        indices, dims = _along(origin, axis)
+        return indexing.scatter(total, indices, ct, dims, unique=True)
+
+    return InPlace(update)
+
+
+@rule("chlo.top_k")
+class TopK:
+    """The op returns the positions as well.
+
+    Source: jax/_src/lax/lax.py, `_top_k_jvp`.
+    """
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return [True, False]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        origin = op.frame.primal(op.results[1])
+        return [_pick(tangents[0], origin, build.rank(origin) - 1), None]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Any]:
+        if cts[0] is None:
+            return [None]
+        origin = op.frame.primal(op.results[1])
+        return [_put_back(cts[0], origin, build.rank(origin) - 1)]
