@@ -62,7 +62,7 @@ class BreakModule(Pass):
 
 @dataclass(frozen=True)
 class BreakRule(Pass):
-    """Add a derivative op without a rule."""
+    """Add a derivative op whose rule is not in the module."""
 
     name: ClassVar[str] = "break-rule"
 
@@ -72,7 +72,7 @@ class BreakRule(Pass):
         block = module.body.operations[0].regions[0].blocks[0]
         x = block.arguments[0]
         place = ir.InsertionPoint(block.operations[0])
-        ops.custom_jvp_call("negate", [x], [x.type], ip=place, loc=ir.Location.unknown())
+        ops.custom_jvp_call("negate", [x], [x.type], jvp="nowhere", ip=place)
 
 
 @pytest.mark.parametrize("verify_each", [False, True])
@@ -137,7 +137,7 @@ def test_verify_each_finds_invalid_ir() -> None:
 
 
 def test_verify_each_finds_broken_constraints() -> None:
-    with pytest.raises(VerificationError, match="custom_jvp_call_c3: neither `rule` nor a rule"):
+    with pytest.raises(VerificationError, match="custom_jvp_call_c3: `jvp` names @nowhere"):
         run_pipeline(parse(), [BreakRule()], verify_each=True)
 
 

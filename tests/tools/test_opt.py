@@ -143,7 +143,7 @@ def test_split_input_file(run) -> None:
 def test_line_numbers_stay_true_in_a_split_file(run) -> None:
     err = fail(run(f"{SOURCE}// -----\n{INVALID}", "--split-input-file"))
     line = SOURCE.count("\n") + 3
-    assert re.search(rf"input.mlir:{line}:8: error: custom_jvp_call_c4: `jvp` names @nowhere", err)
+    assert re.search(rf"input.mlir:{line}:8: error: custom_jvp_call_c3: `jvp` names @nowhere", err)
 
 
 def test_split_bytecode_is_refused(run) -> None:
@@ -163,7 +163,7 @@ def test_verify_diagnostics(run) -> None:
         ("// expected-error @+1 {{names @elsewhere}}", "'names @elsewhere' was not produced"),
         ("// expected-error {{names @nowhere}}", "'names @nowhere' was not produced"),
         ("// expected-warning @+1 {{names @nowhere}}", "expected warning 'names @nowhere'"),
-        ("// nothing expected", "unexpected -:3:8: error: custom_jvp_call_c4"),
+        ("// nothing expected", "unexpected -:3:8: error: custom_jvp_call_c3"),
         ("// expected-eror @+1 {{names @nowhere}}", "looks like an expected diagnostic"),
         ("// expected-error @+1 {names @nowhere}", "looks like an expected diagnostic"),
     ],
@@ -175,7 +175,7 @@ def test_verify_diagnostics_finds_differences(run, comment: str, words: str) -> 
 
 @pytest.mark.parametrize("place", ["@+1", "@3", "@below"])
 def test_places_and_regular_expressions(run, place: str) -> None:
-    comment = f"// expected-error-re {place} {{{{_c4: .* @no[a-z]+,}}}}"
+    comment = f"// expected-error-re {place} {{{{_c3: .* @no[a-z]+,}}}}"
     source = INVALID.replace("  %0 = ", f"  {comment}\n  %0 = ", 1)
     succeed(run(source, "--verify-diagnostics"))
 
@@ -186,7 +186,7 @@ def test_expected_error_that_does_not_come(run) -> None:
 
 
 def test_verify_each_and_its_opposite(run) -> None:
-    assert "custom_jvp_call_c4" in fail(run(INVALID, "--verify-each"))
+    assert "custom_jvp_call_c3" in fail(run(INVALID, "--verify-each"))
     out, _ = succeed(run(INVALID, "--no-verify-each"))
     assert "@nowhere" in out
 

@@ -55,43 +55,41 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 
 
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_jvp_call_c1 … c9."""
+    """custom_jvp_call_c1 … c8."""
     check = _Checker(call, "custom_jvp_call", functions)
     check.attribute_names(1, {RULE, "jvp"}, masked={"jvp", "transpose"})
     check.attribute_kinds(2)
-    check.has_some_rule(3, bool(call.symbols), "a rule function")
-    check.symbols_resolve(4)
-    check.masks(5)
-    check.no_second_full_mask(6)
+    check.symbols_resolve(3)
+    check.masks(4)
+    check.no_second_full_mask(5)
     for name, symbol in call.symbols.items():
         kind, _, mask = name.partition(".")
         if name == "jvp":
-            check.function_type(7, symbol, *_jvp_type(call, call.mask))
+            check.function_type(6, symbol, *_jvp_type(call, call.mask))
         elif kind == "jvp":
-            check.function_type(8, symbol, *_jvp_type(call, mask))
+            check.function_type(7, symbol, *_jvp_type(call, mask))
         else:
-            check.function_type(9, symbol, *_transpose_type(call, mask))
+            check.function_type(8, symbol, *_transpose_type(call, mask))
 
 
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_vjp_call_c1 … c10."""
+    """custom_vjp_call_c1 … c9."""
     check = _Checker(call, "custom_vjp_call", functions)
     check.attribute_names(1, {RULE, "fwd", "bwd", "jvp"}, masked={"jvp"})
     check.attribute_kinds(2)
-    check.has_some_rule(3, bool(call.fwd or call.bwd), "`fwd` and `bwd`")
-    check.symbols_resolve(4)
-    check.require(5, (call.fwd is None) == (call.bwd is None), "`fwd` and `bwd` come together")
-    check.masks(6)
-    check.no_second_full_mask(7)
+    check.symbols_resolve(3)
+    check.require(4, (call.fwd is None) == (call.bwd is None), "`fwd` and `bwd` come together")
+    check.masks(5)
+    check.no_second_full_mask(6)
     if call.fwd is not None and call.bwd is not None:
         residuals = _verify_fwd(check, call, call.fwd)
         cotangents = _inexact_types(call.results)
         inputs = [*residuals, *cotangents]
-        check.function_type(9, call.bwd, inputs, _inexact_types(call.operands))
+        check.function_type(8, call.bwd, inputs, _inexact_types(call.operands))
     for name, symbol in call.symbols.items():
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
-            check.function_type(10, symbol, *_jvp_type(call, mask))
+            check.function_type(9, symbol, *_jvp_type(call, mask))
 
 
 def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
@@ -102,26 +100,25 @@ def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
     residuals = found.results[len(results) :]
     inputs = [operand.type for operand in call.operands]
     if list(leading) != results:
-        check.function_type(8, fwd, inputs, results, and_more="residuals")
-    check.function_type(8, fwd, inputs, [*results, *residuals])
+        check.function_type(7, fwd, inputs, results, and_more="residuals")
+    check.function_type(7, fwd, inputs, [*results, *residuals])
     return residuals
 
 
 def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
-    """linear_call_c1 … c7."""
+    """linear_call_c1 … c6."""
     check = _Checker(call, "linear_call", functions)
     check.attribute_names(1, {RULE, "transpose", "num_residuals"})
     check.attribute_kinds(2, integers={"num_residuals"})
     _verify_num_residuals(check, call)
-    check.has_some_rule(4, call.transpose is not None, "`transpose`")
-    check.symbols_resolve(5)
+    check.symbols_resolve(4)
     linear = [operand.type for operand in call.linear_operands]
     results = [result.type for result in call.results]
     for type_ in (*linear, *results):
-        check.require(6, is_inexact(type_), f"linear operands and results are inexact, not {type_}")
+        check.require(5, is_inexact(type_), f"linear operands and results are inexact, not {type_}")
     if call.transpose is not None:
         residuals = [operand.type for operand in call.residuals]
-        check.function_type(7, call.transpose, [*residuals, *results], linear)
+        check.function_type(6, call.transpose, [*residuals, *results], linear)
 
 
 def _verify_num_residuals(check: _Checker, call: LinearCall) -> None:
@@ -174,11 +171,6 @@ class _Checker:
             else:
                 is_symbol = isinstance(attribute, ir.FlatSymbolRefAttr)
                 self.require(number, is_symbol, f"`{name}` is a symbol reference, not {attribute}")
-
-    def has_some_rule(self, number: int, has_functions: bool, functions: str) -> None:
-        """There is a staged rule or the key of one."""
-        present = has_functions or RULE in self.attributes
-        self.require(number, present, f"neither `rule` nor {functions} is there")
 
     def symbols_resolve(self, number: int) -> None:
         """Every rule function is in the module."""

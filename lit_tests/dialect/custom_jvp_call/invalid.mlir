@@ -56,20 +56,7 @@ func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tens
 // -----
 
 func.func @custom_jvp_call_c3(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c3: neither `rule` nor a rule function is there}}
-  %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
-    composite_attributes = {}, decomposition = @f
-  } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
-  return %0#0 : tensor<f32>
-}
-func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tensor<f32>, tensor<i32>) {
-  return %x, %n : tensor<f32>, tensor<i32>
-}
-
-// -----
-
-func.func @custom_jvp_call_c4(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c4: `jvp` names @nowhere, which the module does not have}}
+  // expected-error @+1 {{custom_jvp_call_c3: `jvp` names @nowhere, which the module does not have}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp = @nowhere}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -81,8 +68,8 @@ func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tens
 
 // -----
 
-func.func @custom_jvp_call_c5(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c5: the mask of 'jvp.011' has one 0 or 1 for each of the 2 inexact operands}}
+func.func @custom_jvp_call_c4(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c4: the mask of 'jvp.011' has one 0 or 1 for each of the 2 inexact operands}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp.011 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -95,8 +82,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c5_all_zero(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c5: the mask of 'jvp.00' has one 0 or 1}}
+func.func @custom_jvp_call_c4_all_zero(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c4: the mask of 'jvp.00' has one 0 or 1}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp.00 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -109,8 +96,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c5_not_binary(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c5: the mask of 'transpose.0x' has one 0 or 1}}
+func.func @custom_jvp_call_c4_not_binary(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c4: the mask of 'transpose.0x' has one 0 or 1}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {transpose.0x = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -123,8 +110,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c6(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c6: `jvp` and 'jvp.11' are the same rule}}
+func.func @custom_jvp_call_c5(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c5: `jvp` and 'jvp.11' are the same rule}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp = @f.jvp, jvp.11 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -137,8 +124,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c7(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c7: @f.jvp does not have the type that this op asks for}}
+func.func @custom_jvp_call_c6(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c6: @f.jvp does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -151,8 +138,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>) -> 
 
 // -----
 
-func.func @custom_jvp_call_c7_slot_for_an_integer(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c7: @f.jvp does not have the type that this op asks for}}
+func.func @custom_jvp_call_c6_slot_for_an_integer(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c6: @f.jvp does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -165,8 +152,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c7_missing_tangent_result(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c7: @f.jvp does not have the type that this op asks for}}
+func.func @custom_jvp_call_c6_missing_tangent_result(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c6: @f.jvp does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -179,8 +166,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c8(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c8: @f.jvp does not have the type that this op asks for}}
+func.func @custom_jvp_call_c7(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c7: @f.jvp does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp.01 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -193,8 +180,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_jvp_call_c9(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c9: @f.jvp.01 does not have the type that this op asks for}}
+func.func @custom_jvp_call_c8(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c8: @f.jvp.01 does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvp.01 = @f.jvp.01, transpose.01 = @f.jvp.01}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)

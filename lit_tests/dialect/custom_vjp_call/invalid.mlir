@@ -31,21 +31,7 @@ func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64
 // -----
 
 func.func @custom_vjp_call_c3(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c3: neither `rule` nor `fwd` and `bwd` is there}}
-  %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
-    composite_attributes = {jvp = @f.jvp}, decomposition = @f
-  } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
-  return %0#0 : tensor<f32>
-}
-func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tensor<f32>, tensor<i32>) {
-  return %x, %n : tensor<f32>, tensor<i32>
-}
-func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, tensor<f64>) -> (tensor<f32>, tensor<i32>, tensor<f32>)
-
-// -----
-
-func.func @custom_vjp_call_c4(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c4: `bwd` names @nowhere, which the module does not have}}
+  // expected-error @+1 {{custom_vjp_call_c3: `bwd` names @nowhere, which the module does not have}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @nowhere}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -58,8 +44,8 @@ func.func private @f.fwd(tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>,
 
 // -----
 
-func.func @custom_vjp_call_c5(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c5: `fwd` and `bwd` come together}}
+func.func @custom_vjp_call_c4(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c4: `fwd` and `bwd` come together}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -72,8 +58,8 @@ func.func private @f.fwd(tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>,
 
 // -----
 
-func.func @custom_vjp_call_c6(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c6: the mask of 'jvp.1' has one 0 or 1 for each of the 2 inexact operands}}
+func.func @custom_vjp_call_c5(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c5: the mask of 'jvp.1' has one 0 or 1 for each of the 2 inexact operands}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, jvp.1 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -88,8 +74,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_vjp_call_c7(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c7: `jvp` and 'jvp.11' are the same rule}}
+func.func @custom_vjp_call_c6(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c6: `jvp` and 'jvp.11' are the same rule}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, jvp = @f.jvp, jvp.11 = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -104,8 +90,8 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
-func.func @custom_vjp_call_c8(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c8: @f.fwd does not have the type that this op asks for}}
+func.func @custom_vjp_call_c7(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c7: @f.fwd does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -119,8 +105,8 @@ func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64
 
 // -----
 
-func.func @custom_vjp_call_c8_missing_output(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c8: @f.fwd does not have the type that this op asks for}}
+func.func @custom_vjp_call_c7_missing_output(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c7: @f.fwd does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -134,8 +120,8 @@ func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64
 
 // -----
 
-func.func @custom_vjp_call_c9(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c9: @f.bwd does not have the type that this op asks for}}
+func.func @custom_vjp_call_c8(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c8: @f.bwd does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -149,8 +135,8 @@ func.func private @f.bwd(tensor<3xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64
 
 // -----
 
-func.func @custom_vjp_call_c9_cotangent_of_an_integer(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c9: @f.bwd does not have the type that this op asks for}}
+func.func @custom_vjp_call_c8_cotangent_of_an_integer(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c8: @f.bwd does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -164,8 +150,8 @@ func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<i32
 
 // -----
 
-func.func @custom_vjp_call_c10(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c10: @f.jvp does not have the type that this op asks for}}
+func.func @custom_vjp_call_c9(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c9: @f.jvp does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, jvp = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)

@@ -61,19 +61,7 @@ func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f32>)
 // -----
 
 func.func @linear_call_c4(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c4: neither `rule` nor `transpose` is there}}
-  %0 = stablehlo.composite "pullback.linear_call" %r, %x {
-    composite_attributes = {num_residuals = 1 : i64}, decomposition = @l
-  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
-  return %0 : tensor<f32>
-}
-func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>
-func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f32>)
-
-// -----
-
-func.func @linear_call_c5(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c5: `transpose` names @nowhere, which the module does not have}}
+  // expected-error @+1 {{linear_call_c4: `transpose` names @nowhere, which the module does not have}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, transpose = @nowhere}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -84,8 +72,8 @@ func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f32>)
 
 // -----
 
-func.func @linear_call_c6(%r: tensor<f32>, %x: tensor<i32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c6: linear operands and results are inexact, not tensor<i32>}}
+func.func @linear_call_c5(%r: tensor<f32>, %x: tensor<i32>) -> tensor<f32> {
+  // expected-error @+1 {{linear_call_c5: linear operands and results are inexact, not tensor<i32>}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, rule = "l"}, decomposition = @l
   } : (tensor<f32>, tensor<i32>) -> tensor<f32>
@@ -95,8 +83,8 @@ func.func private @l(tensor<f32>, tensor<i32>) -> tensor<f32>
 
 // -----
 
-func.func @linear_call_c6_result(%r: tensor<f32>, %x: tensor<f32>) -> tensor<i1> {
-  // expected-error @+1 {{linear_call_c6: linear operands and results are inexact, not tensor<i1>}}
+func.func @linear_call_c5_result(%r: tensor<f32>, %x: tensor<f32>) -> tensor<i1> {
+  // expected-error @+1 {{linear_call_c5: linear operands and results are inexact, not tensor<i1>}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, rule = "l"}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<i1>
@@ -106,8 +94,8 @@ func.func private @l(tensor<f32>, tensor<f32>) -> tensor<i1>
 
 // -----
 
-func.func @linear_call_c7(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c7: @l.t does not have the type that this op asks for}}
+func.func @linear_call_c6(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{linear_call_c6: @l.t does not have the type that this op asks for}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, transpose = @l.t}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -118,8 +106,8 @@ func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f64>)
 
 // -----
 
-func.func @linear_call_c7_without_residual(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c7: @l.t does not have the type that this op asks for}}
+func.func @linear_call_c6_without_residual(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{linear_call_c6: @l.t does not have the type that this op asks for}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, transpose = @l.t}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>

@@ -7,7 +7,7 @@ func.func @main(%n: tensor<i32>, %x: tensor<f32>) -> tensor<f32> {
     %more = stablehlo.compare GT, %i, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %more : tensor<i1>
   } do {
-    // expected-error @+1 {{custom_jvp_call_c4: `jvp` names @f.jvp, which the module does not have}}
+    // expected-error @+1 {{custom_jvp_call_c3: `jvp` names @f.jvp, which the module does not have}}
     %z = stablehlo.composite "pullback.custom_jvp_call" %y {
       composite_attributes = {jvp = @f.jvp}, decomposition = @f
     } : (tensor<f32>) -> tensor<f32>
