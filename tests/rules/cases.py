@@ -2,10 +2,458 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from tests.rules.record import Case, real
+from tests.rules.record import Case, cplx, distinct, floats, ints, real
 
-CASES = [
-    Case("stablehlo.sine", lambda *xs: [lax.sin(x) for x in xs], [real(2, 3), real(), real(0, 2)]),
+
+def each(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f on every argument: several shapes in one program."""
+    return lambda *xs: [f(x) for x in xs]
+
+
+def pairs(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f on the arguments two by two."""
+    return lambda *xs: [f(x, y) for x, y in zip(xs[::2], xs[1::2], strict=True)]
+
+
+def unary(op: str, f: Callable[..., Any], low: float = -2.0, high: float = 2.0) -> Case:
+    shapes = [(2, 3), (), (0, 2)]
+    return Case(f"stablehlo.{op}", each(f), [real(*s, low=low, high=high) for s in shapes])
+
+
+def unary_complex(op: str, f: Callable[..., Any], low: float = -1.0, high: float = 1.0) -> Case:
+    args = [cplx(2, 3, low=low, high=high), cplx(low=low, high=high)]
+    return Case(f"stablehlo.{op}", each(f), args, "complex")
+
+
+def binary(op: str, f: Callable[..., Any], low: float = -2.0, high: float = 2.0) -> Case:
+    shapes = [(2, 3), (2, 3), (), (), (0,), (0,)]
+    return Case(f"stablehlo.{op}", pairs(f), [real(*s, low=low, high=high) for s in shapes])
+
+
+def binary_complex(op: str, f: Callable[..., Any], low: float = 0.5, high: float = 2.0) -> Case:
+    return Case(f"stablehlo.{op}", f, [cplx(3, low=low, high=high)] * 2, "complex")
+
+
+def edges(op: str, f: Callable[..., Any], *values: Any) -> Case:
+    """Points where the derivative is a matter of convention: JAX's."""
+    return Case(f"stablehlo.{op}", f, [floats(v) for v in values], "edges", numeric=False)
+
+
+ELEMENTWISE = [
+    binary("add", lax.add),
+    binary_complex("add", lax.add),
+    binary("subtract", lax.sub),
+    binary("multiply", lax.mul),
+    binary_complex("multiply", lax.mul),
+    binary("divide", lax.div, 0.5, 2.0),
+    binary_complex("divide", lax.div),
+    Case("stablehlo.remainder", lax.rem, [floats([5.3, -5.3, 7.1]), floats([2.0, 1.5, -2.2])]),
+    unary("negate", lax.neg),
+    unary("exponential", lax.exp),
+    unary_complex("exponential", lax.exp),
+    unary("exponential_minus_one", lax.expm1),
+    unary("log", lax.log, 0.5, 3.0),
+    unary_complex("log", lax.log, 0.5, 2.0),
+    unary("log_plus_one", lax.log1p, -0.5, 2.0),
+    unary("sqrt", lax.sqrt, 0.5, 3.0),
+    unary_complex("sqrt", lax.sqrt, 0.5, 2.0),
+    unary("rsqrt", lax.rsqrt, 0.5, 3.0),
+    unary_complex("rsqrt", lax.rsqrt, 0.5, 2.0),
+    unary("cbrt", lax.cbrt, 0.5, 3.0),
+    unary("sine", lax.sin),
+    unary("cosine", lax.cos),
+    unary("tan", lax.tan, -1.0, 1.0),
+    unary("tanh", lax.tanh),
+    unary_complex("tanh", lax.tanh),
+    binary("atan2", lax.atan2),
+    binary("power", lax.pow, 0.5, 2.0),
+    binary_complex("power", lax.pow),
+    edges("power", lax.pow, [0.0, 0.0, 0.0, 2.0, -2.0], [1.0, 2.0, 3.0, 0.0, 3.0]),
+    Case(
+        "stablehlo.power",
+        lambda x: lax.pow(x, np.array([0, 1, 2, 3, -1, 0], np.int32)),
+        [floats([0.0, 0.0, 0.0, -1.5, 2.0, 3.0])],
+        "integer-exponent",
+        numeric=False,
+    ),
+    Case(
+        "stablehlo.maximum",
+        lambda x, y, a, b: (lax.max(x, y), lax.max(a, b)),
+        [distinct(2, 3), distinct(2, 3, low=-1.9, high=2.1), real(), real(0)][:2]
+        + [floats(1.0), floats(2.0)],
+    ),
+    edges("maximum", lax.max, [1.0, 2.0, -0.0, 3.0], [1.0, 3.0, 0.0, np.nan]),
+    Case("stablehlo.minimum", lax.min, [distinct(2, 3), distinct(2, 3, low=-1.9, high=2.1)]),
+    edges("minimum", lax.min, [1.0, 2.0, -0.0, 3.0], [1.0, 3.0, 0.0, np.nan]),
+    Case(
+        "stablehlo.select",
+        lambda x, y: lax.select(np.array([True, False, True]), x, y),
+        [real(3), real(3)],
+    ),
+    Case("stablehlo.select", lambda x, y: lax.select(x > y, x * y, y), [real(4), real(4)], "data"),
+    Case(
+        "stablehlo.clamp",
+        lax.clamp,
+        [floats([-1.0, 0.5, -1.0]), floats([0.2, 0.1, 3.0]), floats([1.0, 1.5, 1.0])],
+    ),
+    Case(
+        "stablehlo.clamp",
+        """func.func public @main(%low: tensor<f64>, %x: tensor<4xf64>, %high: tensor<f64>)
+             -> tensor<4xf64> {
+           %0 = stablehlo.clamp %low, %x, %high
+             : (tensor<f64>, tensor<4xf64>, tensor<f64>) -> tensor<4xf64>
+           return %0 : tensor<4xf64> }""",
+        [floats(-1.0), floats([-2.0, -0.5, 0.5, 2.0]), floats(1.0)],
+        "scalar-bounds",
+        reference=lambda low, x, high: lax.clamp(jnp.full(4, low), x, jnp.full(4, high)),
+    ),
+    edges("clamp", lax.clamp, [0.0, 0.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]),
+    unary("abs", lax.abs),
+    unary_complex("abs", lax.abs),
+    edges("abs", lax.abs, [0.0, -0.0, np.inf]),
+    Case("stablehlo.abs", lax.abs, [np.zeros(2, np.complex128)], "complex-zero", numeric=False),
+    unary_complex("real", lax.real),
+    unary_complex("imag", lax.imag),
+    binary("complex", lax.complex),
+    Case(
+        "stablehlo.convert",
+        lambda x, y: (x.astype(jnp.float32) * 3, y.astype(jnp.complex128) * 2j, x.astype(int)),
+        [floats([0.5, 1.5]), real(2)],
+        numeric=False,
+    ),
+    Case(
+        "stablehlo.convert",
+        lambda x: lax.mul(x.astype(jnp.complex128), 1 + 2j),
+        [real(2)],
+        "to-complex",
+    ),
+    Case(
+        "stablehlo.convert",
+        """func.func public @main(%x: tensor<2xcomplex<f64>>) -> tensor<2xf64> {
+           %0 = stablehlo.convert %x : (tensor<2xcomplex<f64>>) -> tensor<2xf64>
+           return %0 : tensor<2xf64> }""",
+        [cplx(2)],
+        "from-complex",
+        reference=lax.real,
+    ),
+    Case(
+        "stablehlo.reduce_precision",
+        lambda x: lax.reduce_precision(x, 11, 52),
+        [real(3)],
+    ),
+    Case(
+        "stablehlo.reduce_precision",
+        lambda x: lax.reduce_precision(x * x, 8, 7),
+        [real(3)],
+        "rounding",
+        numeric=False,
+    ),
+    Case(
+        "stablehlo.logistic",
+        """func.func public @main(%x: tensor<5xf64>) -> tensor<5xf64> {
+           %0 = stablehlo.logistic %x : tensor<5xf64>
+           return %0 : tensor<5xf64> }""",
+        [floats([-3.0, -0.5, 0.0, 1.0, 2.0])],
+        reference=lax.logistic,
+    ),
+    *(
+        Case(f"stablehlo.{op}", lambda x, f=f: f(x) * x, [floats([0.3, 1.7, -2.4])])
+        for op, f in {
+            "floor": lax.floor,
+            "ceil": lax.ceil,
+            "sign": lax.sign,
+            "round_nearest_afz": lax.round,
+            "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+        }.items()
+    ),
 ]
+
+SHAPES = [
+    Case(
+        "stablehlo.broadcast_in_dim",
+        lambda x, y, z: (
+            lax.broadcast_in_dim(x, (4, 2, 3), (1, 2)),
+            lax.broadcast_in_dim(y, (2, 3), ()),
+            lax.broadcast_in_dim(z, (0, 1, 5), (1, 2)),
+        ),
+        [real(2, 3), real(), real(1, 5)],
+    ),
+    Case(
+        "stablehlo.broadcast_in_dim",
+        """func.func public @main(%x: tensor<1x3x2xf64>) -> tensor<2x4x5x3xf64> {
+           %0 = stablehlo.broadcast_in_dim %x, dims = [2, 3, 0]
+             : (tensor<1x3x2xf64>) -> tensor<2x4x5x3xf64>
+           return %0 : tensor<2x4x5x3xf64> }""",
+        [real(1, 3, 2)],
+        "permuted",
+        reference=lambda x: jnp.broadcast_to(x.transpose(2, 0, 1)[:, None], (2, 4, 5, 3)),
+    ),
+    Case(
+        "stablehlo.broadcast",
+        """func.func public @main(%x: tensor<3xf64>) -> tensor<2x4x3xf64> {
+           %0 = "stablehlo.broadcast"(%x) <{broadcast_sizes = array<i64: 2, 4>}>
+             : (tensor<3xf64>) -> tensor<2x4x3xf64>
+           return %0 : tensor<2x4x3xf64> }""",
+        [real(3)],
+        reference=lambda x: jnp.broadcast_to(x, (2, 4, 3)),
+    ),
+    Case(
+        "stablehlo.reshape",
+        lambda x, y, z: (x.reshape(3, 2), y.reshape(1, 1), z.reshape(0, 3)),
+        [real(2, 3), real(), real(0, 2)],
+    ),
+    Case(
+        "stablehlo.transpose",
+        lambda x, y: (x.transpose(2, 0, 1), y.T),
+        [real(2, 3, 4), real(0, 2)],
+    ),
+    Case("stablehlo.reverse", lambda x: lax.rev(x, (0, 2)), [real(2, 3, 2)]),
+    Case(
+        "stablehlo.slice",
+        lambda x, y: (
+            lax.slice(x, (1, 0), (3, 5), (1, 2)) * lax.slice(x, (0, 1), (2, 6), (1, 2)),
+            lax.slice(y, (2,), (2,)),
+        ),
+        [real(4, 6), real(3)],
+    ),
+    Case(
+        "stablehlo.slice",
+        lambda x: sum(x[i : i + 2] ** 2 for i in range(4)) * x[4:6],
+        [real(6)],
+        "overlapping",
+    ),
+    Case(
+        "stablehlo.pad",
+        lambda x, v, y: (
+            lax.pad(x, v, ((1, 2, 0), (-1, 1, 2))) * 2,
+            lax.pad(x, v, ((-1, -1, 1), (2, -3, 0))),
+            lax.pad(y, v, ((1, 1, 3),)),
+        ),
+        [real(3, 4), real(), real(0)],
+    ),
+    Case(
+        "stablehlo.concatenate",
+        lambda x, y, z: lax.concatenate([x, y, z, x], 1),
+        [real(2, 3), real(2, 0), real(2, 1)],
+    ),
+    Case(
+        "stablehlo.dynamic_slice",
+        lambda x, i, j: [lax.dynamic_slice(x, (k, 1), (2, 2)) * x[:2, :2] for k in (i, j)],
+        [real(4, 3), ints(1), ints(9)],
+    ),
+    Case(
+        "stablehlo.dynamic_update_slice",
+        lambda x, u, i, j: [lax.dynamic_update_slice(x * x, u, (k, 1)) for k in (i, j)],
+        [real(4, 3), real(2, 2), ints(1), ints(-7)],
+    ),
+]
+
+STRUCTURE = [
+    Case(
+        "stablehlo.optimization_barrier",
+        lambda x, n, y: lax.optimization_barrier((x * x, n, y)),
+        [real(3), ints([1, 2]), real()],
+    ),
+    Case(
+        "stablehlo.map",
+        """func.func public @main(%x: tensor<2x3xf64>, %y: tensor<2x3xf64>) -> tensor<2x3xf64> {
+           %0 = "stablehlo.map"(%x, %y) <{dimensions = array<i64: 0, 1>}> ({
+             ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+               %two = stablehlo.constant dense<2.0> : tensor<f64>
+               %s = stablehlo.sine %a : tensor<f64>
+               %p = stablehlo.multiply %s, %b : tensor<f64>
+               %q = stablehlo.power %b, %two : tensor<f64>
+               %r = stablehlo.add %p, %q : tensor<f64>
+               stablehlo.return %r : tensor<f64>
+           }) : (tensor<2x3xf64>, tensor<2x3xf64>) -> tensor<2x3xf64>
+           return %0 : tensor<2x3xf64> }""",
+        [real(2, 3), real(2, 3, low=0.5)],
+        reference=lambda x, y: jnp.sin(x) * y + y**2.0,
+    ),
+]
+
+
+def reduction(f: Callable[..., Any], axes: tuple[int, ...]) -> Callable[..., Any]:
+    return lambda *xs: [f(x, axes) for x in xs]
+
+
+def general_reduce(body: Callable[..., Any], init: float, axes: tuple[int, ...] = (0,)) -> Any:
+    return lambda x: lax.reduce(x, np.float64(init).astype(x.dtype), body, axes)
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    return jnp.log(jnp.exp(x) + jnp.exp(y))
+
+
+REDUCE = "stablehlo.reduce"
+REDUCTIONS = [
+    Case(
+        REDUCE,
+        lambda x, y, z: (lax.reduce_sum(x, (0, 2)), lax.reduce_sum(y, (1,)), z.sum()),
+        [real(2, 3, 4), real(3, 0), real(2)],
+        "add",
+    ),
+    Case(REDUCE, lambda x: lax.reduce_sum(x, (0,)), [cplx(2, 3)], "add-complex"),
+    Case(
+        REDUCE,
+        """func.func public @main(%x: tensor<2x3xf64>, %init: tensor<f64>) -> tensor<3xf64> {
+           %0 = stablehlo.reduce(%x init: %init) applies stablehlo.add across dimensions = [0]
+             : (tensor<2x3xf64>, tensor<f64>) -> tensor<3xf64>
+           return %0 : tensor<3xf64> }""",
+        [real(2, 3), real()],
+        "add-init",
+        reference=lambda x, init: x.sum(0) + init,
+    ),
+    Case(
+        REDUCE,
+        lambda x, y: (lax.reduce_max(x, (1,)), lax.reduce_max(y, (0, 1))),
+        [distinct(3, 4), distinct(2, 2)],
+        "maximum",
+    ),
+    Case(REDUCE, lambda x: lax.reduce_min(x, (0,)), [distinct(3, 4)], "minimum"),
+    Case(
+        REDUCE,
+        lambda x: (lax.reduce_max(x, (1,)), lax.reduce_min(x, (1,))),
+        [floats([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [-0.0, 0.0, -1.0]])],
+        "ties",
+        numeric=False,
+    ),
+    Case(
+        REDUCE,
+        """func.func public @main(%x: tensor<3x2xf64>, %init: tensor<f64>) -> tensor<3xf64> {
+           %0 = stablehlo.reduce(%x init: %init) applies stablehlo.maximum across dimensions = [1]
+             : (tensor<3x2xf64>, tensor<f64>) -> tensor<3xf64>
+           return %0 : tensor<3xf64> }""",
+        [floats([[1.0, 2.0], [-3.0, -4.0], [-1.0, 0.5]]), floats(0.25)],
+        "maximum-init",
+        reference=lambda x, init: jnp.maximum(x.max(1), init),
+    ),
+    Case(
+        REDUCE,
+        lambda x, y, z: (lax.reduce_prod(x, (1,)), lax.reduce_prod(y, (0,)), z.prod()),
+        [real(2, 5), real(0, 2), real(1)],
+        "multiply",
+    ),
+    Case(
+        REDUCE,
+        lambda x: lax.reduce_prod(x, (1,)),
+        [floats([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])],
+        "multiply-zeros",
+    ),
+    Case(
+        REDUCE,
+        """func.func public @main(%x: tensor<4xf64>, %init: tensor<f64>) -> tensor<f64> {
+           %0 = stablehlo.reduce(%x init: %init) applies stablehlo.multiply across dimensions = [0]
+             : (tensor<4xf64>, tensor<f64>) -> tensor<f64>
+           return %0 : tensor<f64> }""",
+        [real(4), real()],
+        "multiply-init",
+        reference=lambda x, init: jnp.prod(x) * init,
+    ),
+    Case(REDUCE, general_reduce(logaddexp, -np.inf), [real(5, 2)], "logaddexp", numeric=False),
+    Case(
+        REDUCE,
+        lambda x, y: lax.reduce(
+            (x, y),
+            (np.zeros((), x.dtype), np.ones((), y.dtype)),
+            lambda a, b: (a[0] * b[1] + b[0], a[1] * b[1]),
+            (1,),
+        ),
+        [real(2, 5), real(2, 5)],
+        "not-commutative",
+        against_jax=False,
+    ),
+    Case(
+        REDUCE,
+        lambda x: lax.reduce(
+            (x, lax.iota(np.int32, x.shape[0])),
+            (np.array(-np.inf, x.dtype), np.int32(-1)),
+            lambda a, b: (
+                lax.select(a[0] > b[0], a[0], b[0]),
+                lax.select(a[0] > b[0], a[1], b[1]),
+            ),
+            (0,),
+        ),
+        [distinct(6)],
+        "value-and-index",
+        reference=lambda x: jnp.max(x),
+    ),
+    Case(
+        REDUCE,
+        lambda x: (jnp.argmax(x, 1), jnp.any(x > 0, 1), x * x),
+        [distinct(2, 3)],
+        "inactive",
+    ),
+]
+
+
+def dot(lhs: str, rhs: str, out: str) -> Callable[..., Any]:
+    return lambda x, y: jnp.einsum(f"{lhs},{rhs}->{out}", x, y)
+
+
+def dot_general(contract: Any, batch: Any = ((), ()), **options: Any) -> Callable[..., Any]:
+    return lambda x, y: lax.dot_general(x, y, (contract, batch), **options)
+
+
+DOT = "stablehlo.dot_general"
+PRODUCTS = [
+    Case(DOT, dot_general(((1,), (0,))), [real(2, 3), real(3, 4)], "matrices"),
+    Case(DOT, dot_general(((0,), (1,))), [real(3, 2), real(4, 3)], "both-transposed"),
+    Case(DOT, dot_general(((1,), (0,))), [real(2, 3), real(3)], "matrix-vector"),
+    Case(DOT, dot_general(((0,), (0,))), [real(3), real(3)], "vectors"),
+    Case(DOT, dot_general(((), ())), [real(), real(2)], "outer"),
+    Case(DOT, dot_general(((1,), (0,))), [real(0, 3), real(3, 2)], "empty"),
+    Case(DOT, dot_general(((1,), (0,))), [real(2, 0), real(0, 3)], "empty-sum"),
+    Case(
+        DOT,
+        dot_general(((2,), (1,)), ((0,), (0,))),
+        [real(2, 3, 4), real(2, 4, 5)],
+        "batched",
+    ),
+    Case(
+        DOT,
+        dot_general(((3, 1), (0, 2)), ((0, 4), (3, 4))),
+        [real(2, 3, 5, 4, 3), real(4, 6, 3, 2, 3)],
+        "all-layouts",
+    ),
+    Case(
+        DOT,
+        dot_general(((0, 2), (3, 1)), ((3,), (0,))),
+        [real(3, 5, 4, 2), real(2, 4, 6, 3)],
+        "crossed-contraction",
+    ),
+    Case(DOT, dot_general(((1,), (0,))), [cplx(2, 3), cplx(3, 2)], "complex"),
+    Case(
+        DOT,
+        dot_general(((1,), (0,)), precision=(lax.Precision.HIGHEST, lax.Precision.DEFAULT)),
+        [real(2, 3), real(3, 4)],
+        "precision",
+    ),
+    Case(
+        DOT,
+        dot_general(((1,), (0,)), preferred_element_type=np.float64),
+        [ints(np.ones((2, 3)), np.float32), ints(np.ones((3, 4)), np.float32)],
+        "wider-result",
+        numeric=False,
+    ),
+    Case(
+        "stablehlo.dot ",
+        """func.func public @main(%x: tensor<2x3xf64>, %y: tensor<3x4xf64>, %z: tensor<4xf64>)
+             -> tensor<f64> {
+           %0 = stablehlo.dot %x, %y : (tensor<2x3xf64>, tensor<3x4xf64>) -> tensor<2x4xf64>
+           %1 = stablehlo.dot %0, %z : (tensor<2x4xf64>, tensor<4xf64>) -> tensor<2xf64>
+           %2 = stablehlo.dot %1, %1 : (tensor<2xf64>, tensor<2xf64>) -> tensor<f64>
+           return %2 : tensor<f64> }""",
+        [real(2, 3), real(3, 4), real(4)],
+        reference=lambda x, y, z: jnp.sum((x @ y @ z) ** 2),
+    ),
+]
+
+CASES = [*ELEMENTWISE, *SHAPES, *STRUCTURE, *REDUCTIONS, *PRODUCTS]

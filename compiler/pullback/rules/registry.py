@@ -278,10 +278,15 @@ def by_variant(name: str, variant: Callable[[Op], Rule]) -> Rule:
 FAMILIES = (
     "elementwise",
     "shape",
+    "reduction",
+    "products",
+    "structure",
     "calls",
     "control_flow",
     "loops",
     "indexing",
+    "linalg",
+    "sorting",
 )
 
 

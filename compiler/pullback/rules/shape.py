@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.reverse import is_zero
 from pullback.rules.registry import InPlace, Op, Tangents, linear
 
 
@@ -24,6 +27,11 @@ def transpose(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.permute(cts[0], [permutation.index(i) for i in range(len(permutation))])]
 
 
+def reverse(op: Op, cts: Tangents) -> list[Value | None]:
+    """The same reversal."""
+    return [build.clone(op.operation, [cts[0]]).result]
+
+
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     """Sum over the dimensions that were added or stretched."""
     (ct,) = cts
@@ -38,23 +46,105 @@ def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.reshape(ct, small)]
 
 
+def broadcast(op: Op, cts: Tangents) -> list[Value | None]:
+    """Sum over the leading dimensions that were added."""
+    return [build.reduce_sum(cts[0], range(len(integers(op, "broadcast_sizes"))))]
+
+
+linear("stablehlo.reshape", reshape)
+linear("stablehlo.transpose", transpose)
+linear("stablehlo.reverse", reverse)
+linear("stablehlo.broadcast_in_dim", broadcast_in_dim)
+linear("stablehlo.broadcast", broadcast)
+
+
+# -------------------------------------------------------------------- parts and their wholes
+
+
+def slice_(op: Op, cts: Tangents) -> list[object]:
+    """Add into the operand's slice: in place where the elements are neighbours, else by padding."""
+    (ct,) = cts
+    start, limit = integers(op, "start_indices"), integers(op, "limit_indices")
+    strides = integers(op, "strides")
+    if any(s != 1 for s in strides):
+        return [_among_zeros(ct, op.shape(0), start, strides)]
+
+    def update(total: Value) -> Value:
+        if is_zero(total):
+            return _among_zeros(ct, op.shape(0), start, strides)
+        starts = [build.full(build.scalar("i32"), i) for i in start]
+        here = build.slice_(total, start, limit)
+        return build.dynamic_update_slice(total, build.add(here, ct), starts)
+
+    return [InPlace(update)]
+
+
+def _among_zeros(
+    ct: Value, shape: Sequence[int], start: Sequence[int], strides: Sequence[int]
+) -> Value:
+    """The cotangent of a slice, and zeros everywhere else."""
+    sizes = build.shape(ct)
+    ends = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(start, sizes, strides, strict=True)]
+    high = [d - e for d, e in zip(shape, ends, strict=True)]
+    return build.pad(ct, 0, start, high, [s - 1 for s in strides])
+
+
+def pad(op: Op, cts: Tangents) -> list[Value | None]:
+    """Crop the edges and drop what lies between; what is left over belongs to the padding value."""
+    (ct,) = cts
+    low, high = integers(op, "edge_padding_low"), integers(op, "edge_padding_high")
+    steps = [i + 1 for i in integers(op, "interior_padding")]
+    inner = build.pad(ct, 0, [-p for p in low], [-p for p in high])
+    operand = build.slice_(inner, [0] * len(low), build.shape(inner), steps)
+    value = None
+    if op.active[1]:
+        value = build.sub(_total(ct), _total(operand))
+    return [operand, value]
+
+
+def _total(v: Value) -> Value:
+    return build.reduce_sum(v, range(build.rank(v)))
+
+
+def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
+    """The part of the cotangent that lies where the operand went."""
+    (ct,) = cts
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    found, offset = [], 0
+    for i, active in enumerate(op.active):
+        size = op.shape(i)[dimension]
+        found.append(_part(ct, dimension, offset, offset + size) if active else None)
+        offset += size
+    return found
+
+
+def _part(v: Value, dimension: int, start: int, limit: int) -> Value:
+    starts, limits = [0] * build.rank(v), list(build.shape(v))
+    starts[dimension], limits[dimension] = start, limit
+    return build.slice_(v, starts, limits)
+
+
+linear("stablehlo.slice", slice_)
+linear("stablehlo.pad", pad)
+linear("stablehlo.concatenate", concatenate)
+
+
+# -------------------------------------------------------------------------- dynamic positions
+
+
 def dynamic_slice(op: Op, cts: Tangents) -> list[object]:
-    """Add into the operand's slice, in place."""
+    """Add into the operand's slice, in place; both ops clamp their starts alike."""
     (ct,) = cts
     starts = [op.operand(i) for i in range(1, len(op.operands))]
     sizes = integers(op, "slice_sizes")
 
     def update(total: Value) -> Value:
-        here = build.dynamic_slice(total, starts, sizes)
-        return build.dynamic_update_slice(total, build.add(here, ct), starts)
+        added = ct
+        if not is_zero(total):
+            added = build.add(build.dynamic_slice(total, starts, sizes), ct)
+        return build.dynamic_update_slice(total, added, starts)
 
     return [InPlace(update), *[None] * len(starts)]
-
-
-linear("stablehlo.reshape", reshape)
-linear("stablehlo.transpose", transpose)
-linear("stablehlo.broadcast_in_dim", broadcast_in_dim)
-linear("stablehlo.dynamic_slice", dynamic_slice)
 
 
 def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
@@ -69,4 +159,5 @@ def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
     return [operand, update, *[None] * len(starts)]
 
 
+linear("stablehlo.dynamic_slice", dynamic_slice)
 linear("stablehlo.dynamic_update_slice", dynamic_update_slice)

@@ -1,0 +1,165 @@
+"""Ops with a scalar body, written out as a function on whole arrays.
+
+`stablehlo.map` and `stablehlo.reduce` apply a region to scalars. Lifted to arrays, element by
+element, the region's ops are ordinary ops, and the derivative of the whole is that of a call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import Differentiation, callee_name, mask_of, missing_rule
+from pullback.passes.forward import jvp_function
+from pullback.passes.inlining import call
+from pullback.rules.calls import present, scatter
+from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
+
+ELEMENTWISE = frozenset({"elementwise", "linear"})
+_SCALAR_MOVES = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim"})
+
+
+def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
+    """Tangents of an op whose results are those of @name on its operands."""
+    derived, flags = jvp_function(op.frame.diff, name, mask_of(op.active))
+    results = call(op.frame.diff, derived, [*op.operands, *present(tangents)])
+    return scatter(flags, results[len(flags) :])
+
+
+def lift(
+    diff: Differentiation, block: Any, arguments: Sequence[Value], shape: tuple[int, ...]
+) -> list[Value]:
+    """The ops of a block on scalars, here, on arrays of one shape; returns what it returns."""
+    values = dict(zip(block.arguments, arguments, strict=True))
+    operations = [view.operation for view in block.operations]
+    for operation in operations[:-1]:
+        results = _lift_op(diff, operation, values, shape)
+        values.update(zip(operation.results, results, strict=True))
+    return [_lifted(operations[-1], v, values) for v in operations[-1].operands]
+
+
+def _lift_op(
+    diff: Differentiation, operation: Any, values: dict[Value, Value], shape: tuple[int, ...]
+) -> list[Value]:
+    name = operation.name
+    if name == "stablehlo.constant":
+        copy = operation.clone(build.here.ip)
+        return [build.broadcast_in_dim(copy.result, shape, ())]
+    operands = [_lifted(operation, v, values) for v in operation.operands]
+    if name == "func.call":
+        return lift(diff, diff.block(callee_name(operation)), operands, shape)
+    if name in _SCALAR_MOVES:
+        return operands
+    if not _is_elementwise(name):
+        raise missing_rule(operation, name, "derivative, inside the body of a reduction or map,")
+    attributes = operation.attributes
+    named = [attributes[i] for i in range(len(attributes))]
+    types = [build.with_shape(r.type, shape) for r in operation.results]
+    new = build.emit(name, types, operands, {n.name: n.attr for n in named})
+    return list(new.results)
+
+
+def _lifted(operation: Any, v: Value, values: dict[Value, Value]) -> Value:
+    if v not in values:
+        raise missing_rule(operation, operation.name, "derivative, with a captured value,")
+    return values[v]
+
+
+def _is_elementwise(name: str) -> bool:
+    if name in RULES:
+        return RULES[name].family in ELEMENTWISE
+    return name in NONDIFFERENTIABLE
+
+
+# -------------------------------------------------------------------------------- functions
+
+
+def map_as_function(op: Op) -> str:
+    """`stablehlo.map` as a private function of its operands."""
+    return _as_function(op, "map", _map)
+
+
+def reduce_as_function(op: Op) -> str:
+    """`stablehlo.reduce` as a private function of its operands: a tree of its body's steps."""
+    return _as_function(op, "reduce", _reduce)
+
+
+def _as_function(op: Op, kind: str, emit: Any) -> str:
+    operation, diff = op.operation, op.frame.diff
+    body = operation.regions[0].blocks[0]
+    operands = list(operation.operands)
+    types = tuple(str(v.type) for v in operands)
+    key = (kind, types, str(operation.attributes["dimensions"]), str(body))
+
+    def make() -> str:
+        results = [r.type for r in operation.results]
+        name, block = diff.add_function(
+            kind, [v.type for v in operands], results, operation.location
+        )
+        with build.inserting(ir.InsertionPoint(block), operation.location):
+            outs = emit(diff, operation, body, list(block.arguments))
+            build.emit("func.return", (), outs)
+        return name
+
+    return diff.cached(key, make)
+
+
+def _map(diff: Differentiation, operation: Any, body: Any, arguments: list[Value]) -> list[Value]:
+    return lift(diff, body, arguments, build.shape(operation.results[0]))
+
+
+def _reduce(
+    diff: Differentiation, operation: Any, body: Any, arguments: list[Value]
+) -> list[Value]:
+    """Combine neighbours until one is left, then that with the initial value.
+
+    JAX's rule for products does the same: no division, so zeros need no special case. Neighbours
+    stay in order, since a body need not be commutative.
+    """
+    count = len(arguments) // 2
+    xs, inits = arguments[:count], arguments[count:]
+    dimensions = list(ir.DenseI64ArrayAttr(operation.attributes["dimensions"]))
+    shape = build.shape(operation.results[0])
+    xs = [_flatten(x, dimensions) for x in xs]
+    start = [build.broadcast_in_dim(i, shape, ()) for i in inits]
+    if build.shape(xs[0])[0] == 0:
+        return start
+    while build.shape(xs[0])[0] > 1:
+        xs = _combine_neighbours(diff, body, xs)
+    return lift(diff, body, [*start, *(build.reshape(x, shape) for x in xs)], shape)
+
+
+def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
+    """The reduced dimensions as one, in front."""
+    shape = build.shape(x)
+    kept = [i for i in range(len(shape)) if i not in dimensions]
+    size = math.prod(shape[i] for i in dimensions)
+    x = build.permute(x, [*dimensions, *kept])
+    return build.reshape(x, (size, *(shape[i] for i in kept)))
+
+
+def _combine_neighbours(diff: Differentiation, body: Any, xs: list[Value]) -> list[Value]:
+    shape = build.shape(xs[0])
+    even = shape[0] // 2 * 2
+    left = [_every_second(x, 0, even) for x in xs]
+    right = [_every_second(x, 1, even) for x in xs]
+    found = lift(diff, body, [*left, *right], build.shape(left[0]))
+    if even == shape[0]:
+        return found
+    last = [_rows(x, even, shape[0]) for x in xs]
+    return [build.concatenate([f, x], 0) for f, x in zip(found, last, strict=True)]
+
+
+def _every_second(x: Value, first: int, limit: int) -> Value:
+    shape = build.shape(x)
+    zeros, ones = [0] * (len(shape) - 1), [1] * (len(shape) - 1)
+    return build.slice_(x, [first, *zeros], [limit, *shape[1:]], [2, *ones])
+
+
+def _rows(x: Value, start: int, limit: int) -> Value:
+    shape = build.shape(x)
+    return build.slice_(x, [start, *[0] * (len(shape) - 1)], [limit, *shape[1:]])

@@ -1,0 +1,136 @@
+"""stablehlo.reduce: sums, extrema, products, and bodies of any kind."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pullback._errors import NotLinearError
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value, add, and_, compare, div, mul, select
+from pullback.frontend.locations import user_line
+from pullback.rules.calls import vjp_of_function
+from pullback.rules.expansion import jvp_of_function, reduce_as_function
+from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback.rules.shape import integers
+
+WORST = {"stablehlo.maximum": -math.inf, "stablehlo.minimum": math.inf}
+
+
+def binary_body(operation: Any) -> str | None:
+    """The op that a region with one binary op on its two arguments applies, or None."""
+    block = operation.regions[0].blocks[0]
+    operations = [view.operation for view in block.operations]
+    arguments = list(block.arguments)
+    if len(arguments) != 2 or len(operations) != 2:
+        return None
+    op, end = operations
+    if set(op.operands) != set(arguments) or list(end.operands) != list(op.results):
+        return None
+    return op.name
+
+
+@rule("stablehlo.reduce", linear=jointly, family="reduction")
+class Reduce:
+    """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        body = binary_body(op.operation)
+        if body == "stablehlo.add":
+            return _sum_jvp(op, tangents)
+        if body in WORST:
+            return _extremum_jvp(op, tangents, _Winners(op, body))
+        return jvp_of_function(op, reduce_as_function(op), tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        body = binary_body(op.operation)
+        if body == "stablehlo.add":
+            return _sum_vjp(op, cts)
+        if body in WORST:
+            return _extremum_vjp(op, cts, _Winners(op, body))
+        return vjp_of_function(op, reduce_as_function(op), cts)
+
+
+# ------------------------------------------------------------------------------------- sums
+
+
+def _sum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    given = [build.instantiate(t, v) for t, v in zip(tangents, op.operands, strict=True)]
+    return [build.clone(op.operation, given).result]
+
+
+def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    (ct,) = cts
+    return [spread(op, ct) if op.active[0] else None, total(ct) if op.active[1] else None]
+
+
+def spread(op: Op, v: Value) -> Value:
+    """A value shaped like a reduction's result, in the shape of its operand."""
+    reduced, shape = integers(op, "dimensions"), op.shape(0)
+    return build.broadcast_in_dim(v, shape, [i for i in range(len(shape)) if i not in reduced])
+
+
+def total(v: Value) -> Value:
+    """The sum of all elements."""
+    return build.reduce_sum(v, range(build.rank(v)))
+
+
+# ---------------------------------------------------------------------------------- extrema
+
+
+class _Winners:
+    """Where a maximum or minimum comes from: elements that tie share it, as in JAX.
+
+    The initial value counts only where no element equals the result.
+    """
+
+    def __init__(self, op: Op, body: str) -> None:
+        if op.frame.linear:
+            raise NotLinearError(
+                "cannot transpose: `stablehlo.reduce` with a maximum or minimum is not linear",
+                where=user_line(op.operation.location),
+                do="make the function linear in its tangents",
+            )
+        element = build.info(op.operands[0].type).element
+        mask = compare("EQ", op.x, spread(op, op.result))
+        self.dimensions = integers(op, "dimensions")
+        self.share = build.convert(mask, element)
+        self.count = build.reduce_sum(self.share, self.dimensions)
+        self.none: Value | None = None
+        if not _is_constant(op.operands[1], WORST[body]) or 0 in op.shape(0):
+            start = build.broadcast_in_dim(op.rhs, build.shape(self.count), ())
+            self.none = and_(compare("EQ", self.count, 0.0), compare("EQ", start, op.result))
+            self.count = select(self.none, build.full_like(self.count, 1), self.count)
+
+
+def _extremum_jvp(op: Op, tangents: Tangents, winners: _Winners) -> list[Value | None]:
+    t, start = tangents
+    found = None
+    if t is not None:
+        found = div(build.reduce_sum(mul(t, winners.share), winners.dimensions), winners.count)
+    if start is not None and winners.none is not None:
+        start = build.broadcast_in_dim(start, build.shape(winners.count), ())
+        found = add(found, select(winners.none, start, None))
+    return [found]
+
+
+def _extremum_vjp(op: Op, cts: Tangents, winners: _Winners) -> list[Value | None]:
+    (ct,) = cts
+    x = start = None
+    if op.active[0]:
+        x = mul(spread(op, div(ct, winners.count)), winners.share)
+    if op.active[1] and winners.none is not None:
+        start = total(select(winners.none, ct, None))
+    return [x, start]
+
+
+def _is_constant(v: Value, number: float) -> bool:
+    """Whether a value is the constant `number`."""
+    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+        return False
+    if build.info(v.type).kind != "f":
+        return False
+    return v.owner.attributes["value"] == build.splat(v.type, number)
