@@ -1,9 +1,10 @@
 """One pass of online learning that uses all three kinds of derivative rules, inside a scan.
 
-Each step sees one example, predicts, and corrects the read-out weights by the delta rule. The whole
-pass is differentiable: in `rate`, in the frozen features, in the examples. What JAX would get wrong
-or throw away without rules is here: a stable loss (`custom_jvp`), an identity that clips
-cotangents (`custom_vjp`), and a linear map with its own transpose (`linear_call`).
+Each step sees one example, predicts, and corrects the read-out weights by the delta rule. The loss
+of the whole pass can be differentiated in turn: in the initial weights, the features, the learning
+rate. What JAX would get wrong or throw away without rules is here: a stable loss (`custom_jvp`), an
+identity that clips cotangents (`custom_vjp`), and a linear map with its own transpose
+(`linear_call`).
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ def features(weights, x):
 
 
 def train_step(readout, weights, inputs, labels, rate):
-    """Returns the corrected read-out weights and the loss of each example, in order.
+    """The mean loss of one pass over the examples, each seen before the weights learn from it.
 
     Shapes: readout: f32[k]; weights: {first: f32[d, h], second: f32[h, k]}; inputs: f32[n, d];
-    labels: f32[n], each -1 or 1; rate: f32[]. Result: f32[k], f32[n].
+    labels: f32[n], each -1 or 1; rate: f32[]. Result: f32[].
     """
 
     def correct(readout, example):
@@ -74,7 +75,8 @@ def train_step(readout, weights, inputs, labels, rate):
         step = precondition(1.0 + phi**2, slope * phi)
         return readout - rate * step, logistic_loss(margin)
 
-    return jax.lax.scan(correct, readout, (inputs, labels))
+    _, losses = jax.lax.scan(correct, readout, (inputs, labels))
+    return jnp.mean(losses)
 
 
 def make_example(seed: int = 0, n: int = 16, d: int = 8, h: int = 12, k: int = 4):

@@ -24,6 +24,9 @@ cube.defjvp(lambda primals, tangents: (cube(primals[0]), 3 * primals[0] ** 2 * t
 def f(x, y):
     return {"first": cube(x) + y, "second": jnp.sum(x)}
 
+def scalar(x, y):
+    return jnp.sum(cube(x) * y)
+
 def needs_types(x):
     return x
 

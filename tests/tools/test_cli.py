@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_help_lists_the_commands(pullback_command):
     result = pullback_command("--help")
     assert result.exit_code == 0
-    for command in ("derive", "dump", "opt", "run"):
+    for command in ("derive", "dump", "info", "opt", "run"):
         assert f"\n  {command} " in result.stdout
 
 

@@ -83,6 +83,28 @@ def test_the_platform_decides_the_lowering(pullback_command, tmp_path):
     assert "stablehlo.sine" in pullback_command(*command, "cpu").stdout
 
 
+@pytest.mark.parametrize(
+    ("stage", "results"),
+    [("vjp", 3), ("jvp", 2), ("grad", 1)],
+)
+def test_derivatives_are_stages_too(pullback_command, model, stage, results):
+    text = pullback_command("dump", f"{model}:scalar", "--stage", stage).stdout
+    signature = next(line for line in text.splitlines() if "@main" in line)
+    returned = signature.partition(" -> ")[2]
+    assert returned.count("tensor<f32>") + returned.count("tensor<2xf32>") == results
+
+
+def test_a_file_has_the_later_stages(pullback_command, model, tmp_path):
+    saved = tmp_path / "saved.mlir"
+    saved.write_text(pullback_command("dump", f"{model}:f", "--rules").stdout)
+    result = pullback_command("dump", saved, "--stage", "all")
+    headings = [line for line in result.stdout.splitlines() if line.startswith("// ----- ")]
+    assert headings == [f"// ----- {stage} -----" for stage in ("program", "stablehlo", "hlo")]
+    refused = pullback_command("dump", saved, "--stage", "kept")
+    assert refused.exit_code == 2
+    assert "a module has none of the stages jaxpr, kept" in refused.stderr
+
+
 def test_print_ir_after_all(pullback_command, model, capfd):
     options = ("--stage", "stablehlo", "--rules", "--print-ir-after-all")
     result = pullback_command("dump", f"{model}:f", *options)

@@ -15,6 +15,7 @@ from pullback_runtime import PullbackRuntimeError
 COMMANDS = {
     "derive": "pullback.tools.derive:derive",
     "dump": "pullback.tools.dump:dump",
+    "info": "pullback.tools.info:info",
     "opt": "pullback.tools.opt:opt",
     "run": "pullback.tools.run:run",
 }

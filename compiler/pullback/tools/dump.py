@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import click
 import jax
 
-import pullback
 import pullback_runtime
-from pullback import _jax
+from pullback import Program, _jax
+from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
-from pullback.passes.manager import Instrumentation, print_module, run_pipeline
+from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.targets import Target, load_target
+from pullback.tools.sources import Source, load_source
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
 STAGES = {
@@ -27,63 +27,67 @@ STAGES = {
     "stablehlo": "stablehlo.mlir",
     "hlo": "hlo.txt",
 }
+DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
+FILES = STAGES | DERIVATIVES
+NEEDS_A_FUNCTION = ("jaxpr", "kept")
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @dataclass(frozen=True)
 class Stager:
-    """Brings a target from stage to stage; later stages change the program in place."""
+    """Brings a program from stage to stage; `stablehlo` and `hlo` change it in place, last."""
 
-    target: Target
+    source: Source
     platform: str = "cpu"
     rules: bool = False
     locations: bool = False
     print_ir_after_all: bool = False
 
-    def texts(self, wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    def texts(self, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
         """The wanted stages and their text, in order."""
         makers: dict[str, Callable[[], str]] = {
             "jaxpr": self.jaxpr,
             "kept": self.kept,
-            "program": self.program_text,
-            "stablehlo": self.stablehlo,
+            "program": lambda: self._print(self._program),
+            **{mode: partial(self.derivative, mode) for mode in DERIVATIVES},
+            "stablehlo": lambda: self._print(self._lowered),
             "hlo": self.hlo,
         }
-        for stage in STAGES:
+        for stage, maker in makers.items():
             if stage in wanted:
-                yield stage, makers[stage]()
+                yield stage, maker()
 
     @cached_property
     def _closed_jaxpr(self) -> Any:
-        return self.target.call(jax.make_jaxpr(self.target.function))
+        target = self.source.target
+        if target is None:
+            raise UsageError(
+                f"a module has none of the stages {', '.join(NEEDS_A_FUNCTION)}",
+                do="give a target such as `file.py:function`",
+            )
+        return target.call(jax.make_jaxpr(target.function))
 
     @cached_property
-    def _program(self) -> Any:
-        traced = pullback.trace(self.target.function, platforms=(self.platform,))
-        program = self.target.call(traced)
+    def _program(self) -> Program:
         if self.rules:
-            self._run("stage-rules", program)
-        return program
+            self._run("stage-rules")
+        return self.source.program
 
     @cached_property
-    def _lowered(self) -> Any:
+    def _lowered(self) -> Program:
         program = self._program
-        self._run("to-stablehlo", program)
+        self._run("to-stablehlo")
         return program
 
-    def _run(self, pipeline: str, program: Any) -> None:
+    def _run(self, pipeline: str) -> None:
         if self.print_ir_after_all:
             _jax.context().enable_multithreading(False)  # MLIR's printer insists on it
-        run_pipeline(
-            program.module,
-            pipeline,
-            program.rules,
-            verify_each=True,
-            print_after_all=self.print_ir_after_all,
+        self.source.program.run_passes(
+            pipeline, verify_each=True, print_after_all=self.print_ir_after_all
         )
 
-    def _print(self, program: Any) -> str:
-        return print_module(program.module, Instrumentation(print_debuginfo=self.locations))
+    def _print(self, program: Program) -> str:
+        return program.asm(debug_info=self.locations)
 
     def jaxpr(self) -> str:
         """What JAX traces, before anything of ours."""
@@ -93,22 +97,17 @@ class Stager:
         """The jaxpr in which every equation with a rule of its own is one of our calls."""
         return str(RuleTable((self.platform,)).keeper.keep(self._closed_jaxpr))
 
-    def program_text(self) -> str:
-        """The module with pullback's ops; rule bodies too when asked for."""
-        return self._print(self._program)
-
-    def stablehlo(self) -> str:
-        """The module without pullback's ops: what XLA is given."""
-        return self._print(self._lowered)
+    def derivative(self, mode: str) -> str:
+        """The module of a derivative of the program."""
+        return self._print(derive_program(self._program, mode))
 
     def hlo(self) -> str:
         """What XLA makes of it; the platform must be here."""
-        module = self._lowered.module
-        return pullback_runtime.compile(module, backend=self.platform).hlo()
+        return self._lowered.compile(backend=self.platform).hlo()
 
 
 @click.command()
-@click.argument("target")
+@click.argument("source")
 @click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
 @click.option(
     "--stage",
@@ -116,8 +115,8 @@ class Stager:
     multiple=True,
     default=("program",),
     show_default=True,
-    type=click.Choice([*STAGES, "all"]),
-    help="What to show; may be given several times.",
+    type=click.Choice([*FILES, "all"]),
+    help="What to show; may be given several times. All but the derivatives: all.",
 )
 @click.option("--rules", is_flag=True, help="Stage the derivative rules: show their bodies.")
 @click.option(
@@ -137,34 +136,37 @@ class Stager:
     help="Write one file per stage into this folder.",
 )
 def dump(
-    target: str,
+    source: str,
     arguments: str | None,
     stages: tuple[str, ...],
     folder: Path | None,
     **options: Any,
 ) -> None:
-    """Show the IR of TARGET: `path/file.py:function` or `package.module:function`.
+    """Show the IR of SOURCE: a target such as `file.py:function`, an MLIR file, or `-`.
 
     Without --args, the arguments are the function's or its module's `example_args`.
     """
-    stager = Stager(load_target(target, arguments), **options)
-    wanted = _wanted(stages, stager.platform)
+    stager = Stager(load_source(source, arguments, options["platform"]), **options)
+    wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            write(text, folder / STAGES[stage])
-            note(f"{folder / STAGES[stage]}: {len(text.splitlines())} lines")
-        else:
-            if len(wanted) > 1:
-                show_ir(f"// ----- {stage} -----")
-            show_ir(text)
+            write(text, folder / FILES[stage])
+            note(f"{folder / FILES[stage]}: {len(text.splitlines())} lines")
+            continue
+        if len(wanted) > 1:
+            show_ir(f"// ----- {stage} -----")
+        show_ir(text)
 
 
-def _wanted(stages: tuple[str, ...], platform: str) -> tuple[str, ...]:
-    """The stages to show; `all` leaves out what this machine cannot compile for."""
+def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:
+    """The stages to show; `all` leaves out what a module or this machine does not have."""
+    wanted = set(stages) - {"all"}
     if "all" not in stages:
-        return stages
-    if platform in pullback_runtime.backends():
-        return tuple(STAGES)
-    note(f"no stage hlo: this machine has no {platform} backend")
-    return tuple(stage for stage in STAGES if stage != "hlo")
+        return wanted
+    wanted |= set(STAGES)
+    if stager.source.target is None:
+        wanted -= set(NEEDS_A_FUNCTION)
+    if stager.platform not in pullback_runtime.backends():
+        note(f"no stage hlo: this machine has no {stager.platform} backend")
+        wanted -= {"hlo"}
+    return wanted

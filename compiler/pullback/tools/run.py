@@ -14,6 +14,7 @@ from pullback._errors import UsageError
 from pullback.tools import engines
 from pullback.tools.engines import Arrays
 from pullback.tools.show import note
+from pullback.tools.sources import load_source
 
 FAILED = 1
 
@@ -101,13 +102,13 @@ def run(
     output: Path | None,
 ) -> None:
     """Run SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
-    loaded = engines.load_source(source, arguments)
+    loaded = load_source(source, arguments)
     values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
-        chosen["xla"] = lambda: engines.run_xla(loaded, values, backend)
+        chosen["xla"] = lambda: engines.run_xla(loaded.program, values, backend)
     if compare or interpret:
-        chosen["interpreter"] = lambda: engines.run_interpreter(loaded, values)
+        chosen["interpreter"] = lambda: engines.run_interpreter(loaded.program, values)
     if with_jax:
         chosen["jax"] = lambda: engines.run_jax(loaded, values)
     results = {name: engine() for name, engine in chosen.items()}

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
+from pullback._errors import UsageError
+
 THEME = Theme(
     {
         "ir.comment": "dim",
@@ -47,14 +49,13 @@ def show_ir(text: str) -> None:
         click.echo(text)
 
 
-def write(content: str | bytes, output: Path | None) -> None:
-    """Writes text or bytes to a file, or shows them."""
-    if output is None:
-        show_ir(content) if isinstance(content, str) else click.echo(content, nl=False)
-    elif isinstance(content, str):
-        output.write_text(content.rstrip("\n") + "\n")
-    else:
-        output.write_bytes(content)
+def write(text: str, output: Path) -> None:
+    """Writes text to a file, with one newline at its end."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text.rstrip("\n") + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write `{output}`: {error.strerror or error}") from error
 
 
 def note(text: str) -> None:

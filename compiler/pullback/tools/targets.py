@@ -52,7 +52,7 @@ class Target:
 
 def is_target(text: str) -> bool:
     """Whether `text` is spelt like a target, and not like the name of an MLIR file."""
-    return ":" in text and not Path(text).exists()
+    return text.endswith(".py") or (":" in text and not Path(text).exists())
 
 
 def load_target(spec: str, arguments: str | None) -> Target:

@@ -1,0 +1,67 @@
+"""`pullback info`: what a saved program is, without running it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import pullback
+from pullback import Program
+from pullback._derivation import result_paths
+from pullback.artifact.write import rule_inventory
+from pullback.dialect import ops
+from pullback_runtime import _artifact, _container
+
+
+@click.command()
+@click.argument("file")
+def info(file: str) -> None:
+    """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
+    content = _artifact.read_bytes(sys.stdin.buffer.read() if file == "-" else Path(file))
+    program = pullback.load(content)
+    for label, text in rows(content, program):
+        click.echo(f"{label:18}{text}")
+
+
+def rows(content: bytes, program: Program) -> Iterator[tuple[str, str]]:
+    """Each fact and its name."""
+    yield from _file(content)
+    yield "platforms", ", ".join(program.rules.platforms)
+    for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
+        yield "argument", f"{path}: {_type(aval)}"
+    paths = result_paths(program.out_tree)
+    for path, aval in zip(paths, program.out_avals, strict=True):
+        yield "result", f"{path}: {_type(aval)}"
+    yield from _rules(program)
+    functions = sum(op.operation.name == "func.func" for op in program.module.body.operations)
+    yield "functions", str(functions)
+
+
+def _file(content: bytes) -> Iterator[tuple[str, str]]:
+    yield "size", f"{len(content):,} bytes"
+    if not _container.is_bytecode(content):
+        yield "format", "text, or another format"
+        return
+    layout = _container.read_layout(content)
+    yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
+    yield "written by", layout.producer
+    metadata = layout.metadata or {}
+    for name in ("pullback", "jax"):
+        if name in metadata:
+            yield name, str(metadata[name])
+
+
+def _rules(program: Program) -> Iterator[tuple[str, str]]:
+    for entry in rule_inventory(program.module):
+        names = ", ".join(entry["rules"]) or "none in the file"
+        yield "rule", f"{entry['op']} @{entry['function']}: {names}"
+    calls = sum(1 for _ in ops.walk_calls(program.module))
+    yield "calls with rules", str(calls)
+
+
+def _type(aval: Any) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

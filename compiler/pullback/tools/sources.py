@@ -1,0 +1,30 @@
+"""Where a program comes from: a target, a file, or standard input."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pullback
+from pullback import Program
+from pullback._errors import UsageError
+from pullback.tools.targets import Target, is_target, load_target
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program, and the target that it was traced from, if it was."""
+
+    program: Program
+    target: Target | None = None
+
+
+def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Source:
+    """Traces a target, or loads a module or a saved program from a file or from `-`."""
+    if is_target(spec):
+        target = load_target(spec, arguments)
+        traced = pullback.trace(target.function, platforms=(platform,))
+        return Source(target.call(traced), target)
+    if arguments is not None:
+        raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
+    return Source(pullback.load(sys.stdin.buffer.read() if spec == "-" else spec))

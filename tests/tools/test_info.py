@@ -1,0 +1,60 @@
+"""`pullback info`: what a file says about itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import pytest
+
+RULES = Path(__file__).parents[2] / "examples" / "rules.py"
+
+
+@pytest.fixture
+def saved(tmp_path, pullback_command) -> Path:
+    """The gradient of the example, saved."""
+    path = tmp_path / "gradient.mlirbc"
+    result = pullback_command("derive", f"{RULES}:train_step", "--grad", "-o", path)
+    assert result.exit_code == 0, result.stderr
+    return path
+
+
+def facts(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        found.setdefault(line[:18].strip(), []).append(line[18:])
+    return found
+
+
+def test_a_saved_program(pullback_command, saved):
+    found = facts(pullback_command("info", saved).stdout)
+    assert found["size"] == [f"{saved.stat().st_size:,} bytes"]
+    assert found["format"] == ["MLIR bytecode of a saved program"]
+    assert found["written by"][0].startswith("StableHLO_v1.")
+    assert found["jax"] == [jax.__version__]
+    assert found["platforms"] == ["cpu"]
+    assert found["argument"][1] == "weights['first']: float32[8,12]"
+    assert found["result"] == ["result: float32[4]"]
+    assert "pullback.custom_vjp_call @clip_cotangent: bwd, fwd" in found["rule"]
+    assert "pullback.linear_call @divide: transpose" in found["rule"]
+    assert int(found["functions"][0]) > 10
+
+
+def test_any_module(pullback_command, tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text("func.func @main(%x: tensor<i32>) -> tensor<i32> { return %x : tensor<i32> }")
+    found = facts(pullback_command("info", path).stdout)
+    assert found["format"] == ["text, or another format"]
+    assert found["argument"] == ["argument 0: int32[]"]
+    assert found["calls with rules"] == ["0"]
+
+
+def test_mistakes(pullback_command, tmp_path):
+    result = pullback_command("info", tmp_path / "absent.mlir")
+    assert result.exit_code == 2
+    assert "ArtifactError: cannot read" in result.stderr
+    torn = tmp_path / "torn.mlirbc"
+    torn.write_bytes(b"ML\xefR\x0d")
+    result = pullback_command("info", torn)
+    assert result.exit_code == 2
+    assert "the file is damaged" in result.stderr
