@@ -15,12 +15,13 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test pytest lit lint types bench clean
+.PHONY: help setup demo test pytest lit lint types bench portability engines fuzz clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
 	@echo "make test   pytest, then lit"
 	@echo "make bench  the benchmarks, side by side with JAX"
+	@echo "make portability | engines | fuzz   saved files; see docs/artifact.md"
 	@echo "make lint | types | setup | clean"
 
 setup: $(STAMP)
@@ -53,6 +54,25 @@ types: setup
 
 bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
+
+# Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
+# docs/artifact.md says what each shows. NEWER and IREE are environments, made when missing.
+NEWER ?= .venv-newer
+NEWER_PYTHON ?= python3.13
+IREE ?= .venv-iree
+FUZZ_CASES ?= 5000
+
+portability: setup
+	test -x $(NEWER)/bin/python || $(MAKE) setup VENV=$(NEWER) PYTHON=$(NEWER_PYTHON)
+	$(RUN) $(BIN)/python -m tests.artifact.portability $(BIN)/python $(NEWER)/bin/python
+
+engines: setup
+	test -x $(IREE)/bin/python || $(BIN)/python -m venv $(IREE)
+	$(IREE)/bin/python -m pip install --quiet $(PIP_ARGS) iree-base-compiler iree-base-runtime
+	$(RUN) $(BIN)/python -m tests.artifact.engines $(IREE)/bin/python
+
+fuzz: setup
+	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py
 
 clean:
 	rm -rf $(VENV) build dist out

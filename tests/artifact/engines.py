@@ -1,6 +1,6 @@
 """Three engines run the same files to the same numbers: XLA, StableHLO's interpreter, IREE.
 
-    python tests/artifact/engines.py [PYTHON_WITH_IREE]
+    python -m tests.artifact.engines [PYTHON_WITH_IREE]
 
 IREE comes from PyPI (`iree-base-compiler`, `iree-base-runtime`) and may live in an environment
 of its own; without the argument, the present interpreter must have it. Each golden program is

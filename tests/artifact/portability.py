@@ -1,6 +1,6 @@
 """Save under one Python and JAX, load under the other, both ways.
 
-    python tests/artifact/portability.py PYTHON_A PYTHON_B
+    python -m tests.artifact.portability PYTHON_A PYTHON_B
 
 Each is an interpreter in which pullback can be imported, or finds it on PYTHONPATH.
 """
@@ -21,7 +21,7 @@ def run(python: str, command: str, folder: str) -> None:
     """Runs a command of the corpus under an interpreter; ends this process when it fails."""
     path = os.pathsep.join(map(str, (*SOURCES, os.environ.get("PYTHONPATH", ""))))
     subprocess.run(
-        [python, "-m", "tests.artifact.corpus", command, folder],
+        [os.path.abspath(python), "-m", "tests.artifact.corpus", command, folder],
         env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
         cwd=ROOT,
         check=True,
