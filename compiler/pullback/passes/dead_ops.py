@@ -20,6 +20,10 @@ def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
     _Sweep(Purity(functions)).block(block)
 
 
+def _blocks(operation: Any) -> list[Any]:
+    return [region.blocks[0] for region in operation.regions]
+
+
 def _is_used(v: Value) -> bool:
     return next(iter(v.uses), None) is not None
 
@@ -43,10 +47,11 @@ class _Sweep:
             self._branches(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:
-        cond, body = (region.blocks[0] for region in operation.regions)
+        cond, body = _blocks(operation)
         live = self._live_carries(cond, body, used)
         if not all(live):
             operation = _keep_results(operation, live, operands=True)
+            cond, body = (region.blocks[0] for region in operation.regions)
             for block in (cond, body):
                 _keep_arguments(block, live)
         self.block(body)
@@ -78,7 +83,8 @@ class _Sweep:
     def _branches(self, operation: Any, used: list[bool]) -> None:
         blocks = [region.blocks[0] for region in operation.regions]
         if not all(used):
-            _keep_results(operation, used, operands=False)
+            operation = _keep_results(operation, used, operands=False)
+            blocks = [region.blocks[0] for region in operation.regions]
             for block in blocks:
                 _keep_returned(block, used)
         for block in blocks:
@@ -113,18 +119,14 @@ def _keep_returned(block: Any, keep: list[bool]) -> None:
     replace_terminator(block, [v for v, k in zip(values, keep, strict=True) if k])
 
 
-def _keep_arguments(block: Any, keep: list[bool]) -> None:
-    """Drop arguments of a loop's block, and what the body yields for them."""
-    if len(terminator(block).operands) == len(keep) and _is_body(block):
-        _keep_returned(block, keep)
-        _erase_unused_users(block, keep)
-    for index in reversed(range(len(keep))):
-        if not keep[index]:
-            block.erase_argument(index)
-
-
-def _is_body(block: Any) -> bool:
-    return block.region == block.owner.regions[1]
+def _keep_carries(cond: Any, body: Any, keep: list[bool]) -> None:
+    """Drop arguments of a loop's blocks, and what the body yields for them."""
+    _keep_returned(body, keep)
+    _erase_unused_users(body, keep)
+    for block in (cond, body):
+        for index in reversed(range(len(keep))):
+            if not keep[index]:
+                block.erase_argument(index)
 
 
 def _erase_unused_users(block: Any, keep: list[bool]) -> None:

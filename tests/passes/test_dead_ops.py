@@ -1,0 +1,77 @@
+"""Dead code that MLIR's own sweeps keep: loop carries and branch results that nobody reads."""
+
+from __future__ import annotations
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.symbols import functions
+
+LOOP = """
+func.func @main(%x: tensor<f32>, %dx: tensor<f32>) -> tensor<f32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %r:4 = stablehlo.while(%i = %zero, %a = %x, %da = %dx, %db = %dx)
+      : tensor<i32>, tensor<f32>, tensor<f32>, tensor<f32>
+  cond {
+    %p = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  } do {
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %s = stablehlo.sine %a : tensor<f32>
+    %c = stablehlo.cosine %a : tensor<f32>
+    %ds = stablehlo.multiply %c, %db : tensor<f32>
+    %de = stablehlo.multiply %c, %da : tensor<f32>
+    stablehlo.return %j, %s, %ds, %de : tensor<i32>, tensor<f32>, tensor<f32>, tensor<f32>
+  }
+  return %r#1 : tensor<f32>
+}
+"""
+
+BRANCH = """
+func.func @main(%p: tensor<i1>, %x: tensor<f32>) -> tensor<f32> {
+  %r:2 = "stablehlo.if"(%p) ({
+    %s = stablehlo.sine %x : tensor<f32>
+    stablehlo.return %x, %s : tensor<f32>, tensor<f32>
+  }, {
+    %c = stablehlo.cosine %x : tensor<f32>
+    stablehlo.return %c, %c : tensor<f32>, tensor<f32>
+  }) : (tensor<i1>) -> (tensor<f32>, tensor<f32>)
+  return %r#0 : tensor<f32>
+}
+"""
+
+
+def swept(text: str) -> tuple[ir.Module, str]:
+    with _jax.context():
+        module = ir.Module.parse(text)
+        table = functions(module)
+        erase_dead_ops(table["main"].regions[0].blocks[0], table)
+        module.operation.verify()
+    return module, str(module)
+
+
+def test_carries_that_only_feed_one_another_go():
+    module, text = swept(LOOP)
+    loop = module.body.operations[0].regions[0].blocks[0].operations[3]
+    assert loop.operation.name == "stablehlo.while"
+    assert len(loop.operation.results) == 2
+    assert "sine" in text
+    assert "cosine" not in text
+    assert "multiply" not in text
+
+
+def test_a_carry_that_the_condition_reads_stays():
+    text = swept(LOOP.replace("return %r#1", "return %r#1"))[1]
+    assert "compare" in text
+    kept = swept(LOOP.replace("return %r#1", "return %r#2"))[1]
+    assert "cosine" in kept
+    assert kept.count("stablehlo.multiply") == 2
+
+
+def test_branch_results_that_nobody_reads_go():
+    module, text = swept(BRANCH)
+    assert "sine" in text  # the word is in cosine
+    assert "stablehlo.sine" not in text
+    assert "stablehlo.cosine" in text
