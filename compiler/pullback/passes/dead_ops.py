@@ -50,10 +50,8 @@ class _Sweep:
         cond, body = _blocks(operation)
         live = self._live_carries(cond, body, used)
         if not all(live):
-            operation = _keep_results(operation, live, operands=True)
-            cond, body = (region.blocks[0] for region in operation.regions)
-            for block in (cond, body):
-                _keep_arguments(block, live)
+            cond, body = _blocks(_keep_results(operation, live, operands=True))
+            _keep_carries(cond, body, live)
         self.block(body)
 
     def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
