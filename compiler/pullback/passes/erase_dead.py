@@ -9,6 +9,7 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
+from pullback.passes.dead_results import drop_dead_results
 from pullback.passes.symbols import CALL, callee, erase_unreachable, functions, is_declaration
 
 REGION_OPS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
@@ -85,7 +86,10 @@ def _is_unused(op: ir.Operation) -> bool:
 
 
 def _erase_dead_calls(module: ir.Module) -> int:
-    """Erases unused calls, composites, loops and branches; users come before what they use."""
+    """Erases unused calls, composites, loops and branches, and the unused results of the latter.
+
+    Users come before what they use. Returns how many ops changed.
+    """
     candidates: list[ir.Operation] = []
 
     def collect(op: ir.Operation) -> ir.WalkResult:
@@ -95,12 +99,15 @@ def _erase_dead_calls(module: ir.Module) -> int:
 
     module.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
     purity = Purity(functions(module))
-    dead = 0
+    changes = 0
     for op in reversed(candidates):  # also: ops in a region before the op that holds it
-        if _is_unused(op) and purity.is_pure(op):
-            op.erase()
-            dead += 1
-    return dead
+        if _is_unused(op):
+            if purity.is_pure(op):
+                op.erase()
+                changes += 1
+        elif op.name in REGION_OPS and drop_dead_results(op, purity.is_pure):
+            changes += 1
+    return changes
 
 
 def _erase_trivially_dead(module: ir.Module) -> None:
@@ -118,6 +125,7 @@ class EraseDead(Pass):
 
     Before: `%0 = stablehlo.composite "pullback.custom_jvp_call" %x …` without a use of `%0`.
     After: nothing. Derivative ops, calls, loops and branches are pure when all that they run is.
+    Single results of loops and branches go as well when nothing needs them.
     """
 
     name: ClassVar[str] = "erase-dead"
