@@ -54,3 +54,25 @@ def test_symbolic_dimensions_are_refused():
     exported = export(jnp.sin, jax.ShapeDtypeStruct((size,), jnp.float32))
     with pytest.raises(pb.ArtifactError, match="symbolic dimensions"):
         pb.from_exported(exported)
+
+
+def test_the_vjp_of_an_exported_goes_through_our_rules():
+    """`doubled_sine` has a rule that is twice the true derivative."""
+    x = jnp.linspace(0.0, 1.0, 3)
+    exported = pb.trace(models.doubled_sine)(x).to_exported()
+    again = jax.export.deserialize(exported.serialize(vjp_order=1))
+    for each in (exported, again):
+        (found,) = each.vjp().call(x, jnp.ones(3))
+        assert jnp.allclose(found, 2 * jnp.cos(x))
+        assert jnp.allclose(jax.grad(lambda x, e=each: e.call(x).sum())(x), 2 * jnp.cos(x))
+
+
+def test_what_jax_exported_can_be_differentiated_both_ways():
+    x = jnp.linspace(0.1, 1.0, 3)
+    exported = export(lambda x: jnp.tanh(x) * x, x)
+    program = pb.load(bytes(exported.serialize()))
+    derivative = jax.vmap(jax.grad(lambda x: jnp.tanh(x) * x))(x)
+    _, tangent = program.jvp()(x, jnp.ones(3))
+    _, (cotangent,) = program.vjp()(x, jnp.ones(3))
+    assert jnp.allclose(tangent, derivative)
+    assert jnp.allclose(cotangent, derivative)

@@ -1,0 +1,78 @@
+"""Loaded programs are differentiated: rules honoured, both modes, any order, after reloading."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import pullback as pb
+from pullback import artifact
+from tests.artifact import models
+
+
+def reload(program):
+    return pb.load(artifact.serialize(program))
+
+
+def cube_sum(x):
+    return jnp.sum(models.doubled_sine(x) * x**3)
+
+
+X = jnp.linspace(0.2, 1.0, 4)
+
+
+def test_reverse_mode_honours_the_rule():
+    loaded = reload(pb.trace(cube_sum)(X))
+    assert jnp.allclose(loaded.grad()(X), jax.grad(cube_sum)(X))
+    true = jax.grad(lambda x: jnp.sum(jnp.sin(x) * x**3))(X)
+    assert not jnp.allclose(loaded.grad()(X), true), "the rule is not the true derivative"
+
+
+def test_forward_mode_goes_through_a_custom_vjp():
+    loaded = reload(pb.trace(cube_sum)(X))
+    direction = jnp.array([1.0, -1.0, 2.0, 0.5])
+    _, tangent = loaded.jvp()(X, direction)
+    assert jnp.allclose(tangent, jnp.vdot(jax.grad(cube_sum)(X), direction))
+
+
+def test_orders_without_end_and_a_save_between_any_two():
+    @jax.custom_jvp
+    def sine(x):
+        return jnp.sin(x)
+
+    sine.defjvp(lambda x, dx: (sine(*x), dx[0] * jnp.cos(x[0])))
+    program, expected = pb.trace(sine)(0.7), sine
+    for order in range(1, 4):
+        program = reload(program).grad()
+        expected = jax.grad(expected)
+        assert jnp.allclose(program(0.7), expected(0.7)), order
+    assert jnp.allclose(reload(program)(0.7), -jnp.cos(0.7))
+
+
+def test_a_loaded_program_is_a_citizen_of_jax():
+    loaded = reload(pb.trace(cube_sum)(X))
+    assert jnp.allclose(jax.jit(loaded)(X), cube_sum(X))
+    assert jnp.allclose(jax.grad(loaded)(X), jax.grad(cube_sum)(X))
+
+
+def test_hessian_vector_product_over_a_dictionary_of_parameters():
+    def loss(params, x):
+        return jnp.sum(jnp.tanh(params["w"] @ x + params["b"]) ** 2)
+
+    params = {"w": jnp.linspace(-1.0, 1.0, 8).reshape(2, 4), "b": jnp.ones(2)}
+    direction = jax.tree.map(jnp.ones_like, params)
+    loaded = reload(pb.trace(loss)(params, X))
+    gradient = jax.grad(loss)
+    _, expected = jax.jvp(lambda p: gradient(p, X), (params,), (direction,))
+    _, found = loaded.grad().jvp(wrt=0)(params, X, direction)
+    for name in params:
+        assert jnp.allclose(found[name], expected[name], atol=1e-5), name
+
+
+def test_a_module_without_rules_names_what_is_missing():
+    text = """module { func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.custom_call @mystery(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32> } }"""
+    with pytest.raises(pb.MissingRuleError, match="custom_call"):
+        pb.load(text.encode()).vjp()
