@@ -1,7 +1,13 @@
 """pullback: JAX programs as MLIR modules that keep their derivative rules."""
 
 from pullback._api import grad as grad
+from pullback._api import jit as jit
+from pullback._api import jvp as jvp
+from pullback._api import linear_transpose as linear_transpose
+from pullback._api import linearize as linearize
 from pullback._api import value_and_grad as value_and_grad
+from pullback._api import vjp as vjp
+from pullback._api import vmap as vmap
 from pullback._errors import MissingRuleError as MissingRuleError
 from pullback._errors import PullbackError as PullbackError
 from pullback._errors import UnsupportedJaxVersion as UnsupportedJaxVersion

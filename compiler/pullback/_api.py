@@ -9,40 +9,85 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.tree_util import Partial
 
-from pullback import _calls
+from pullback import _calls, _derivation, _pairs, _slots, _statics
+from pullback._cache import derived_once
+from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
 from pullback.frontend.trace import trace
 
-PROGRAM_OF = "_pullback_program_of"
-"""The attribute of a function made here that gives its Program for arguments."""
+DERIVED_FROM = "_pullback_derived_from"
+"""The attribute of a function made here: the function it came from, and the steps since."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to make a Program of a Program: a function of `_derivation` and its options."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, program: Program) -> Program:
+        return getattr(_derivation, self.name)(program, **dict(self.options))
 
 
 def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-    """The Program of a function for such arguments; functions made here need not be traced."""
+    """The Program of a function for such arguments; what was derived here is not traced again."""
     if isinstance(fun, Program):
         fun.flatten(args, kwargs)
         return fun
-    known = getattr(fun, PROGRAM_OF, None)
-    return trace(fun)(*args, **kwargs) if known is None else known(*args, **kwargs)
+    base, steps = getattr(fun, DERIVED_FROM, (None, ()))
+    if base is None:
+        return trace(fun)(*args, **kwargs)
+    program = program_of(base, args, kwargs)
+    for step in steps:
+        program = step(program)
+    return program
 
 
-def _transformed(fun: Callable[..., Any], derive: Callable[[Program], Program]) -> Any:
-    """A jitted function that calls the program derived from that of `fun`."""
+def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
+    """A function that calls the program that a step derives from that of `fun`."""
+    base, before = getattr(fun, DERIVED_FROM, (fun, ()))
+    steps = (*before, step)
+    jitted = derived_once(base, steps, functools.partial(_jitted, steps))
 
-    def derived_program(*args: Any, **kwargs: Any) -> Program:
-        return derive(program_of(fun, args, kwargs))
+    def again(fun: Callable[..., Any]) -> Callable[..., Any]:
+        return _transformed(fun, step)
 
-    @functools.wraps(fun, updated=())
+    function = _statics.falling_back(jitted, fun, dict(step.options)["argnums"], again)
+    setattr(function, DERIVED_FROM, (base, steps))
+    return function
+
+
+def _jitted(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
     def function(*args: Any, **kwargs: Any) -> Any:
-        return _calls.apply(derived_program(*args, **kwargs), args, kwargs)
+        program = program_of(get(), args, kwargs)
+        for step in steps:
+            program = step(program)
+        results = _calls.apply(program, args, kwargs)
+        return _with_float0(results, args, steps[-1])
 
-    jitted = jax.jit(function)
-    setattr(jitted, PROGRAM_OF, derived_program)
-    return jitted
+    function.__name__ = steps[-1].name
+    return jax.jit(function)
+
+
+def _with_float0(results: Any, args: tuple[Any, ...], step: Step) -> Any:
+    """JAX's float0 zeros in the place of gradients of integers."""
+    options = dict(step.options)
+    if not options["allow_int"]:
+        return results
+    numbers = options["argnums"]
+    primals = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
+    if step.name == "value_and_grad":
+        return results[0], _slots.restore_float0(results[1], primals)
+    if options["has_aux"]:
+        return _slots.restore_float0(results[0], primals), results[1]
+    return _slots.restore_float0(results, primals)
 
 
 def grad(
@@ -52,10 +97,16 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The gradient of a function with a scalar result; as `jax.grad`."""
-    return _transformed(
-        fun, lambda program: program.grad(argnums, has_aux, holomorphic, allow_int)
-    )
+    """The gradient of a function with a scalar result; as `jax.grad`.
+
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      argnums: the positional arguments to differentiate with respect to.
+      has_aux: `fun` returns a pair, of which only the first item is differentiated.
+      holomorphic: `fun` is promised to be holomorphic; arguments and result are complex.
+      allow_int: integer arguments are allowed; their gradient is JAX's float0.
+    """
+    return _transformed(fun, _step("grad", argnums, has_aux, holomorphic, allow_int))
 
 
 def value_and_grad(
@@ -66,6 +117,156 @@ def value_and_grad(
     allow_int: bool = False,
 ) -> Callable[..., Any]:
     """The value and the gradient of a function with a scalar result; as `jax.value_and_grad`."""
-    return _transformed(
-        fun, lambda program: program.value_and_grad(argnums, has_aux, holomorphic, allow_int)
+    return _transformed(fun, _step("value_and_grad", argnums, has_aux, holomorphic, allow_int))
+
+
+def _step(name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool) -> Step:
+    numbers = argnums if isinstance(argnums, int) else tuple(argnums)
+    options = {
+        "argnums": numbers,
+        "has_aux": has_aux,
+        "holomorphic": holomorphic,
+        "allow_int": allow_int,
+    }
+    return Step(name, tuple(options.items()))
+
+
+def jvp(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, ...]:
+    """The value of a function at a point, and its derivative in one direction; as `jax.jvp`.
+
+    Returns: `(out, tangents of out)`, and with `has_aux` the auxiliary data.
+    """
+    _pairs.check_tangents(primals, tangents)
+    jitted = derived_once(fun, ("jvp", has_aux), functools.partial(_jvp_jitted, has_aux))
+    return jitted(tuple(primals), _slots.without_float0(tuple(tangents)))
+
+
+def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
+    def function(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        program = program_of(get(), primals, {})
+        derived = _derivation.jvp(program, has_aux=has_aux)
+        out, moved, *aux = _calls.apply(derived, (*primals, *tangents), {})
+        return out, _slots.restore_float0(moved, out), *aux
+
+    return jax.jit(function)
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """The value of a function, and the map from cotangents of it to those of its arguments.
+
+    As `jax.vjp`. The map closes over the residuals of the forward pass, which is not run again; it
+    is a pytree, as JAX's is, and so it may cross the border of a jitted function.
+
+    Returns: `(out, map)`, and with `has_aux` the auxiliary data.
+    """
+    make = functools.partial(_split_jitted, _derivation.split_vjp, _pairs.PullBack, has_aux)
+    return derived_once(fun, ("vjp", has_aux), make)(*primals)
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """The value of a function, and the map from tangents of its arguments to those of it.
+
+    As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree.
+
+    Returns: `(out, map)`, and with `has_aux` the auxiliary data.
+    """
+    make = functools.partial(_split_jitted, _derivation.linearize, _pairs.PushForward, has_aux)
+    return derived_once(fun, ("linearize", has_aux), make)(*primals)
+
+
+def _split_jitted(split: Any, kind: Any, has_aux: bool, get: Callable[[], Any]) -> Any:
+    def function(*primals: Any) -> Any:
+        program = program_of(get(), primals, {})
+        forward, linear = split(program, has_aux=has_aux)
+        out, residuals = _calls.apply(forward, primals, {})
+        out, *aux = out if has_aux else (out,)
+        types = jax.tree.map(jax.typeof, (primals, out))
+        return out, Partial(kind(linear, *types), residuals), *aux
+
+    return jax.jit(function)
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
+    """The transpose of a linear function; as `jax.linear_transpose`.
+
+    Args:
+      fun: a function that is linear in all its arguments.
+      primals: arrays or `jax.ShapeDtypeStruct`s with the types of its arguments.
+
+    Raises:
+      NotLinearError: the function is not linear.
+    """
+    if reduce_axes:
+        raise ArgumentMismatchError(
+            "linear_transpose has no reduce_axes any more, as in JAX", do="leave it out"
+        )
+    program = program_of(fun, primals, {})
+    transposed = _derivation.transpose(program)
+
+    @jax.jit
+    def transposed_fun(cotangents: Any) -> Any:
+        return _calls.apply(transposed, (cotangents,), {})
+
+    return transposed_fun
+
+
+def jit(
+    fun: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """`jax.jit` of the function's Program: derivatives of a call are derived in the IR.
+
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      static_argnums: positions of arguments that are Python values.
+      static_argnames: names of such arguments.
+      options: further options of `jax.jit`, such as `donate_argnums` and `out_shardings`.
+    """
+
+    @functools.wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        values = {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, jax.core.Tracer)}
+        if values:
+            left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
+            args, kwargs = jax.tree.unflatten(tree, left)
+            return _calls.apply(
+                trace(_statics.fix(fun, tree, values))(*args, **kwargs), args, kwargs
+            )
+        return _calls.apply(program_of(fun, args, kwargs), args, kwargs)
+
+    jitted = jax.jit(
+        function, static_argnums=static_argnums, static_argnames=static_argnames, **options
+    )
+    if static_argnums is None and static_argnames is None:
+        setattr(jitted, DERIVED_FROM, getattr(fun, DERIVED_FROM, (fun, ())))
+    return jitted
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
+    """A function that maps another one over an axis of its arguments; as `jax.vmap`.
+
+    The function is batched by JAX before it is traced, its derivative rules with it. A Program, and
+    a derivative made here, is batched by batching the function that it was traced from.
+    """
+    function = fun.__call__ if isinstance(fun, Program) else fun
+    return jax.vmap(
+        function,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        axis_name=axis_name,
+        axis_size=axis_size,
+        spmd_axis_name=spmd_axis_name,
     )

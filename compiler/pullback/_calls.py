@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 import pullback_runtime
+from pullback import _jax
+from pullback._errors import ArgumentMismatchError
+from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 
@@ -87,7 +91,31 @@ def program_of(handle: ModuleHandle) -> Program:
 def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a program in the trace that is going on."""
     operands = program.flatten(args, kwargs)
-    return program.unflatten(call_module(program.handle, *operands))
+    check_operands(program, operands[len(program.constants) :])
+    out = program.unflatten(call_module(program.handle, *operands))
+    return jax.tree.map(_as_weak, out, jax.tree.unflatten(program.out_tree, program.out_avals))
+
+
+def _as_weak(value: Any, aval: Any) -> Any:
+    return _jax.weaken(value) if getattr(aval, "weak_type", False) else value
+
+
+def check_operands(program: Program, operands: list[Any]) -> None:
+    """Raises ArgumentMismatchError for an argument of another shape or dtype, naming its path."""
+    for path, aval, value in zip(program.arg_paths, program.in_avals, operands, strict=True):
+        found = jax.typeof(value)
+        if found.shape != _plain(aval).shape or not _fits(found, _plain(aval)):
+            raise ArgumentMismatchError(
+                f"{path} must have type {spell(aval)}, but it is {spell(found)}",
+                where=path,
+                do="give tangents and cotangents the shape and dtype of their primal values",
+            )
+
+
+def _fits(found: Any, expected: Any) -> bool:
+    if not getattr(found, "weak_type", False):
+        return found.dtype == expected.dtype
+    return jax.numpy.result_type(found, np.zeros((), expected.dtype)) == expected.dtype
 
 
 # ------------------------------------------------------------------------------ transforms

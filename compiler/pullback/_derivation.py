@@ -68,6 +68,18 @@ class Signature:
             args, kwargs, jax.tree.unflatten(program.out_tree, slots(program.out_avals, names))
         )
 
+    def results(self, has_aux: bool) -> tuple[Any, tuple[Any, ...]]:
+        """The differentiated result, and a tuple with the auxiliary data if there is any."""
+        if not has_aux:
+            return self.out, ()
+        if isinstance(self.out, tuple) and len(self.out) == 2:
+            return self.out[0], self.out[1:]
+        raise DerivativeTypeError(
+            "with has_aux=True the function must return a pair (value, auxiliary data), "
+            f"but it returned {_described(self.out)}",
+            do="return a tuple of two, or leave out has_aux",
+        )
+
 
 def result_paths(tree: Any) -> list[str]:
     """`result`, or `result[0]['w']`, for the leaves of a result."""
@@ -76,45 +88,52 @@ def result_paths(tree: Any) -> list[str]:
     return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
-def jvp(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
+def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
     """`f(args) -> out` becomes `(args, tangents of wrt) -> (out, tangents of out)`."""
     old = Signature.of(program)
+    out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
-    tangents = moving(primals, "tangent")
     module = _derive(program, JVP(wrt=inexact_positions(primals)))
-    new = Signature((*old.args, *tangents), old.kwargs, (old.out, moving(old.out, "tangent")))
-    return _derived(program, module, new)
+    new = Signature(
+        (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
+    )
+    return _derived(program, module, new, len(program.out_avals))
 
 
-def vjp(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
+def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
     """`f(args) -> out` becomes `(args, ct of out) -> (out, cts of wrt)`."""
     old = Signature.of(program)
+    out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
-    module = _derive(program, VJP(wrt=inexact_positions(primals)))
-    new = Signature(
-        (*old.args, moving(old.out, "cotangent")),
-        old.kwargs,
-        (old.out, _like(wrt, moving(primals, "cotangent"))),
-    )
-    return _derived(program, module, new)
+    module = _derive(program, VJP(wrt=inexact_positions(primals), outs=inexact_positions(out)))
+    cts = _like(wrt, moving(primals, "cotangent"))
+    new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
+    return _derived(program, module, new, len(program.out_avals))
 
 
-def split_vjp(program: Program, wrt: int | Sequence[int] | None = None) -> Split:
+def split_vjp(
+    program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+) -> Split:
     """Reverse mode in two programs, the second of which is the map of cotangents."""
     old = Signature.of(program)
+    out, _ = old.results(has_aux)
     primals = _chosen(old, wrt)
-    cts = (moving(old.out, "cotangent"),)
+    wanted = inexact_positions(primals), inexact_positions(out)
+    cts = (moving(out, "cotangent"),)
     result = _like(wrt, moving(primals, "cotangent"))
-    return _split(program, VJP(wrt=inexact_positions(primals), split=True), "bwd", cts, result)
+    return _split(program, VJP(wrt=wanted[0], outs=wanted[1], split=True), "bwd", cts, result)
 
 
-def linearize(program: Program, wrt: int | Sequence[int] | None = None) -> Split:
+def linearize(
+    program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+) -> Split:
     """Forward mode in two programs, the second of which is the map of tangents."""
     old = Signature.of(program)
+    out, _ = old.results(has_aux)
     primals = _chosen(old, wrt)
+    derivative = Linearize(wrt=inexact_positions(primals), outs=inexact_positions(out))
     tangents = moving(primals, "tangent")
-    result = moving(old.out, "tangent")
-    return _split(program, Linearize(wrt=inexact_positions(primals)), "linear", tangents, result)
+    return _split(program, derivative, "linear", tangents, moving(out, "tangent"))
 
 
 def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
@@ -126,12 +145,9 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     linear = {numbers} if isinstance(numbers, int) else set(numbers)
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
     module = _derive(program, Transpose(wrt=inexact_positions(primals)))
-    new = Signature(
-        (*others, moving(old.out, "cotangent")),
-        old.kwargs,
-        _like(wrt, moving(primals, "cotangent")),
-    )
-    return _derived(program, module, new)
+    cts = _like(wrt, moving(primals, "cotangent"))
+    new = Signature((*others, moving(old.out, "cotangent")), old.kwargs, cts)
+    return _derived(program, module, new, 0)
 
 
 def value_and_grad(
@@ -140,28 +156,36 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-    value: bool = True,
 ) -> Program:
-    """`f(args) -> out` becomes `args -> (out, gradients)`, or without `value`, `-> gradients`."""
+    """`f(args) -> out` becomes `args -> (out, gradients)`."""
+    module, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    new = Signature(old.args, old.kwargs, (old.out, gradients))
+    return _derived(program, module, new, len(program.out_avals))
+
+
+def grad(
+    program: Program,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Program:
+    """`f(args) -> out` becomes `args -> gradients`, or `args -> (gradients, aux)`."""
+    module, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    out = (gradients, old.out[1]) if has_aux else gradients
+    return _derived(program, module, Signature(old.args, old.kwargs, out), len(program.out_avals))
+
+
+def _gradients(
+    program: Program, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+) -> tuple[ir.Module, Signature, Any]:
+    """The module that returns the results and then the gradients, and their trees."""
     old = Signature.of(program)
     primals = _chosen(old, argnums, "argnums")
     _slots.check_inexact(primals, "grad", allow_int)
-    loss = _loss(old, has_aux)
-    _check_holomorphic(primals, loss, holomorphic)
-    positions = inexact_positions(primals)
-    module = _derive(program, VJP(wrt=positions, outs=(0,), unit_cotangent=True))
-    gradients = _like(argnums, moving(primals, "gradient"))
-    outs = len(jax.tree.leaves(old.out))
-    if not value:
-        _select_results(module, [*range(outs, outs + len(positions)), *range(1, outs)])
-    new = Signature(old.args, old.kwargs, _gradient_tree(old.out, gradients, has_aux, value))
-    return _derived(program, module, new)
-
-
-def _gradient_tree(out: Any, gradients: Any, has_aux: bool, value: bool) -> Any:
-    if value:
-        return out, gradients
-    return (gradients, out[1]) if has_aux else gradients
+    _check_loss(old, primals, has_aux, holomorphic)
+    derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
+    return _derive(program, derivative), old, _like(argnums, moving(primals, "gradient"))
 
 
 # ------------------------------------------------------------------------------- checks
@@ -179,32 +203,21 @@ def _like(wrt: int | Sequence[int] | None, chosen: tuple[Any, ...]) -> Any:
     return chosen[0] if isinstance(wrt, int) else chosen
 
 
-def _loss(signature: Signature, has_aux: bool) -> Slot:
-    """The slot of the scalar result that is differentiated."""
-    out = signature.out
-    if has_aux and not (isinstance(out, tuple) and len(out) == 2):
+def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) -> None:
+    """Raises DerivativeTypeError unless the result is a scalar that has a gradient."""
+    loss = old.results(has_aux)[0]
+    shape = loss.aval.shape if isinstance(loss, Slot) else None
+    if shape != ():
+        found = f"was {_described(loss)}" if shape is None else f"had shape: {shape}"
         raise DerivativeTypeError(
-            "with has_aux=True the function must return a pair (value, auxiliary data), "
-            f"but it returned {_described(out)}",
-            do="return a tuple of two, or leave out has_aux",
+            f"Gradient only defined for scalar-output functions. Output {found}",
+            do="return a scalar; for further results has_aux=True, for others pb.vjp or pb.jacrev",
         )
-    loss = out[0] if has_aux else out
-    if not isinstance(loss, Slot):
-        raise DerivativeTypeError(
-            f"Gradient only defined for scalar-output functions. Output was {_described(loss)}",
-            do="return a scalar, use pb.vjp for other results, or has_aux=True for further ones",
-        )
-    if loss.aval.shape != ():
-        raise DerivativeTypeError(
-            "Gradient only defined for scalar-output functions. "
-            f"Output had shape: {loss.aval.shape}",
-            do="reduce the result to a scalar, or use pb.jacrev or pb.vjp",
-        )
-    return loss
+    _check_holomorphic(primals, loss, holomorphic)
 
 
 def _described(tree: Any) -> str:
-    return str(jax.tree.map(lambda slot: slot.aval.str_short(), tree))
+    return str(jax.tree.map(lambda slot: _slots.spell(slot.aval), tree))
 
 
 def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
@@ -256,17 +269,23 @@ def _derive(program: Program, derivative: Pass) -> ir.Module:
     return module
 
 
-def _derived(program: Program, module: ir.Module, new: Signature) -> Program:
-    """The program of a module whose operands are old ones in their order, then new ones."""
+def _derived(program: Program, module: ir.Module, new: Signature, outs: int) -> Program:
+    """The program of a module that has old operands and results first, then the new ones."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
     kept = sorted(slot.position for slot in leaves if slot.position >= 0)
     place = {position: hidden + i for i, position in enumerate(kept)}
-    fresh = itertools.count(hidden + len(kept))
-    order = [place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves]
+    order = _order(leaves, place, hidden + len(kept))
     _reorder_operands(module, [*range(hidden), *order])
+    _select_results(module, _order(jax.tree.leaves(new.out), range(outs), outs))
     erase_unreachable(module)
     return _program(program, module, new, program.constants)
+
+
+def _order(leaves: list[Slot], place: Any, first: int) -> list[int]:
+    """Where each leaf is: old ones at their place, new ones from `first` on."""
+    fresh = itertools.count(first)
+    return [place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves]
 
 
 def _program(program: Program, module: ir.Module, new: Signature, constants: Any) -> Program:
@@ -326,8 +345,10 @@ def _select_results(module: ir.Module, order: list[int]) -> None:
     """Lets the entry return only these of its results, in this order."""
     function = functions(module)["main"]
     block = function.regions[0].blocks[0]
+    results = list(terminator(block).operands)
+    if order == list(range(len(results))):
+        return
     with module.context:
-        results = list(terminator(block).operands)
         replace_terminator(block, [results[i] for i in order])
         set_signature(function)
     erase_dead_ops(block, functions(module))

@@ -18,6 +18,7 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import custom_derivatives as _custom_derivatives
 from jax._src import effects as _effects
+from jax._src import lax as _lax
 from jax._src import linear_util as _linear_util
 from jax._src import sharding_impls as _sharding_impls
 from jax._src import source_info_util as _source_info
@@ -112,6 +113,11 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
             yield value
         elif isinstance(value, (tuple, list)):
             yield from jaxprs_in(value)
+
+
+def weaken(value: Any) -> Any:
+    """The array with a type that gives way to others, as a Python number's does."""
+    return _lax.lax._convert_element_type(value, value.dtype, weak_type=True)
 
 
 def lifted_tracers(traced: Any) -> list[Any]:
@@ -214,13 +220,17 @@ def _axis_context(closed: Any) -> Any:
     return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 
 
-def without_negative_power(equation: Any) -> list[Any]:
-    """`x ** -n` as the quotient `1 / x ** n` that JAX lowers it to; other equations as they are.
+def in_simpler_terms(equation: Any) -> list[Any]:
+    """Equations that JAX lowers to the same operations, and that need no rule or fewer rules.
 
-    The derivative of `x ** -n` is a multiple of `x ** -(n + 1)`, so its rules of rules would
-    never end.
+    A real square is a product. `x ** -n` is `1 / x ** n`: its derivative is a multiple of
+    `x ** -(n + 1)`, so as a power its rules of rules would never end.
     """
-    if equation.primitive.name != "integer_pow" or equation.params["y"] >= 0:
+    name = equation.primitive.name
+    if name == "square" and not np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
+        both = [equation.invars[0]] * 2
+        return [equation.replace(primitive=jax.lax.mul_p, invars=both, params={})]
+    if name != "integer_pow" or equation.params["y"] >= 0:
         return [equation]
     (result,) = equation.outvars
     power = _core.Var(result.aval)

@@ -76,35 +76,45 @@ class Program:
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
         return self
 
-    def jvp(self, wrt: int | Sequence[int] | None = None) -> Program:
+    def jvp(
+        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    ) -> Program:
         """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
         Args:
           wrt: positions of the arguments that have tangents; all of them if not given. Integer
             leaves have no tangent: None stands in their place, in arguments and results.
+          has_aux: the function returns a pair, of which only the first item is differentiated;
+            the second comes last in the result. Other methods have the same option.
         """
-        return _derivation.jvp(self, wrt)
+        return _derivation.jvp(self, wrt, has_aux)
 
-    def vjp(self, wrt: int | Sequence[int] | None = None) -> Program:
+    def vjp(
+        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    ) -> Program:
         """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
 
         One position gives one tree of cotangents; several, or None for all, give a tuple.
         """
-        return _derivation.vjp(self, wrt)
+        return _derivation.vjp(self, wrt, has_aux)
 
-    def split_vjp(self, wrt: int | Sequence[int] | None = None) -> _derivation.Split:
+    def split_vjp(
+        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    ) -> _derivation.Split:
         """Reverse mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents of wrt`.
         """
-        return _derivation.split_vjp(self, wrt)
+        return _derivation.split_vjp(self, wrt, has_aux)
 
-    def linearize(self, wrt: int | Sequence[int] | None = None) -> _derivation.Split:
+    def linearize(
+        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    ) -> _derivation.Split:
         """Forward mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, tangents of wrt…) -> tangents of out`.
         """
-        return _derivation.linearize(self, wrt)
+        return _derivation.linearize(self, wrt, has_aux)
 
     def transpose(self, wrt: int | Sequence[int] | None = None) -> Program:
         """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
@@ -126,9 +136,7 @@ class Program:
         Raises:
           DerivativeTypeError: the result is not a scalar, or something is not a float.
         """
-        return _derivation.value_and_grad(
-            self, argnums, has_aux, holomorphic, allow_int, value=False
-        )
+        return _derivation.grad(self, argnums, has_aux, holomorphic, allow_int)
 
     def value_and_grad(
         self,

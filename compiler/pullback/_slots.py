@@ -29,8 +29,14 @@ class Slot:
 
     def tangent(self, what: str) -> Slot:
         """The slot of a tangent or cotangent of this leaf."""
-        aval = jax.ShapeDtypeStruct(self.aval.shape, self.aval.dtype)
+        weak = getattr(self.aval, "weak_type", False)
+        aval = jax.ShapeDtypeStruct(self.aval.shape, self.aval.dtype, weak_type=weak)
         return Slot(aval, f"{what} of {self.path}", -1)
+
+
+def spell(aval: Any) -> str:
+    """A type as messages write it: `float32[8,128]`."""
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 
 def is_complex(aval: Any) -> bool:

@@ -24,17 +24,19 @@ class Linearize(Pass):
     Attributes:
       entry: the function to linearize, in place.
       wrt: positions of the arguments that have a tangent; all inexact ones if not given.
+      outs: positions of the results that have a tangent; all inexact ones if not given.
     """
 
     name: ClassVar[str] = "linearize"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
+    outs: tuple[int, ...] | None = None
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Linearizes `entry` in place; raises MissingRuleError, NotDifferentiableError."""
         with _jax.context(), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
-            ct_mask = ct_mask_of(diff, self.entry, None)
+            ct_mask = ct_mask_of(diff, self.entry, self.outs)
             backward = split_entry(diff, self.entry, mask, ct_mask)
             cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
             linear = "0" * (residuals - cts) + "1" * cts

@@ -1,0 +1,95 @@
+"""Arguments that are not arrays: strings, functions, and numbers that Python code branches on.
+
+JAX's transformations pass such arguments on as they are. Ours trace, so every number becomes an
+abstract value at first; only where that fails, the plain Python values among the arguments that
+are not differentiated become part of the function, and each set of values is traced for itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback._errors import PullbackError
+
+ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, float, complex)
+
+
+def falling_back(
+    jitted: Callable[..., Any],
+    fun: Callable[..., Any],
+    argnums: Any,
+    transform: Callable[[Any], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """`jitted`, and where it fails, `transform(fun)` with plain Python arguments fixed.
+
+    Args:
+      argnums: the positions of differentiated arguments, which are always traced.
+    """
+    fixed: dict[Any, Callable[..., Any]] = {}
+    differentiated = (argnums,) if isinstance(argnums, int) else argnums
+
+    def with_fixed(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        mine = jax.tree.leaves(
+            [[i in _resolved(differentiated, args)] * _size(arg) for i, arg in enumerate(args)]
+        )
+        mine += [False] * (len(leaves) - len(mine))
+        values = {
+            i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
+        }
+        key = _key(tree, values)
+        if not values or key is None:
+            raise error
+        if key not in fixed:
+            fixed[key] = transform(fix(fun, tree, values))
+        left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
+        args, kwargs = jax.tree.unflatten(tree, left)
+        return fixed[key](*args, **kwargs)
+
+    @functools.wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return jitted(*args, **kwargs)
+        except PullbackError:
+            raise
+        except (TypeError, ValueError) as failure:
+            error = failure
+        return with_fixed(args, kwargs, error)
+
+    return function
+
+
+def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[..., Any]:
+    """The function with these leaves of its arguments fixed; None stands for them in a call."""
+    names = range(tree.num_leaves)
+
+    @functools.wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = iter(jax.tree.leaves((args, kwargs)))
+        leaves = [values[i] if i in values else next(given) for i in names]
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return fun(*args, **kwargs)
+
+    return function
+
+
+def _key(tree: Any, values: dict[int, Any]) -> Any:
+    key = tree, tuple((i, type(value), value) for i, value in values.items())
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _resolved(argnums: Any, args: tuple[Any, ...]) -> set[int]:
+    return {number % len(args) for number in argnums} if args else set()
+
+
+def _size(tree: Any) -> int:
+    return jax.tree.structure(tree).num_leaves
