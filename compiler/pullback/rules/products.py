@@ -109,7 +109,7 @@ def _algorithm(attribute: Any, exchanged: bool) -> Any:
         left[1],
         a.num_primitive_operations,
         a.allow_imprecise_accumulation,
-        context=_jax.context(),
+        ctx=_jax.context(),
     )
 
 

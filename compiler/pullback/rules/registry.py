@@ -280,11 +280,13 @@ FAMILIES = (
     "shape",
     "reduction",
     "products",
+    "convolution",
     "structure",
     "calls",
     "control_flow",
     "loops",
     "indexing",
+    "windows",
     "linalg",
     "sorting",
 )
