@@ -12,7 +12,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import captures, replace_terminator, terminator
-from pullback.passes.erase_dead import Purity
+from pullback.passes.purity import Purity
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:

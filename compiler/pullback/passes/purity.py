@@ -1,0 +1,74 @@
+"""Which ops can be erased when nobody uses their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.passes.symbols import CALL, callee, is_declaration
+
+# What another device, the host or the outside world can notice.
+IMPURE = frozenset(
+    {
+        "stablehlo.all_gather",
+        "stablehlo.all_reduce",
+        "stablehlo.all_to_all",
+        "stablehlo.collective_broadcast",
+        "stablehlo.collective_permute",
+        "stablehlo.collective_reduce",
+        "stablehlo.cross-replica-sum",
+        "stablehlo.infeed",
+        "stablehlo.outfeed",
+        "stablehlo.recv",
+        "stablehlo.reduce_scatter",
+        "stablehlo.rng",
+        "stablehlo.send",
+    }
+)
+
+
+@dataclass
+class Purity:
+    """Whether ops can be erased when nobody uses their results; functions are looked up once."""
+
+    table: dict[str, ir.Operation]
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def is_pure(self, root: ir.Operation) -> bool:
+        """Whether nothing at or below `root` has an effect besides its results."""
+        pure = True
+
+        def check(op: ir.Operation) -> ir.WalkResult:
+            nonlocal pure
+            pure = self._is_pure_alone(op)
+            return ir.WalkResult.ADVANCE if pure else ir.WalkResult.INTERRUPT
+
+        root.walk(check, ir.WalkOrder.PRE_ORDER)
+        return pure
+
+    def _is_pure_alone(self, op: ir.Operation) -> bool:
+        name = op.name
+        if name == CALL:
+            return self._is_pure_function(callee(op))
+        if name == ops.COMPOSITE:
+            return self._is_pure_function(ops.DerivativeCall(op).decomposition)
+        if name == "stablehlo.custom_call":
+            return not _has_side_effect(op)
+        if name in IMPURE:
+            return False
+        return name.startswith(("stablehlo.", "chlo.")) or name in ("func.func", "func.return")
+
+    def _is_pure_function(self, name: str) -> bool:
+        """A function in a cycle counts as impure, for it may not end."""
+        if name not in self.known:
+            self.known[name] = False
+            function = self.table.get(name)
+            if function is not None and not is_declaration(function):
+                self.known[name] = self.is_pure(function)
+        return self.known[name]
+
+
+def _has_side_effect(op: ir.Operation) -> bool:
+    attributes = op.attributes
+    return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
