@@ -46,7 +46,11 @@ clip_cotangent.defvjp(clip_cotangent_fwd, clip_cotangent_bwd)
 
 
 def precondition(scale, step):
-    """step / scale: linear in `step`, and its own transpose."""
+    """step / scale: linear in `step`, and its own transpose.
+
+    `scale` depends on the features, so a gradient in the features needs the derivative of a linear
+    call in its residuals: `jax.grad` stops there with an assertion, and `pullback.grad` does not.
+    """
 
     def divide(scale, step):
         return step / scale

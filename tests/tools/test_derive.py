@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import pullback
 import pullback_runtime
 from pullback.tools import module_io
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
 import jax.numpy as jnp
 from jax import nn
@@ -138,3 +142,21 @@ def test_saved_programs_keep_what_they_closed_over(pullback_command, code, tmp_p
     value, (cotangent,) = program(np.float32(2), np.ones(200, np.float32))
     np.testing.assert_allclose(value, np.linspace(0, 2, 200), rtol=1e-6)
     np.testing.assert_allclose(cotangent, 100.0, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_example_where_jax_gives_up(pullback_command, monkeypatch, tmp_path):
+    """Derivatives in what a linear call is not linear in; JAX's, of the plain division."""
+    saved = tmp_path / "gradient.mlirbc"
+    target = f"{EXAMPLES / 'rules.py'}:train_step"
+    assert pullback_command("derive", target, "--grad", "--wrt", "1", "-o", saved).exit_code == 0
+    rules = runpy.run_path(str(EXAMPLES / "rules.py"))
+    train_step, arguments = rules["train_step"], rules["example_args"]
+    with pytest.raises(AssertionError):
+        jax.grad(train_step, 1)(*arguments)
+    found = pullback.load(saved)(*arguments)
+    monkeypatch.setitem(train_step.__globals__, "precondition", lambda scale, step: step / scale)
+    expected = jax.grad(train_step, 1)(*arguments)
+    for name in ("first", "second"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-8)
+        assert np.abs(expected[name]).max() > 1e-4

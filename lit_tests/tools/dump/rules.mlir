@@ -5,5 +5,5 @@
 // CHECK-DAG: func.func private @clip_cotangent.bwd(
 // CHECK-DAG: func.func private @logistic_loss.jvp(
 // CHECK-DAG: func.func private @relu.jvp(
-// CHECK-DAG: {fwd = @clip_cotangent.fwd
+// CHECK-DAG: {bwd = @clip_cotangent.bwd, fwd = @clip_cotangent.fwd}
 // CHECK-DAG: transpose = @{{.*}}.t
