@@ -185,8 +185,10 @@ class LinearCall(DerivativeCall):
         return self.operands[self.num_residuals :]
 
 
-VIEWS: dict[str, type[DerivativeCall]] = {
-    view_class.NAME: view_class for view_class in (CustomJVPCall, CustomVJPCall, LinearCall)
+VIEWS: dict[str, type[CustomJVPCall] | type[CustomVJPCall] | type[LinearCall]] = {
+    CustomJVPCall.NAME: CustomJVPCall,
+    CustomVJPCall.NAME: CustomVJPCall,
+    LinearCall.NAME: LinearCall,
 }
 
 

@@ -7,7 +7,7 @@ the op) is not checked again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from pullback._errors import VerificationError
 from pullback._jax import ir
@@ -152,7 +152,7 @@ class _Checker:
         if not holds:
             raise _error(self.call.op, f"{self.op_name}_c{number}", message)
 
-    def attribute_names(self, number: int, plain: set[str], masked: set[str] = frozenset()) -> None:
+    def attribute_names(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
         """Every attribute is known, with a mask where it may have one."""
         for name in self.attributes:
             kind, dot, _ = name.partition(".")
@@ -160,7 +160,7 @@ class _Checker:
             allowed = [*sorted(plain), *(f"{kind}.<mask>" for kind in sorted(masked))]
             self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
 
-    def attribute_kinds(self, number: int, integers: set[str] = frozenset()) -> None:
+    def attribute_kinds(self, number: int, integers: Set[str] = frozenset()) -> None:
         """`rule` is a string, counts are i64, and everything else names a function."""
         for name, attribute in self.attributes.items():
             if name == RULE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import re
 import types
 import typing
@@ -47,7 +46,6 @@ def build_pass(pass_class: type[Pass], text: str) -> Pass:
         raise PipelineError(f"pass {pass_class.name!r}: {error}") from error
 
 
-@functools.cache
 def option_types(pass_class: type[Pass]) -> dict[str, Any]:
     """Field name to type, for the options of a pass."""
     hints = typing.get_type_hints(pass_class)

@@ -55,8 +55,8 @@ class OptCommand(click.Command):
         except click.NoSuchOption as error:
             names = [*PASSES, *PIPELINES, *STOCK_PASSES]
             close = difflib.get_close_matches(error.option_name.removeprefix("--"), names, n=2)
-            error.possibilities = [*(error.possibilities or ()), *(f"--{name}" for name in close)]
-            raise
+            hints = [*(error.possibilities or ()), *(f"--{name}" for name in close)]
+            raise click.NoSuchOption(error.option_name, possibilities=hints, ctx=ctx) from error
 
 
 def _is_pass(name: str) -> bool:
