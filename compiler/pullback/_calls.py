@@ -186,4 +186,73 @@ def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
     return origin.derivatives[key]
 
 
-pullback_runtime.set_rules(jvp=_differentiated, transpose=_transposed)
+def _batched(
+    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
+) -> tuple[ModuleHandle, tuple[int, ...]]:
+    """The program made again for a batch, or where that cannot be, run once per item."""
+    origin = _origin(handle)
+    key = "batch", in_axes, size
+    if key not in origin.derivatives:
+        types = [_batch_type(*pair, size) for pair in zip(handle.in_avals, in_axes, strict=True)]
+        from pullback.frontend.trace import trace
+
+        function = _together(origin.program, in_axes, size) or _one_by_one(handle, in_axes)
+        origin.derivatives[key] = trace(function)(*types).handle
+    return origin.derivatives[key], (0,) * len(handle.out_avals)
+
+
+def _batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
+    shape = list(aval.shape)
+    if axis is not None:
+        shape.insert(axis, size)
+    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
+
+
+def _together(program: Program, in_axes: tuple[int | None, ...], size: int) -> Any:
+    """A function that runs the program made again for a batch; None if there is no recipe."""
+    recipe = program.recipe
+    if recipe is None:
+        return None
+    flags = recipe.must_batch(in_axes)
+    again = recipe.batched(flags, size)
+    if again is None:
+        return None
+
+    def batched(*operands: Any) -> list[Any]:
+        leading = [_leading(*each, size) for each in zip(operands, in_axes, flags, strict=True)]
+        return call_module(again.handle, *leading)
+
+    return batched
+
+
+def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:
+    """The operand with its batch axis in front, repeated where it lacks one and needs it."""
+    if axis is not None:
+        return jax.numpy.moveaxis(operand, axis, 0)
+    return jax.numpy.broadcast_to(operand, (size, *operand.shape)) if flag else operand
+
+
+def _one_by_one(handle: ModuleHandle, in_axes: tuple[int | None, ...]) -> Any:
+    """A function that runs the program for one item of the batch after the other."""
+
+    def sequential(*operands: Any) -> list[Any]:
+        moved = [
+            jax.numpy.moveaxis(operand, axis, 0)
+            for operand, axis in zip(operands, in_axes, strict=True)
+            if axis is not None
+        ]
+
+        def one(items: Any) -> list[Any]:
+            rest = iter(items)
+            chosen = [
+                operand if axis is None else next(rest)
+                for operand, axis in zip(operands, in_axes, strict=True)
+            ]
+            return call_module(handle, *chosen)
+
+        return jax.lax.map(one, moved)
+
+    return sequential
+
+
+pullback_runtime.set_rules(jvp=_differentiated, transpose=_transposed, batching=_batched)

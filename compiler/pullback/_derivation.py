@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from pullback import _slots
+from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
 from pullback._errors import DerivativeTypeError
 from pullback._jax import ir
+from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.keep import is_inexact
 from pullback.passes import manager
 from pullback.passes.base import Pass
-from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.differentiation import replace_terminator, set_signature, terminator
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
-from pullback.passes.symbols import erase_unreachable, functions
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
 from pullback_runtime import _module
@@ -93,11 +92,11 @@ def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
-    module = _derive(program, JVP(wrt=inexact_positions(primals)))
+    derivative = JVP(wrt=inexact_positions(primals))
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
     )
-    return _derived(program, module, new, len(program.out_avals))
+    return _derived(program, derivative, new, len(program.out_avals))
 
 
 def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
@@ -105,10 +104,10 @@ def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
-    module = _derive(program, VJP(wrt=inexact_positions(primals), outs=inexact_positions(out)))
+    derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
     cts = _like(wrt, moving(primals, "cotangent"))
     new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
-    return _derived(program, module, new, len(program.out_avals))
+    return _derived(program, derivative, new, len(program.out_avals))
 
 
 def split_vjp(
@@ -144,10 +143,10 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     numbers = argnums_of(wrt, len(old.args), "wrt")
     linear = {numbers} if isinstance(numbers, int) else set(numbers)
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
-    module = _derive(program, Transpose(wrt=inexact_positions(primals)))
+    derivative = Transpose(wrt=inexact_positions(primals))
     cts = _like(wrt, moving(primals, "cotangent"))
     new = Signature((*others, moving(old.out, "cotangent")), old.kwargs, cts)
-    return _derived(program, module, new, 0)
+    return _derived(program, derivative, new, 0)
 
 
 def value_and_grad(
@@ -158,9 +157,9 @@ def value_and_grad(
     allow_int: bool = False,
 ) -> Program:
     """`f(args) -> out` becomes `args -> (out, gradients)`."""
-    module, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     new = Signature(old.args, old.kwargs, (old.out, gradients))
-    return _derived(program, module, new, len(program.out_avals))
+    return _derived(program, derivative, new, len(program.out_avals))
 
 
 def grad(
@@ -171,21 +170,23 @@ def grad(
     allow_int: bool = False,
 ) -> Program:
     """`f(args) -> out` becomes `args -> gradients`, or `args -> (gradients, aux)`."""
-    module, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out = (gradients, old.out[1]) if has_aux else gradients
-    return _derived(program, module, Signature(old.args, old.kwargs, out), len(program.out_avals))
+    return _derived(
+        program, derivative, Signature(old.args, old.kwargs, out), len(program.out_avals)
+    )
 
 
 def _gradients(
     program: Program, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
-) -> tuple[ir.Module, Signature, Any]:
-    """The module that returns the results and then the gradients, and their trees."""
+) -> tuple[VJP, Signature, Any]:
+    """The pass that appends the gradients to the results, and their trees."""
     old = Signature.of(program)
     primals = _chosen(old, argnums, "argnums")
     _slots.check_inexact(primals, "grad", allow_int)
     _check_loss(old, primals, has_aux, holomorphic)
     derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
-    return _derive(program, derivative), old, _like(argnums, moving(primals, "gradient"))
+    return derivative, old, _like(argnums, moving(primals, "gradient"))
 
 
 # ------------------------------------------------------------------------------- checks
@@ -251,44 +252,36 @@ def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
 # ------------------------------------------------------------------------------ modules
 
 
-def clone(module: ir.Module) -> ir.Module:
-    """A copy of a module, made in C++."""
-    with module.context, ir.Location.unknown(module.context):
-        copy = ir.Module.create()
-        for name, attribute in module.operation.attributes.items():
-            copy.operation.attributes[name] = attribute
-        place = ir.InsertionPoint(copy.body)
-        for op in module.body.operations:
-            op.operation.clone(ip=place)
-    return copy
-
-
-def _derive(program: Program, derivative: Pass) -> ir.Module:
-    module = clone(program.module)
-    manager.run_stages(module, (INLINE, derivative), program.rules)
-    return module
-
-
-def _derived(program: Program, module: ir.Module, new: Signature, outs: int) -> Program:
-    """The program of a module that has old operands and results first, then the new ones."""
+def _derived(program: Program, derivative: Pass, new: Signature, outs: int) -> Program:
+    """The program after a pass that keeps old operands and `outs` old results in front."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
     kept = sorted(slot.position for slot in leaves if slot.position >= 0)
     place = {position: hidden + i for i, position in enumerate(kept)}
-    order = _order(leaves, place, hidden + len(kept))
-    _reorder_operands(module, [*range(hidden), *order])
-    _select_results(module, _order(jax.tree.leaves(new.out), range(outs), outs))
-    erase_unreachable(module)
-    return _program(program, module, new, program.constants)
+    operands = (*range(hidden), *_order(leaves, place, hidden + len(kept)))
+    results = _order(jax.tree.leaves(new.out), range(outs), outs)
+    edits = ReorderOperands(operands), SelectResults(results)
+    stages = (INLINE, derivative, *edits, "symbol-dce")
+    module = clone(program.module)
+    manager.run_stages(module, stages, program.rules)
+    before = [*range(hidden), *(s.position if s.position >= 0 else None for s in leaves)]
+    recipe = program.recipe and program.recipe.then(stages, derivative.wrt, before)
+    return _program(program, module, new, program.constants, recipe)
 
 
-def _order(leaves: list[Slot], place: Any, first: int) -> list[int]:
+def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
     """Where each leaf is: old ones at their place, new ones from `first` on."""
     fresh = itertools.count(first)
-    return [place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves]
+    return tuple(place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves)
 
 
-def _program(program: Program, module: ir.Module, new: Signature, constants: Any) -> Program:
+def _program(
+    program: Program,
+    module: ir.Module,
+    new: Signature,
+    constants: Any,
+    recipe: Recipe | None = None,
+) -> Program:
     """A program with other trees, and the rules of an old one."""
     ins, in_tree = jax.tree.flatten((new.args, new.kwargs))
     outs, out_tree = jax.tree.flatten(new.out)
@@ -301,18 +294,19 @@ def _program(program: Program, module: ir.Module, new: Signature, constants: Any
         out_avals=tuple(slot.aval for slot in outs),
         arg_paths=tuple(slot.path for slot in ins),
         constants=tuple(constants),
+        recipe=recipe,
     )
 
 
 def _split(program: Program, derivative: Pass, second: str, inputs: Any, result: Any) -> Split:
     """Two programs of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
-    outs = len(program.out_avals)
-    module = _derive(program, derivative)
+    module = clone(program.module)
+    manager.run_stages(module, (INLINE, derivative), program.rules)
     linear = clone(module)
-    _take_entry(linear, f"main.{second}")
-    _drop_function(module, f"main.{second}")
-    residuals = _residuals(module, outs)
+    take_entry(linear, f"main.{second}")
+    drop_function(module, f"main.{second}")
+    residuals = _residuals(module, len(program.out_avals))
     forward = Signature(old.args, old.kwargs, (old.out, residuals))
     backward = Signature((residuals, *inputs), {}, result)
     return Split(
@@ -324,47 +318,3 @@ def _split(program: Program, derivative: Pass, second: str, inputs: Any, result:
 def _residuals(module: ir.Module, outs: int) -> list[Slot]:
     types = _module.signature(_module.find_entry(module, "main"), "main")[1][outs:]
     return [Slot(aval, f"residual {i}", -1) for i, aval in enumerate(types)]
-
-
-def _take_entry(module: ir.Module, name: str) -> None:
-    """Makes @name the entry in the place of @main."""
-    table = functions(module)
-    table["main"].erase()
-    with module.context:
-        table[name].attributes["sym_name"] = ir.StringAttr.get("main")
-        table[name].attributes["sym_visibility"] = ir.StringAttr.get("public")
-    erase_unreachable(module)
-
-
-def _drop_function(module: ir.Module, name: str) -> None:
-    functions(module)[name].erase()
-    erase_unreachable(module)
-
-
-def _select_results(module: ir.Module, order: list[int]) -> None:
-    """Lets the entry return only these of its results, in this order."""
-    function = functions(module)["main"]
-    block = function.regions[0].blocks[0]
-    results = list(terminator(block).operands)
-    if order == list(range(len(results))):
-        return
-    with module.context:
-        replace_terminator(block, [results[i] for i in order])
-        set_signature(function)
-    erase_dead_ops(block, functions(module))
-
-
-def _reorder_operands(module: ir.Module, order: list[int]) -> None:
-    """Puts the operand at `order[i]` at position i of the entry."""
-    if order == list(range(len(order))):
-        return
-    function = functions(module)["main"]
-    block = function.regions[0].blocks[0]
-    with module.context:
-        old = list(block.arguments)
-        for position in order:
-            fresh = block.add_argument(old[position].type, function.location)
-            old[position].replace_all_uses_with(fresh)
-        for _ in order:
-            block.erase_argument(0)
-        set_signature(function)

@@ -15,6 +15,7 @@ import pullback_runtime
 from pullback import _calls, _derivation, _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
 from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
@@ -35,6 +36,7 @@ class Program:
       arg_paths: the name of each leaf of the arguments, such as `params['w']`.
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
       rules: the derivative rules that are not in the module yet.
+      recipe: how the module was made, where it can be made again for a batch of arguments.
     """
 
     module: ir.Module
@@ -45,6 +47,7 @@ class Program:
     arg_paths: tuple[str, ...]
     constants: tuple[jax.Array, ...]
     rules: RuleTable
+    recipe: Recipe | None = None
 
     def __str__(self) -> str:
         return self.asm()
@@ -76,9 +79,7 @@ class Program:
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
         return self
 
-    def jvp(
-        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
-    ) -> Program:
+    def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
         """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
         Args:
@@ -89,9 +90,7 @@ class Program:
         """
         return _derivation.jvp(self, wrt, has_aux)
 
-    def vjp(
-        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
-    ) -> Program:
+    def vjp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
         """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
 
         One position gives one tree of cotangents; several, or None for all, give a tuple.

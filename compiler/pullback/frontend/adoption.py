@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
+from pullback._edits import clone
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.frontend import link
@@ -37,9 +38,7 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
 
 def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
     """A copy of the program's module that refers to rules of this table only."""
-    from pullback import _derivation
-
-    module = _derivation.clone(program.module)
+    module = clone(program.module)
     symbol = _free_entry(module)
     if program.rules is not rules:
         _adopt_rules(module, program.rules, rules)

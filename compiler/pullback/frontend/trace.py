@@ -10,6 +10,7 @@ import jax
 from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._program import Program
+from pullback._recipe import Recipe
 from pullback.frontend import link, portable
 from pullback.frontend.rules import RuleTable
 
@@ -65,6 +66,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         arg_paths=_jax.argument_paths(stages.jaxpr)[len(lifted) :],
         constants=tuple(constants),
         rules=rules,
+        recipe=Recipe.of(closed),
     )
 
 
