@@ -1,0 +1,215 @@
+"""One case: traced, differentiated both ways, and run beside JAX in one compiled module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import pullback as pb
+from tests.conformance.harnesses import Case
+
+STAGES = ("import", "jvp", "vjp")
+
+EQUAL = "equal"
+NO_TANGENT = "no tangent"
+BOTH_REFUSE = "both refuse"
+ONLY_JAX_REFUSES = "only JAX refuses"
+DIFFERS = "differs"
+FAILS = "fails"
+FINE = frozenset({EQUAL, NO_TANGENT, BOTH_REFUSE})
+
+# Relative to the largest element of a result: both sides run the same formulas, so that what is
+# left is rounding, which changes with the order of fused operations.
+TOLERANCES = {"float64": 1e-10, "complex128": 1e-10, "float32": 2e-5, "complex64": 2e-5}
+TOLERANCES |= {"float16": 4e-3, "bfloat16": 3e-2}
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+Leaves = Sequence[Any]
+
+
+class Verdict(NamedTuple):
+    """How one stage of one case ended, and why if the results are not equal."""
+
+    status: str
+    reason: str = ""
+
+
+class Problem:
+    """A function of leaves and where to differentiate it.
+
+    Attributes:
+      values: the leaves, the tangents of inexact leaves, the cotangents of inexact results.
+    """
+
+    def __init__(self, case: Case):
+        self.case = case
+        leaves, self.tree = jax.tree.flatten(case.make())
+        leaves = [leaf if _is_key(leaf) else jnp.asarray(leaf) for leaf in leaves]
+        self.outs = jax.eval_shape(self.function, *leaves)
+        self.inexact = [i for i, leaf in enumerate(leaves) if _is_inexact(leaf)]
+        random = np.random.default_rng(case.seed)
+        tangents = [_direction(leaves[i], random) for i in self.inexact]
+        cotangents = [_direction(out, random) for out in self.outs if _is_inexact(out)]
+        self.values = (leaves, tangents, cotangents)
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to differentiate."""
+        return all(map(len, self.values))
+
+    def function(self, *leaves: Any) -> tuple[Any, ...]:
+        """The case's function, from leaves to leaves."""
+        return tuple(jax.tree.leaves(self.case.function(*jax.tree.unflatten(self.tree, leaves))))
+
+    def of_inexact(self, leaves: Leaves) -> Callable[..., Any]:
+        """The function of its inexact leaves, of which it gives the inexact results."""
+
+        def function(*chosen: Any) -> Leaves:
+            full = list(leaves)
+            for position, value in zip(self.inexact, chosen, strict=True):
+                full[position] = value
+            return [out for out in self.function(*full) if _is_inexact(out)]
+
+        return function
+
+    def theirs(self, stage: str, leaves: Leaves, tangents: Leaves, cotangents: Leaves) -> Leaves:
+        """What JAX gives at a stage."""
+        chosen = [leaves[i] for i in self.inexact]
+        if stage == "import":
+            return self.function(*leaves)
+        if stage == "jvp":
+            return jax.jvp(self.of_inexact(leaves), chosen, tangents)[1]
+        return jax.vjp(self.of_inexact(leaves), *chosen)[1](list(cotangents))
+
+    def ours(self, stage: str, program: pb.Program, values: Sequence[Leaves]) -> Leaves:
+        """What the program of a stage gives; derivatives come after the results or in their tree."""
+        leaves, tangents, cotangents = values
+        if stage == "import":
+            return program(*leaves)
+        if stage == "jvp":
+            return jax.tree.leaves(program(*leaves, *tangents)[1])
+        rest = iter(cotangents)
+        return program(*leaves, tuple(next(rest) if _is_inexact(o) else None for o in self.outs))[1]
+
+    def derive(self, stage: str, program: pb.Program) -> pb.Program:
+        """The program of a stage."""
+        if stage == "import":
+            return program
+        return program.jvp(self.inexact) if stage == "jvp" else program.vjp(self.inexact)
+
+
+def compare(case: Case) -> dict[str, Verdict]:
+    """The verdict of each stage; nothing is raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = Problem(case)
+        wanted = STAGES if problem.moves else STAGES[:1]
+        verdicts = {stage: Verdict(NO_TANGENT) for stage in STAGES}
+        return verdicts | _compare(problem, wanted)
+
+
+def _compare(problem: Problem, wanted: Sequence[str]) -> dict[str, Verdict]:
+    programs, refusals = _derive_all(problem, wanted)
+    verdicts: dict[str, Verdict] = {}
+
+    def everything(values: Sequence[Leaves]) -> dict[str, Any]:
+        results = {}
+        for stage in wanted:
+            try:
+                theirs = list(map(_plain, problem.theirs(stage, *values)))
+            except Exception as error:
+                verdicts[stage] = _refused(stage, error, refusals)
+                continue
+            if stage in refusals:
+                verdicts[stage] = Verdict(FAILS, refusals[stage])
+                continue
+            ours = list(map(_plain, problem.ours(stage, programs[stage], values)))
+            results[stage] = ours, theirs
+        return results
+
+    compiled = jax.jit(everything).lower(problem.values).compile(FAST)
+    results = jax.device_get(compiled(problem.values))
+    return verdicts | {stage: _judge(*pair) for stage, pair in results.items()}
+
+
+def _derive_all(problem: Problem, wanted: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Our program of each stage, or why there is none."""
+    programs: dict[str, Any] = {}
+    refusals: dict[str, str] = {}
+    for stage in wanted:
+        try:
+            source = programs.get("import") or pb.trace(problem.function)(*problem.values[0])
+            programs[stage] = problem.derive(stage, source)
+        except Exception as error:
+            refusals[stage] = describe(error)
+    return programs, refusals
+
+
+def _refused(stage: str, error: Exception, refusals: dict[str, str]) -> Verdict:
+    if stage in refusals:
+        return Verdict(BOTH_REFUSE, describe(error))
+    return Verdict(ONLY_JAX_REFUSES, describe(error))
+
+
+def _judge(ours: Leaves, theirs: Leaves) -> Verdict:
+    if len(ours) != len(theirs):
+        return Verdict(DIFFERS, f"{len(ours)} results instead of {len(theirs)}")
+    for found, expected in zip(ours, theirs, strict=True):
+        if difference := _difference(found, expected):
+            return Verdict(DIFFERS, difference)
+    return Verdict(EQUAL)
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> str:
+    """What is different between two arrays; nothing if they agree."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
+    if not _is_inexact(expected):
+        return "" if np.array_equal(found, expected) else "other integers"
+    tolerance = TOLERANCES[expected.dtype.name]
+    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
+    found, expected = found.astype(wide), expected.astype(wide)
+    if not np.array_equal(np.isfinite(found), np.isfinite(expected)):
+        return (
+            f"{_count(~np.isfinite(found))} not finite instead of {_count(~np.isfinite(expected))}"
+        )
+    finite = np.isfinite(expected)
+    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+        return "other infinities"
+    scale = np.max(np.abs(expected[finite]), initial=0)
+    error = np.max(np.abs(found[finite] - expected[finite]), initial=0)
+    return f"error {error:.1e} of {scale:.1e}" if error > tolerance * scale else ""
+
+
+def _count(mask: np.ndarray) -> str:
+    return f"{int(mask.sum())} of {mask.size}"
+
+
+def describe(error: Exception) -> str:
+    """The kind of an error, and its first line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:160]}"
+
+
+def _direction(like: Any, random: np.random.Generator) -> jax.Array:
+    value = random.standard_normal(like.shape)
+    if jnp.issubdtype(like.dtype, jnp.complexfloating):
+        value = value + 1j * random.standard_normal(like.shape)
+    return jnp.asarray(value, like.dtype)
+
+
+def _is_key(value: Any) -> bool:
+    return jnp.issubdtype(getattr(value, "dtype", None), jax.dtypes.extended)
+
+
+def _is_inexact(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _plain(value: Any) -> Any:
+    return jax.random.key_data(value) if _is_key(value) else value

@@ -1,0 +1,140 @@
+"""The whole corpus: shared out to worker processes, resumed where it stopped, and reported.
+
+    python -m tests.conformance.sweep [--only TEXT] [--fresh] [--report docs/conformance.md]
+
+A case that kills its worker, or that takes too long, is a finding: the worker is started again
+behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tests.conformance import report
+from tests.conformance.comparison import FAILS, STAGES, Verdict
+from tests.conformance.harnesses import all_cases
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "out" / "conformance"
+LONGEST_CASE = 240
+"""Seconds without a line in its log after which a worker is taken to hang."""
+
+CASES_PER_WORKER = 400
+"""A worker process ends after so many cases, and its memory with it."""
+
+
+class Worker:
+    """One process at a time, and the log of all it has done."""
+
+    def __init__(self, names: list[str], log: Path):
+        self.names = names
+        self.log = log
+        self.process: subprocess.Popen[str] | None = None
+
+    def poll(self) -> bool:
+        """Starts, watches and restarts the process; False when all cases are done."""
+        if self.process is None:
+            return self._start()
+        if self.process.poll() is not None:
+            self._settle(f"the process ended with {self.process.returncode}")
+        elif time.time() - self.log.stat().st_mtime > LONGEST_CASE:
+            self.process.kill()
+            self.process.wait()
+            self._settle(f"took more than {LONGEST_CASE} s")
+        return True
+
+    def _start(self) -> bool:
+        done = verdicts_in([self.log])
+        left = [name for name in self.names if name not in done]
+        if not left:
+            return False
+        self.log.touch()
+        command = [sys.executable, "-m", "tests.conformance.worker", str(self.log)]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+        )
+        assert self.process.stdin
+        self.process.stdin.write("\n".join(left[:CASES_PER_WORKER]))
+        self.process.stdin.close()
+        return True
+
+    def _settle(self, how: str) -> None:
+        """Blames the case that a process was at when it ended."""
+        self.process = None
+        lines = list(_records(self.log))
+        if lines and "begin" in lines[-1]:
+            verdicts = dict.fromkeys(STAGES, Verdict(FAILS, how))
+            with self.log.open("a") as log:
+                log.write(json.dumps({"case": lines[-1]["begin"], "verdicts": verdicts}) + "\n")
+
+
+def _records(log: Path) -> Iterator[dict[str, Any]]:
+    if log.exists():
+        text = log.read_text()
+        # The last line may still be on its way.
+        yield from map(json.loads, text[: text.rfind("\n") + 1].splitlines())
+
+
+def verdicts_in(logs: list[Path]) -> dict[str, dict[str, Verdict]]:
+    """The verdicts of every case that these logs are about; later ones count."""
+    return {
+        record["case"]: {stage: Verdict(*pair) for stage, pair in record["verdicts"].items()}
+        for log in logs
+        for record in _records(log)
+        if "case" in record
+    }
+
+
+def sweep(names: list[str], folder: Path, processes: int) -> dict[str, dict[str, Verdict]]:
+    """Compares these cases, those with a verdict in the folder excepted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = verdicts_in(sorted(folder.glob("*.jsonl")))
+    left = [name for name in names if name not in done]
+    # Named by time: the shares differ from run to run.
+    stamp = f"{time.time():.0f}"
+    workers = [Worker(left[i::processes], folder / f"{stamp}-{i}.jsonl") for i in range(processes)]
+    while workers:
+        workers = [worker for worker in workers if worker.poll()]
+        found = verdicts_in(sorted(folder.glob("*.jsonl")))
+        print(f"\r{len(found)} of {len(names)} cases", end="", file=sys.stderr, flush=True)
+        time.sleep(1 if len(workers) < 2 else 2)
+    print(file=sys.stderr)
+    found = verdicts_in(sorted(folder.glob("*.jsonl")))
+    return {name: found[name] for name in names}
+
+
+def main() -> int:
+    """Sweeps, writes the report, and fails if a case is neither equal nor explained."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--fresh", action="store_true", help="forget the verdicts of earlier runs")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    folder = LOGS / f"jax-{jax.__version__}"
+    if options.fresh:
+        for log in folder.glob("*.jsonl"):
+            log.unlink()
+    names = [name for name in all_cases() if options.only in name]
+    verdicts = sweep(names, folder, options.processes)
+    text = report.render(verdicts, all_cases())
+    if options.report:
+        options.report.write_text(text)
+    unexplained = report.unexplained(verdicts)
+    print("\n".join(unexplained) or f"{len(names)} cases: equal, or different for a known reason")
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
