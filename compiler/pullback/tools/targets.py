@@ -43,6 +43,8 @@ class Target:
         except PullbackError:
             raise
         except Exception as error:
+            if _is_ours(error):
+                raise
             raise UsageError(
                 f"`{self.spec}` failed under tracing: {type(error).__name__}: {_headline(error)}",
                 where=_user_line(error),
@@ -151,6 +153,12 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
 def _headline(error: BaseException) -> str:
     """The first line of a message; JAX's explanations run to paragraphs."""
     return (str(error).strip().splitlines() or [""])[0]
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether our own code raised it: a fault of ours must not be blamed on the user."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1].filename
+    return innermost.startswith(os.path.dirname(str(pullback.__file__)) + os.sep)
 
 
 def _user_line(error: BaseException) -> str | None:
