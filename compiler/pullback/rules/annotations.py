@@ -1,0 +1,62 @@
+"""Custom calls: annotations that leave values alone, and calls nobody can look into."""
+
+from __future__ import annotations
+
+from pullback._errors import MissingRuleError
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value, inexact
+from pullback.frontend.locations import user_line
+from pullback.rules.registry import (
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    jointly,
+    linear,
+    never,
+)
+
+ANNOTATIONS = frozenset(
+    {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
+)
+"""Targets that say how a value is laid out over devices or in memory, and change nothing else."""
+
+
+def _again(op: Op, values: Tangents) -> list[Value | None]:
+    """The same annotation on a tangent or cotangent, as in JAX."""
+    return [build.clone(op.operation, list(values)).result]
+
+
+def _nothing(op: Op, values: Tangents) -> list[Value | None]:
+    return [None] * len(op.results)
+
+
+def _inactive(op: Op) -> list[bool]:
+    return [False] * len(op.results)
+
+
+_ANNOTATION = Rule(
+    "stablehlo.custom_call", _again, _again, jointly, __name__, "annotation", keeps_type=True
+)
+_WITHOUT_DERIVATIVE = Rule(
+    "stablehlo.custom_call", _nothing, _nothing, never, __name__, "own", activity=_inactive
+)
+
+
+def _custom_call_variant(op: Op) -> Rule:
+    """Raises MissingRuleError if the call gives inexact results that nobody can differentiate."""
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
+        return _ANNOTATION
+    if not any(inexact(r.type) for r in op.results):
+        return _WITHOUT_DERIVATIVE
+    raise MissingRuleError(
+        f"no derivative rule for `stablehlo.custom_call` @{target}",
+        where=user_line(op.operation.location),
+        do="wrap this call in jax.custom_jvp or jax.custom_vjp",
+    )
+
+
+by_variant("stablehlo.custom_call", _custom_call_variant)
+linear("sdy.sharding_constraint", _again)

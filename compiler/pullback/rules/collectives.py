@@ -1,0 +1,162 @@
+"""Collectives, as ops of a program that runs on every device.
+
+What is differentiated is the program as a whole: all devices' operands to all devices' results. A
+device's cotangent is that of its own values, and every device runs the transpose. So the transpose
+of a sum over devices, which all of them receive, is the sum over devices of the cotangents.
+
+JAX agrees where it tracks which values vary (`shard_map` with `check_vma=True`): there it inserts
+`pvary` where a value that is equal on all devices is used by each, and the transpose of that is the
+sum; the transpose of `psum` itself, whose result does not vary, is then free of communication. In
+the lowered program `pvary` is gone, and a value that is equal on all devices has one cotangent per
+device, which are parts of a whole: their sum counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.rules.indexing import unsupported
+from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear
+from pullback.rules.windows import body_name
+
+
+def _groups(op: Op, *names: str) -> dict[str, Any]:
+    """The attributes that say which devices take part, and how; and those of `names`."""
+    kept = ("replica_groups", "channel_handle", "use_global_device_ids", *names)
+    return {name: op.attributes[name] for name in kept if name in op.attributes}
+
+
+def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
+    """A cotangent for each operand of a collective that treats all of them alike."""
+    found = [None if ct is None else transpose(ct, v.type) for v, ct in zip(op.operands, cts)]
+    return found + [None] * (len(op.operands) - len(found))
+
+
+def _i64(op: Op, name: str) -> int:
+    return ir.IntegerAttr(op.attributes[name]).value
+
+
+# -------------------------------------------------------------------------------- reductions
+
+
+def _sum(op: Op, ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
+    new = build.emit(name, [type], [ct], attributes, regions=1)
+    build.fill_binary(new.regions[0], "stablehlo.add", build.tensor((), build.info(type).element))
+    return new.results[0]
+
+
+def _clone_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    pairs = zip(op.operands, tangents, strict=True)
+    operands = [build.zeros(v.type) if t is None else t for v, t in pairs]
+    return list(build.clone(op.operation, operands).results)
+
+
+def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    """The same sum of cotangents."""
+    groups = _groups(op)
+    return _each(op, cts, lambda ct, type: _sum(op, ct, groups, type, "stablehlo.all_reduce"))
+
+
+def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    """Every device's part was added to that of its group: gather them."""
+    attributes = _groups(op) | {"all_gather_dim": build.i64(_i64(op, "scatter_dimension"))}
+    return _each(
+        op, cts, lambda ct, type: build.emit1("stablehlo.all_gather", type, [ct], attributes)
+    )
+
+
+def _reduction(name: str, transpose: Any) -> None:
+    """A collective that reduces: linear if its body adds; JAX has no rule for others either."""
+    rule = Rule(name, _clone_jvp, transpose, jointly, __name__, "collective", keeps_type=True)
+
+    def variant(op: Op) -> Rule:
+        body = body_name(op.operation.regions[0])
+        if body != "stablehlo.add":
+            raise unsupported(
+                op,
+                f"that reduces with {body or 'a body of its own'}",
+                "reduce with add, or wrap this step in jax.custom_jvp or jax.custom_vjp",
+            )
+        return rule
+
+    by_variant(name, variant)
+
+
+_reduction("stablehlo.all_reduce", _all_reduce_transpose)
+_reduction("stablehlo.reduce_scatter", _reduce_scatter_transpose)
+
+
+def cross_replica_sum(op: Op, cts: Tangents) -> list[Value | None]:
+    """The same sum of cotangents."""
+    return [build.clone(op.operation, list(cts)).result]
+
+
+linear("stablehlo.cross-replica-sum", cross_replica_sum)
+
+
+# ---------------------------------------------------------------------------------- exchange
+
+
+def all_gather(op: Op, cts: Tangents) -> list[Value | None]:
+    """Every device's copy of a part counts: add them, and leave each device its part."""
+    attributes = _groups(op) | {"scatter_dimension": build.i64(_i64(op, "all_gather_dim"))}
+    return _each(
+        op, cts, lambda ct, type: _sum(op, ct, attributes, type, "stablehlo.reduce_scatter")
+    )
+
+
+def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:
+    """Back: split where it was concatenated, and the other way round."""
+    attributes = _groups(op, "split_count") | {
+        "split_dimension": op.attributes["concat_dimension"],
+        "concat_dimension": op.attributes["split_dimension"],
+    }
+    return _each(
+        op, cts, lambda ct, type: build.emit1("stablehlo.all_to_all", type, [ct], attributes)
+    )
+
+
+def collective_permute(op: Op, cts: Tangents) -> list[Value | None]:
+    """Along the reversed arrows; who received nothing sends nothing."""
+    pairs = np.asarray(ir.DenseElementsAttr(op.attributes["source_target_pairs"]))
+    count = op.operation.attributes["source_target_pairs"].type
+    literal = [[int(target), int(source)] for source, target in pairs]
+    attributes = _groups(op) | {
+        "source_target_pairs": build.attr(f"dense<{literal if literal else ''}> : {count}")
+    }
+    return _each(
+        op,
+        cts,
+        lambda ct, type: build.emit1("stablehlo.collective_permute", type, [ct], attributes),
+    )
+
+
+def collective_broadcast(op: Op, cts: Tangents) -> list[Value | None]:
+    """The sum over each group goes to its first member, which had sent."""
+    groups = np.asarray(ir.DenseElementsAttr(op.attributes["replica_groups"]))
+    (ct,) = cts
+    total = _sum(op, ct, _groups(op), op.operands[0].type, "stablehlo.all_reduce")
+    own = build.emit1(_identity(op), build.scalar("ui32"), ())
+    sends = None
+    for sender in groups[:, 0]:
+        this = build.compare("EQ", own, int(sender))
+        sends = this if sends is None else build.or_(sends, this)
+    sends = build.broadcast_in_dim(sends, op.shape(0), ())
+    return [build.select(sends, total, None)]
+
+
+def _identity(op: Op) -> str:
+    """The op that numbers the members of this op's groups: partitions if it has a channel."""
+    channel = "channel_handle" in op.attributes
+    return "stablehlo.partition_id" if channel else "stablehlo.replica_id"
+
+
+linear("stablehlo.all_gather", all_gather)
+linear("stablehlo.all_to_all", all_to_all)
+linear("stablehlo.collective_permute", collective_permute)
+linear("stablehlo.collective_broadcast", collective_broadcast)

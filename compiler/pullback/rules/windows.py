@@ -1,0 +1,384 @@
+"""Sliding windows: `reduce_window` with any associative body, and `select_and_scatter`.
+
+A sum is linear. A maximum or minimum picks one element of each window: its tangent is the tangent
+of that element. Every other body is written out on whole arrays, in about log2(window) steps, and
+differentiated from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pullback._jax import ir
+from pullback.dialect import build, indexing
+from pullback.dialect.build import Value, add, and_, compare, or_, select
+from pullback.dialect.indexing import Dimensions
+from pullback.passes.reverse import is_zero
+from pullback.rules.derived import expanded
+from pullback.rules.expansion import lift
+from pullback.rules.indexing import unsupported
+from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, never, only_in
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where windows lie on an operand of rank n; every tuple has n entries."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    base_dilation: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @classmethod
+    def of(cls, op: Op) -> Window:
+        rank = len(op.shape(0))
+
+        def integers(name: str) -> tuple[int, ...]:
+            if name not in op.attributes:
+                return (1,) * rank
+            return tuple(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+        padding = np.zeros((rank, 2), np.int64)
+        if "padding" in op.attributes:
+            given = np.asarray(ir.DenseElementsAttr(op.attributes["padding"]))
+            padding = np.broadcast_to(given, (rank, 2))
+        return cls(
+            integers("window_dimensions"),
+            integers("window_strides"),
+            integers("base_dilations"),
+            integers("window_dilations"),
+            tuple(int(p) for p in padding[:, 0]),
+            tuple(int(p) for p in padding[:, 1]),
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        pairs = list(zip(self.low, self.high, strict=True))
+        literal = f"dense<{[list(p) for p in pairs]}> : tensor<{len(pairs)}x2xi64>"
+        if not pairs:
+            literal = "dense<> : tensor<0x2xi64>"
+        return {
+            "window_dimensions": build.i64s(self.dims),
+            "window_strides": build.i64s(self.strides),
+            "base_dilations": build.i64s(self.base_dilation),
+            "window_dilations": build.i64s(self.dilation),
+            "padding": build.attr(literal),
+        }
+
+    def spans(self) -> list[int]:
+        """How far a window reaches along each dim."""
+        return [(w - 1) * d + 1 for w, d in zip(self.dims, self.dilation, strict=True)]
+
+    def pad(self, x: Value, value: Any) -> Value:
+        """The operand with its padding and base dilation in place."""
+        return build.pad(x, value, self.low, self.high, [d - 1 for d in self.base_dilation])
+
+    def unpad(self, x: Value, shape: Sequence[int]) -> Value:
+        """What `pad` made of an operand of this shape; padding is dropped."""
+        x = build.pad(x, 0, [-p for p in self.low], [-p for p in self.high])
+        return build.slice_(x, [0] * len(shape), build.shape(x), self.base_dilation)
+
+    def alone(self) -> Window:
+        """The windows on an operand that is padded already."""
+        ones, zeros = (1,) * len(self.dims), (0,) * len(self.dims)
+        return replace(self, base_dilation=ones, low=zeros, high=zeros)
+
+
+def body_name(region: Any) -> str:
+    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others."""
+    block = region.blocks[0]
+    operations = [view.operation for view in block.operations]
+    if len(operations) != 2 or list(operations[0].operands) != list(block.arguments):
+        return ""
+    if list(operations[1].operands) != list(operations[0].results):
+        return ""
+    return operations[0].name
+
+
+# ------------------------------------------------------------------------------------- sums
+
+
+def _sum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    zero = build.zeros(op.operands[1].type)
+    return [build.clone(op.operation, [tangents[0], zero]).result]
+
+
+def _sum_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    """A sum over windows of the cotangent, with strides and base dilation exchanged.
+
+    Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_sum_transpose_rule`.
+    """
+    (ct,) = cts
+    window, shape = Window.of(op), op.shape(0)
+    if 0 in shape or 0 in build.shape(ct):
+        return [build.zeros(op.operands[0].type), None]
+    low = [span - p - 1 for span, p in zip(window.spans(), window.low, strict=True)]
+    dilated = [(n - 1) * d + 1 for n, d in zip(shape, window.base_dilation, strict=True)]
+    spread = [(n - 1) * s + 1 for n, s in zip(build.shape(ct), window.strides, strict=True)]
+    high = [
+        n + span - 1 - m - p
+        for n, span, m, p in zip(dilated, window.spans(), spread, low, strict=True)
+    ]
+    ct = build.pad(ct, 0, low, high, [s - 1 for s in window.strides])
+    back = replace(window.alone(), strides=window.base_dilation)
+    return [_reduce_window(ct, back, op.operands[0].type), None]
+
+
+def _reduce_window(x: Value, window: Window, type: Any) -> Value:
+    """The sum over windows of `x`."""
+    element = build.tensor((), build.info(x.type).element)
+    operands = [x, build.zeros(element)]
+    op = build.emit("stablehlo.reduce_window", [type], operands, window.attributes(), regions=1)
+    build.fill_binary(op.regions[0], "stablehlo.add", element)
+    return op.result
+
+
+# --------------------------------------------------------------------------------- extrema
+
+_LARGER = {"stablehlo.maximum": "GT", "stablehlo.minimum": "LT"}
+_WORST = {"GT": -math.inf, "LT": math.inf}
+
+
+def _chosen(x: Value, window: Window, shape: Sequence[int], larger: str) -> Value:
+    """Where in the flat `x` the extremum of each window is, the first of equals.
+
+    The size of `x` stands for the padding.
+    """
+    size = indexing.count(build.shape(x))
+    integer = build.scalar("i32" if size < 2**31 else "i64")
+    flat = build.tensor((size,), build.info(integer).element)
+    places = build.reshape(build.iota(flat, 0), build.shape(x))
+    element = build.tensor((), build.info(x.type).element)
+    inits = [build.full(element, _WORST[larger]), build.full(integer, size)]
+    types = [build.with_shape(v.type, tuple(shape)) for v in (x, places)]
+    op = build.emit(
+        "stablehlo.reduce_window", types, [x, places, *inits], window.attributes(), regions=1
+    )
+
+    def better(a: Value, i: Value, b: Value, j: Value) -> list[Value]:
+        first = and_(compare("EQ", a, b), compare("LT", i, j))
+        left = or_(compare(larger, a, b), first)
+        return [select(left, a, b), select(left, i, j)]
+
+    indexing.fill(op.regions[0], [element, integer] * 2, better)
+    return op.results[1]
+
+
+_SINGLE = Dimensions((), (0,), (), (), (0,), 0)
+
+
+def _flat_dimensions(places: Value) -> Dimensions:
+    return _SINGLE._replace(index_vector=build.rank(places))
+
+
+def _read(t: Value, places: Value) -> Value:
+    """The elements of `t` at flat places; zero for the padding."""
+    size = indexing.count(build.shape(t))
+    flat = build.reshape(t, (size,))
+    found = indexing.gather(flat, places, _flat_dimensions(places), (1,))
+    return select(compare("LT", places, size), found, None)
+
+
+def _add_at(ct: Value, places: Value, type: Any) -> Value:
+    """Zeros of the type with `ct` added at flat places; what belongs to the padding is dropped."""
+    shape = build.info(type).shape
+    flat = build.zeros(build.with_shape(type, (indexing.count(shape),)))
+    found = indexing.scatter(flat, places, ct, _flat_dimensions(places))
+    return build.reshape(found, shape)
+
+
+def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_chooser_jvp_rule`."""
+    shape = build.info(op.result_type).shape
+    if 0 in shape or 0 in op.shape(0):
+        return [None]
+    larger = _LARGER[body_name(op.operation.regions[0])]
+    return [_read(tangents[0], _chosen(op.x, Window.of(op), shape, larger))]
+
+
+def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    """Source: jax/_src/lax/windowed_reductions.py, `_select_and_gather_add_transpose`."""
+    (ct,) = cts
+    window = Window.of(op)
+    if 0 in op.shape(0) or 0 in build.shape(ct):
+        return [None, None]
+    larger = _LARGER[body_name(op.operation.regions[0])]
+    if any(d != 1 for d in window.dilation):
+        places = _chosen(op.x, window, build.shape(ct), larger)
+        return [_add_at(ct, places, op.operands[0].type), None]
+    # XLA's CPU and GPU backends want the padding done beforehand.
+    padded = window.pad(op.x, _WORST[larger])
+    found = _select_and_scatter(padded, ct, window.alone(), larger)
+    return [window.unpad(found, op.shape(0)), None]
+
+
+def _select_and_scatter(x: Value, source: Value, window: Window, larger: str) -> Value:
+    element = build.tensor((), build.info(x.type).element)
+    attributes = window.attributes()
+    del attributes["base_dilations"], attributes["window_dilations"]
+    operands = [x, source, build.zeros(element)]
+    op = build.emit("stablehlo.select_and_scatter", [x.type], operands, attributes, regions=2)
+    or_equal = larger[0] + "E"
+    indexing.fill(op.regions[0], [element] * 2, lambda a, b: [compare(or_equal, a, b)])
+    build.fill_binary(op.regions[1], "stablehlo.add", element)
+    return op.result
+
+
+# ------------------------------------------------------------------------------- other bodies
+
+
+def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
+    """The op on whole arrays: one dim after the other, window sizes doubled at each step."""
+    window = Window.of(op)
+    half = len(operands) // 2
+    xs, inits = operands[:half], operands[half:]
+    shape = build.info(op.result_type).shape
+    if 0 in shape:
+        return [build.zeros(r.type) for r in op.results]
+    body = op.operation.regions[0].blocks[0]
+
+    def combine(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        return lift(op.frame.diff, body, [*a, *b], build.shape(a[0]))
+
+    xs = [window.pad(x, init) for x, init in zip(xs, inits, strict=True)]
+    for axis, (count, step) in enumerate(zip(window.dims, window.dilation, strict=True)):
+        xs = _fold_axis(xs, axis, count, step, combine)
+    starts = [0] * len(shape)
+    xs = [build.slice_(x, starts, build.shape(x), window.strides) for x in xs]
+    return combine([build.broadcast_in_dim(init, shape, ()) for init in inits], xs)
+
+
+def _fold_axis(xs: list[Value], axis: int, count: int, step: int, combine: Any) -> list[Value]:
+    """Combine `count` neighbours, `step` apart, along an axis."""
+    folded: Any = None
+    width, power, reach = 0, xs, 1
+    while True:
+        if count & reach:
+            folded = power if folded is None else _join(folded, power, axis, width * step, combine)
+            width += reach
+        if width == count:
+            return folded
+        power = _join(power, power, axis, reach * step, combine)
+        reach *= 2
+
+
+def _join(
+    left: list[Value], right: list[Value], axis: int, offset: int, combine: Any
+) -> list[Value]:
+    """left[i] with right[i + offset], where both exist."""
+    size = min(build.shape(left[0])[axis], build.shape(right[0])[axis] - offset)
+    return combine(
+        [_part(x, axis, 0, size) for x in left], [_part(x, axis, offset, size) for x in right]
+    )
+
+
+def _part(x: Value, axis: int, start: int, size: int) -> Value:
+    starts, limits = [0] * build.rank(x), list(build.shape(x))
+    starts[axis], limits[axis] = start, start + size
+    return build.slice_(x, starts, limits)
+
+
+# ------------------------------------------------------------------------------ reduce_window
+
+
+def _rule(name: str, jvp: Any, vjp: Any, linear: Any, **flags: Any) -> Rule:
+    return Rule(name, jvp, vjp, linear, __name__, "own", **flags)
+
+
+_SUM = _rule("stablehlo.reduce_window", _sum_jvp, _sum_transpose, jointly)
+_EXTREMUM = _rule("stablehlo.reduce_window", _extremum_jvp, _extremum_vjp, never)
+_FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
+
+
+def _reduce_window_variant(op: Op) -> Rule:
+    """By the body; an initial value that varies is for the general rule."""
+    if any(op.active[len(op.results) :]):
+        return _FOLD
+    name = body_name(op.operation.regions[0])
+    if name in _LARGER:
+        return _EXTREMUM
+    return _SUM if name == "stablehlo.add" else _FOLD
+
+
+by_variant("stablehlo.reduce_window", _reduce_window_variant)
+
+
+# -------------------------------------------------------------------------- select_and_scatter
+
+
+def _scatter_selected_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """Linear in the source; what is selected does not change.
+
+    Source: jax/_src/lax/windowed_reductions.py, `_select_and_scatter_add_jvp`.
+    """
+    _, source, init = tangents
+    found = build.broadcast_in_dim(init, op.shape(0), ())
+    if source is not None:
+        zero = build.zeros(op.operands[2].type)
+        found = add(build.clone(op.operation, [op.x, source, zero]).result, found)
+    return [found]
+
+
+def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    """Source: jax/_src/lax/windowed_reductions.py, `_select_and_scatter_add_transpose`."""
+    (ct,) = cts
+    source = init = None
+    if op.active[1] and 0 not in op.shape(1):
+        window = Window.of(op)
+        source = _read(ct, _chosen(op.x, window, op.shape(1), _selection(op)))
+    if op.active[2]:
+        init = build.reduce_sum(ct, range(build.rank(ct)))
+    return [None, source, init]
+
+
+_SELECTIONS = {"GE": "GT", "GT": "GT", "LE": "LT", "LT": "LT"}
+
+
+def _selection(op: Op) -> str:
+    """'GT' if the op selects maxima, 'LT' if minima."""
+    region = op.operation.regions[0]
+    if body_name(region) == "stablehlo.compare":
+        attribute = region.blocks[0].operations[0].operation.attributes["comparison_direction"]
+        direction = str(attribute).split()[-1].rstrip(">")
+        if direction in _SELECTIONS:
+            return _SELECTIONS[direction]
+    raise unsupported(
+        op, "that selects neither maxima nor minima", "select with a comparison: GE or LE"
+    )
+
+
+def _select_and_scatter_activity(op: Op) -> list[bool]:
+    return [op.active[1] or op.active[2]]
+
+
+def _select_and_scatter_rule(linear: Any) -> Rule:
+    return _rule(
+        "stablehlo.select_and_scatter",
+        _scatter_selected_jvp,
+        _scatter_selected_vjp,
+        linear,
+        activity=_select_and_scatter_activity,
+    )
+
+
+_FROM_ZERO = _select_and_scatter_rule(only_in(1))
+_FROM_ELSEWHERE = _select_and_scatter_rule(only_in(1, 2))
+_AFFINE = _select_and_scatter_rule(never)
+
+
+def _select_and_scatter_variant(op: Op) -> Rule:
+    if body_name(op.operation.regions[1]) != "stablehlo.add":
+        raise unsupported(op, "that does not scatter by adding", "scatter with an add")
+    _selection(op)
+    if op.active[2]:
+        return _FROM_ELSEWHERE
+    return _FROM_ZERO if is_zero(op.operands[2]) else _AFFINE
+
+
+by_variant("stablehlo.select_and_scatter", _select_and_scatter_variant)
