@@ -11,6 +11,9 @@ from pullback._api import vmap as vmap
 from pullback._errors import MissingRuleError as MissingRuleError
 from pullback._errors import PullbackError as PullbackError
 from pullback._errors import UnsupportedJaxVersion as UnsupportedJaxVersion
+from pullback._jacobians import hessian as hessian
+from pullback._jacobians import jacfwd as jacfwd
+from pullback._jacobians import jacrev as jacrev
 from pullback._program import Program as Program
 from pullback.artifact import from_exported as from_exported
 from pullback.artifact import load as load

@@ -121,7 +121,12 @@ def _text(function: Any) -> str:
 def references(function: Any) -> set[str]:
     """The symbols that a function's operations refer to."""
     found: set[str] = set()
-    _walk_attributes(function.operation, lambda symbol: found.add(symbol) or symbol)
+
+    def note(symbol: str) -> str:
+        found.add(symbol)
+        return symbol
+
+    _walk_attributes(function.operation, note)
     return found
 
 
@@ -132,6 +137,8 @@ def rename_references(operation: Any, names: dict[str, str]) -> None:
 
 def _walk_attributes(root: Any, rename: Any) -> None:
     def visit(operation: Any) -> ir.WalkResult:
+        if operation.name == "stablehlo.constant":  # the bindings cannot read complex values
+            return ir.WalkResult.ADVANCE
         attributes = operation.attributes
         for name, old in list(attributes.items()):
             new = _renamed(old, rename)

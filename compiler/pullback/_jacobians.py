@@ -1,0 +1,198 @@
+"""Jacobians and Hessians: the derivative in every direction of a basis, as one batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pullback import _calls, _derivation, _slots, _statics
+from pullback._api import program_of
+from pullback._cache import derived_once
+from pullback._errors import DerivativeTypeError
+from pullback._slots import argnums_of, is_complex, spell
+from pullback.frontend.keep import is_inexact
+
+
+def jacfwd(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of a function, column by column in forward mode; as `jax.jacfwd`."""
+    options = _options(argnums, has_aux, holomorphic, False)
+    return _jacobian(fun, _forward, options)
+
+
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of a function, row by row in reverse mode; as `jax.jacrev`."""
+    return _jacobian(fun, _reverse, _options(argnums, has_aux, holomorphic, allow_int))
+
+
+def hessian(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The Hessian of a function, forward over reverse; as `jax.hessian`."""
+    inner = jacrev(fun, argnums, has_aux, holomorphic)
+    return jacfwd(inner, argnums, has_aux, holomorphic)
+
+
+def _options(argnums: Any, *flags: bool) -> tuple[Any, ...]:
+    return (argnums if isinstance(argnums, int) else tuple(argnums), *flags)
+
+
+def _jacobian(fun: Callable[..., Any], mode: Any, options: tuple[Any, ...]) -> Callable[..., Any]:
+    make = functools.partial(_jitted, mode, options)
+    jitted = derived_once(fun, (mode.__name__, options), make)
+
+    def again(fixed: Callable[..., Any]) -> Callable[..., Any]:
+        return _jacobian(fixed, mode, options)
+
+    return _statics.falling_back(jitted, fun, options[0], again)
+
+
+def _jitted(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        argnums = argnums_of(options[0], len(args))
+        program = program_of(get(), args, kwargs)
+        jacobian, aux = mode(program, args, kwargs, argnums, *options[1:])
+        return (jacobian, aux[0]) if options[1] else jacobian
+
+    function.__name__ = f"jacobian{mode.__name__}"
+    return jax.jit(function)
+
+
+def _forward(
+    program: Any, args: Any, kwargs: Any, argnums: Any, has_aux: bool, holomorphic: bool, _: bool
+) -> tuple[Any, list[Any]]:
+    chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+    _check("jacfwd", chosen, "inputs", holomorphic, complex_too=False)
+    derived = _derivation.jvp(program, argnums, has_aux)
+
+    def push(tangent: Any) -> Any:
+        tangents = (tangent,) if isinstance(argnums, int) else tangent
+        return _calls.apply(derived, (*args, *tangents), kwargs)
+
+    out, columns, *aux = jax.vmap(push)(standard_basis(chosen))
+    out, aux = _first((out, aux), chosen, functools.partial(_value, program, args, kwargs, has_aux))
+    _check("jacfwd", out, "outputs", holomorphic)
+
+    def block(value: Any, column: Any) -> Any:
+        parts = _split(jnp.moveaxis(column, 0, -1), chosen, -1)
+        return _shaped(parts, chosen, lambda leaf: (*value.shape, *jnp.shape(leaf)))
+
+    return jax.tree.map(block, out, columns), aux
+
+
+def _reverse(
+    program: Any,
+    args: Any,
+    kwargs: Any,
+    argnums: Any,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool,
+) -> tuple[Any, list[Any]]:
+    chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+    _check("jacrev", chosen, "inputs", holomorphic, allow_int=allow_int)
+    out, aux = _value(program, args, kwargs, has_aux)
+    _check("jacrev", out, "outputs", holomorphic, complex_too=False)
+    derived = _derivation.vjp(program, argnums, has_aux)
+
+    def pull(cotangent: Any) -> Any:
+        return _calls.apply(derived, (*args, cotangent), kwargs)[1]
+
+    rows = jax.vmap(pull)(standard_basis(out))
+
+    def blocks(leaf: Any, row: Any) -> list[Any]:
+        if row is None:
+            return [np.zeros((*jnp.shape(v), *jnp.shape(leaf)), _slots.FLOAT0) for v in outs]
+        parts = _split(row, out, 0)
+        shapes = [(*jnp.shape(v), *jnp.shape(leaf)) for v in outs]
+        return [jnp.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    outs, out_tree = jax.tree.flatten(out)
+    leaves, tree = jax.tree.flatten(chosen)
+    found = [blocks(*pair) for pair in zip(leaves, tree.flatten_up_to(rows), strict=True)]
+    of_outs = [tree.unflatten([each[i] for each in found]) for i in range(len(outs))]
+    return out_tree.unflatten(of_outs), aux
+
+
+def _value(program: Any, args: Any, kwargs: Any, has_aux: bool) -> tuple[Any, list[Any]]:
+    """The differentiated result, and a list with the auxiliary data if there is any."""
+    out = _calls.apply(program, args, kwargs)
+    return (out[0], list(out[1:])) if has_aux else (out, [])
+
+
+def _first(batch: Any, basis_of: Any, value: Callable[[], Any]) -> Any:
+    """The value at the point, of which a batch holds one equal copy per direction."""
+    if sum(jnp.size(leaf) for leaf in jax.tree.leaves(basis_of)) == 0:
+        return value()
+    return jax.tree.map(lambda copies: copies[0], batch)
+
+
+def standard_basis(tree: Any) -> Any:
+    """All unit vectors of a tree of arrays, along a new leading axis of each leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    sizes = [jnp.size(leaf) for leaf in leaves]
+    total, first, basis = sum(sizes), 0, []
+    for leaf, size in zip(leaves, sizes, strict=True):
+        block = jnp.eye(total, size, k=-first, dtype=jnp.result_type(leaf))
+        basis.append(jnp.reshape(block, (total, *jnp.shape(leaf))))
+        first += size
+    return structure.unflatten(basis)
+
+
+def _split(array: Any, tree: Any, axis: int) -> list[Any]:
+    """The parts of an axis that belong to each leaf of a tree."""
+    sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(tree)]
+    return jnp.split(array, np.cumsum(sizes)[:-1], axis) if sizes else []
+
+
+def _shaped(parts: list[Any], tree: Any, shape: Callable[[Any], Any]) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(
+        [jnp.reshape(part, shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+    )
+
+
+def _check(
+    name: str,
+    tree: Any,
+    what: str,
+    holomorphic: bool,
+    complex_too: bool = True,
+    allow_int: bool = False,
+) -> None:
+    """Raises DerivativeTypeError for leaves that have no such derivative, in JAX's words."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        aval = jax.typeof(leaf)
+        where = f"{what}{jax.tree_util.keystr(path)}"
+        if holomorphic and not is_complex(aval):
+            raise DerivativeTypeError(
+                f"{name} with holomorphic=True requires {what} with complex dtype, "
+                f"but got {spell(aval)}",
+                where=where,
+                do="convert it to a complex dtype, or leave out holomorphic",
+            )
+        real = not is_complex(aval) or complex_too
+        if not holomorphic and not ((is_inexact(aval) and real) or allow_int):
+            raise DerivativeTypeError(
+                f"{name} requires real-valued {what} (a float dtype), but got {spell(aval)}",
+                where=where,
+                do="pass holomorphic=True for holomorphic functions; for others use pb.jvp, pb.vjp",
+            )
