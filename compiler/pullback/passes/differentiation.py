@@ -7,7 +7,7 @@ Masks of functions here range over all positions; masks of custom rules over ine
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Callable, Sequence
 from typing import Any
 
 from pullback import _jax
@@ -126,6 +126,12 @@ class Differentiation:
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
+
+    def stage(self, key: str, kind: str, mask: str) -> Any:
+        """The function(s) of a rule that is not in the module yet; asked for once."""
+        return self.cached(
+            ("rule", key, kind, mask), lambda: self.rules.stage(self.module, key, kind, mask)
+        )
 
     def __enter__(self) -> Differentiation:
         self._collecting = gc.isenabled()
@@ -297,7 +303,7 @@ class _Analysis:
 _TERMINATORS = frozenset({"func.return", "stablehlo.return"})
 
 
-def _check_known(operation: Any, name: str, active: set[Value]) -> None:
+def _check_known(operation: Any, name: str, active: Container[Value]) -> None:
     """Raise MissingRuleError if an active value flows into an op that has no rule."""
     if name in NONDIFFERENTIABLE or name in _TERMINATORS:
         return

@@ -83,7 +83,7 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
         ]
         results = call(frame.diff, pair.forward, arguments)
         outs = dict(zip(pair.kept, results, strict=False))
-        new = [outs.get(i, None) for i in range(len(op.results))]
+        new = [outs.get(i) for i in range(len(op.results))]
         new = [build.instantiate(v, r) for v, r in zip(new, op.results, strict=True)]
     frame.replace(op, new)
     residuals = [frame.primal(v) for v in results[len(pair.kept) :]]
@@ -116,12 +116,12 @@ class Composite:
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        kind = ops.composite_name(op.operation)
+        kind = str(ops.composite_name(op.operation))
         return _JVP.get(kind, _decomposition_jvp)(op, tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        kind = ops.composite_name(op.operation)
+        kind = str(ops.composite_name(op.operation))
         return _VJP.get(kind, _decomposition_vjp)(op, cts)
 
 
@@ -176,7 +176,7 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
     if named is not None or view.rule_key is None:
         return named
     try:
-        return diff.rules.stage(diff.module, view.rule_key, kind, mask)
+        return diff.stage(view.rule_key, kind, mask)
     except MissingRuleError:
         return None
 
@@ -266,8 +266,7 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
     view, mask = ops.view(op.operation), inexact_mask(op)
     if view.fwd is not None:
         return view.fwd, view.bwd, "1" * len(mask)
-    diff = op.frame.diff
-    return *diff.rules.stage(diff.module, view.rule_key, "vjp", mask), mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
 
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -325,7 +324,7 @@ def linear_transpose(op: Op) -> str:
     if view.transpose is not None:
         return view.transpose
     flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
-    return diff.rules.stage(diff.module, view.rule_key, "transpose", mask_of(flags))
+    return diff.stage(view.rule_key, "transpose", mask_of(flags))
 
 
 def _linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
