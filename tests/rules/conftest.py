@@ -1,4 +1,4 @@
-"""Rule tests run in float64, and XLA spends no time on optimising them."""
+"""Rule tests run in float64."""
 
 from __future__ import annotations
 

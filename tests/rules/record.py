@@ -81,6 +81,7 @@ class Case:
       second: False leaves out second order.
       tolerance: relative, of comparisons with JAX.
       dtypes: further element types in which the derived IR must verify.
+      rewrite: applied to the text of the derived module, where XLA's CPU backend lacks the op.
     """
 
     op: str
@@ -93,6 +94,7 @@ class Case:
     second: bool = True
     tolerance: float = 1e-9
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    rewrite: Callable[[str], str] | None = None
 
     @property
     def name(self) -> str:

@@ -89,7 +89,7 @@ elementwise("stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, o
 
 
 def _power_base(op: Op, t: Value) -> Value:
-    """y x^(y-1). Where x and y are 0 the result is 1 on both sides: the derivative is 0, not NaN."""
+    """y x^(y-1), and 0 where x and y are both 0, as for an integer exponent in JAX."""
     x, y = op.lhs, op.rhs
     both_zero = and_(compare("EQ", x, 0.0), compare("EQ", y, 0.0))
     return mul(t, mul(y, pow(select(both_zero, full_like(x, 1), x), sub(y, 1.0))))

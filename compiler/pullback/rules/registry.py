@@ -282,6 +282,8 @@ FAMILIES = (
     "products",
     "convolution",
     "structure",
+    "chlo",
+    "ragged",
     "calls",
     "control_flow",
     "loops",
@@ -289,6 +291,10 @@ FAMILIES = (
     "windows",
     "linalg",
     "sorting",
+    "dynamic",
+    "collectives",
+    "annotations",
+    "normalization",
 )
 
 

@@ -1,0 +1,119 @@
+"""CHLO's special functions, one line each: JAX's formula for the primitive that lowers to it."""
+
+from __future__ import annotations
+
+import math
+
+from pullback.dialect import build
+from pullback.dialect.build import (
+    Value,
+    add,
+    div,
+    exp,
+    full_like,
+    mul,
+    neg,
+    rsqrt,
+    select,
+    square,
+    sub,
+)
+from pullback.passes.differentiation import missing_rule
+from pullback.rules.bessel import bessel_i0e
+from pullback.rules.registry import (
+    Op,
+    Tangents,
+    elementwise,
+    linear,
+    nondifferentiable,
+    only_in,
+)
+
+
+def _chlo(name: str, *operands: Value) -> Value:
+    return build.emit1(f"chlo.{name}", operands[0].type, list(operands))
+
+
+def _unknown(op: Op, t: Value) -> Value:
+    """No closed form: nobody, JAX included, has this derivative."""
+    raise missing_rule(op.operation, op.name, "derivative (in its first operand)")
+
+
+# ---------------------------------------------------------------------------- trigonometry
+elementwise("chlo.asin", lambda op, t: mul(t, rsqrt(sub(1.0, square(op.x)))))
+elementwise("chlo.acos", lambda op, t: neg(mul(t, rsqrt(sub(1.0, square(op.x))))))
+elementwise("chlo.atan", lambda op, t: div(t, add(square(op.x), 1.0)))
+elementwise("chlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
+elementwise("chlo.sinh", lambda op, t: mul(t, _chlo("cosh", op.x)))
+elementwise("chlo.cosh", lambda op, t: mul(t, _chlo("sinh", op.x)))
+elementwise("chlo.asinh", lambda op, t: mul(t, rsqrt(add(square(op.x), 1.0))))
+elementwise("chlo.acosh", lambda op, t: mul(t, rsqrt(sub(square(op.x), 1.0))))
+elementwise(
+    "chlo.atanh",
+    # Two factors: 1 - x² would lose digits near ±1.
+    lambda op, t: mul(div(1.0, add(op.x, 1.0)), div(t, sub(1.0, op.x))),
+)
+
+# ------------------------------------------------------------------------- error functions
+_GAUSS = 2 / math.sqrt(math.pi)
+elementwise("chlo.erf", lambda op, t: mul(_GAUSS, mul(t, exp(neg(square(op.x))))))
+elementwise("chlo.erfc", lambda op, t: mul(-_GAUSS, mul(t, exp(neg(square(op.x))))))
+elementwise("chlo.erf_inv", lambda op, t: mul(1 / _GAUSS, mul(t, exp(square(op.result)))))
+
+
+# --------------------------------------------------------------------- gamma, zeta, Bessel
+def _polygamma_argument(op: Op, t: Value) -> Value:
+    return mul(t, _chlo("polygamma", add(op.lhs, 1.0), op.rhs))
+
+
+def _zeta_offset(op: Op, t: Value) -> Value:
+    """dζ(x, q)/dq = -x ζ(x + 1, q)."""
+    return mul(neg(t), mul(op.lhs, _chlo("zeta", add(op.lhs, 1.0), op.rhs)))
+
+
+def _bessel_i1e(op: Op, t: Value) -> Value:
+    """i0e(x) - i1e(x) (sign(x) + 1/x), and 1/2 at 0."""
+    x, y = op.x, op.result
+    epsilon = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}[build.info(x.type).bits]
+    tiny = build.compare("LE", build.abs(x), epsilon)
+    safe = select(tiny, full_like(x, epsilon), x)
+    slope = sub(bessel_i0e(safe), mul(y, add(build.sign(safe), div(1.0, safe))))
+    return mul(t, select(tiny, full_like(x, 0.5), slope))
+
+
+elementwise("chlo.lgamma", lambda op, t: mul(t, _chlo("digamma", op.x)))
+elementwise("chlo.digamma", lambda op, t: mul(t, _chlo("polygamma", full_like(op.x, 1.0), op.x)))
+elementwise("chlo.polygamma", _unknown, _polygamma_argument)
+elementwise("chlo.zeta", _unknown, _zeta_offset)
+elementwise("chlo.bessel_i1e", _bessel_i1e)
+
+# ------------------------------------------------------------------------------- the rest
+elementwise("chlo.square", lambda op, t: mul(t, mul(op.x, 2.0)))
+elementwise(
+    "chlo.next_after",
+    # The neighbour of x moves as x does; the second operand only says in which direction it lies.
+    lambda op, t: t,
+    lambda op, t: None,
+    linear=only_in(0),
+)
+
+
+def conj(op: Op, cts: Tangents) -> list[Value | None]:
+    """The conjugate of the cotangent: a pairing without conjugates makes conj its own transpose."""
+    return [build.conj(cts[0])]
+
+
+linear("chlo.conj", conj)
+
+nondifferentiable(
+    "the result is boolean",
+    *(f"chlo.{name}" for name in ("is_inf", "is_neg_inf", "is_pos_inf")),
+    module=__name__,
+)
+nondifferentiable(
+    "the value does not depend on the operand",
+    "chlo.constant",
+    "chlo.constant_like",
+    module=__name__,
+)
+nondifferentiable("acts on integers", "chlo.mulhi", module=__name__)

@@ -1,0 +1,95 @@
+"""chlo.ragged_dot: a product whose groups of rows meet different matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import chlo
+from pullback.dialect import build
+from pullback.dialect.build import Value, and_, compare, select
+from pullback.rules.derived import expanded
+from pullback.rules.registry import Mask, Op, Rule, register
+
+
+def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """The same product with one more dimension, the group, and zeros outside of each group.
+
+    Source: jax/_src/lax/lax.py, `_ragged_dot_general_impl`.
+    """
+    lhs, rhs, sizes = operands
+    d = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
+    (ragged,) = d.lhs_ragged_dimensions
+    batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
+    contract = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
+    settings = _settings(op)
+    if ragged in batch[0]:
+        return [build.dot_general(lhs, rhs, batch=batch, contract=contract, **settings)]
+    count = build.shape(sizes)[-1]
+    lead = [*batch[0]]
+    if ragged in contract[0]:
+        before = contract[0].index(ragged)
+        lead += contract[0][:before]
+        partner = contract[1][before]
+        lead_rhs = [*batch[1], *contract[1][:before]]
+        left = _by_group(lhs, ragged, sizes, lead, count)
+        right = _by_group(rhs, partner, sizes, lead_rhs, count)
+        shifted: Any = [[0, *(i + 1 for i in dims)] for dims in batch]
+        inner: Any = [[i + 1 for i in dims] for dims in contract]
+        return [build.dot_general(left, right, batch=shifted, contract=inner, **settings)]
+    free = [i for i in range(build.rank(lhs)) if i not in batch[0] and i not in contract[0]]
+    lead += free[: free.index(ragged)]
+    left = _by_group(lhs, ragged, sizes, lead, count)
+    (group,) = d.rhs_group_dimensions
+    inner = [*(i + 1 for i in contract[0]), 0], [*contract[1], group]
+    outer = [i + 1 for i in batch[0]], batch[1]
+    return [build.dot_general(left, rhs, batch=outer, contract=inner, **settings)]
+
+
+def _settings(op: Op) -> dict[str, Any]:
+    found: dict[str, Any] = {"element": build.info(op.result_type).element}
+    return found
+
+
+def _by_group(x: Value, ragged: int, sizes: Value, lead: list[int], count: int) -> Value:
+    """[group, *x]: x where its position along `ragged` belongs to the group, else 0.
+
+    `sizes` is [group], or has the dimensions `lead` of x in front.
+    """
+    shape = (count, *build.shape(x))
+    where = [*(d + 1 for d in lead), 0] if build.rank(sizes) > 1 else [0]
+    ends = _cumulative(sizes)
+    starts = build.sub(ends, sizes)
+    position = build.iota(build.with_shape(sizes.type, shape), ragged + 1)
+    starts, ends = (build.broadcast_in_dim(v, shape, where) for v in (starts, ends))
+    inside = and_(compare("LE", starts, position), compare("LT", position, ends))
+    return select(inside, build.broadcast_in_dim(x, shape, range(1, len(shape))), None)
+
+
+def _cumulative(sizes: Value) -> Value:
+    """Running sum along the last dimension."""
+    shape = build.shape(sizes)
+    rank, count = len(shape), shape[-1]
+    square = build.with_shape(sizes.type, (*shape, count))
+    lower = compare("LE", build.iota(square, rank), build.iota(square, rank - 1))
+    spread = build.broadcast_in_dim(sizes, (*shape, count), [*range(rank - 1), rank])
+    return build.reduce_sum(select(lower, spread, None), [rank])
+
+
+def separately_in_two(active: Mask) -> bool:
+    """Linear in each factor while the other is fixed."""
+    return not (active[0] and active[1])
+
+
+_jvp, _vjp = expanded(_dense)
+register(
+    Rule(
+        "chlo.ragged_dot",
+        _jvp,
+        _vjp,
+        separately_in_two,
+        __name__,
+        "bilinear",
+        keeps_type=True,
+    )
+)

@@ -1,0 +1,123 @@
+"""Records of CHLO ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tests.rules.record import Case, cplx, floats, ints, real
+
+
+def unary(op: str, f: Callable[..., Any], low: float = -2.0, high: float = 2.0) -> Case:
+    """Three shapes in one program."""
+    args = [real(*shape, low=low, high=high) for shape in [(2, 3), (), (0, 2)]]
+    return Case(f"chlo.{op}", lambda *xs: [f(x) for x in xs], args)
+
+
+def unary_complex(op: str, f: Callable[..., Any]) -> Case:
+    return Case(f"chlo.{op}", f, [cplx(3, low=0.2, high=0.8)], "complex")
+
+
+def text_of(op: str, operands: str = "%x", types: str = "tensor<4xf64>") -> str:
+    return f"""func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {{
+      %0 = chlo.{op} {operands} : {types} -> tensor<4xf64>
+      return %0 : tensor<4xf64> }}"""
+
+
+RAGGED = """func.func public @main(%x: tensor<7x3xf64>, %y: tensor<2x3x4xf64>, %n: tensor<2xi32>)
+    -> tensor<7x4xf64> {
+  %0 = "chlo.ragged_dot"(%x, %y, %n) <{
+    precision_config = [#chlo<precision DEFAULT>, #chlo<precision DEFAULT>],
+    ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [],
+      rhs_batching_dimensions = [], lhs_contracting_dimensions = [1],
+      rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0],
+      rhs_group_dimensions = [0]>
+  }> : (tensor<7x3xf64>, tensor<2x3x4xf64>, tensor<2xi32>) -> tensor<7x4xf64>
+  return %0 : tensor<7x4xf64> }"""
+
+
+def without_ragged_dot(text: str) -> str:
+    """Calls of JAX's own expansion of the product, in the place of an op XLA's CPU lacks."""
+    args = [np.zeros((7, 3)), np.zeros((2, 3, 4)), np.zeros(2, np.int32)]
+    dense = jax.jit(lax.ragged_dot).lower(*args).as_text().replace("@main", "@dense")
+    functions = dense[dense.index("func.func") : dense.rindex("}")].replace("public", "private")
+    calls = re.sub(r'"chlo.ragged_dot"(\(.*?\)) <\{.*\}> :', r"call @dense\1 :", text)
+    return calls[: calls.rindex("}")] + functions + "}"
+
+
+CASES = [
+    unary("acos", lax.acos, -0.8, 0.8),
+    unary("acosh", lax.acosh, 1.2, 3.0),
+    unary("asin", lax.asin, -0.8, 0.8),
+    unary_complex("asin", lax.asin),
+    unary("asinh", lax.asinh),
+    unary_complex("asinh", lax.asinh),
+    unary("atan", lax.atan),
+    unary_complex("atan", lax.atan),
+    unary("atanh", lax.atanh, -0.8, 0.8),
+    unary_complex("atanh", lax.atanh),
+    Case(
+        "chlo.bessel_i1e",
+        lax.bessel_i1e,
+        [floats([-9.0, -2.0, 0.5, 3.0, 12.0])],
+        tolerance=1e-7,  # JAX differentiates its series by another route
+    ),
+    Case("chlo.bessel_i1e", lax.bessel_i1e, [floats([0.0])], "zero", numeric=False, second=False),
+    Case(
+        "chlo.conj",
+        """func.func public @main(%x: tensor<3xcomplex<f64>>) -> tensor<3xcomplex<f64>> {
+           %0 = chlo.conj %x : tensor<3xcomplex<f64>> -> tensor<3xcomplex<f64>>
+           return %0 : tensor<3xcomplex<f64>> }""",
+        [cplx(3)],
+        reference=jnp.conj,
+    ),
+    unary("cosh", lax.cosh),
+    unary_complex("cosh", lax.cosh),
+    unary("digamma", lax.digamma, 0.5, 4.0),
+    unary("erf", lax.erf),
+    unary("erf_inv", lax.erf_inv, -0.8, 0.8),
+    unary("erfc", lax.erfc),
+    Case(
+        "chlo.lgamma",
+        text_of("lgamma"),
+        [floats([0.5, 1.5, 3.0, -0.5])],
+        reference=lax.lgamma,
+    ),
+    Case(
+        "chlo.polygamma",
+        lambda x: lax.polygamma(np.array([1.0, 2.0, 1.0]).astype(x.dtype), x),
+        [floats([0.7, 1.9, 3.1])],
+        tolerance=1e-7,
+    ),
+    unary("sinh", lax.sinh),
+    unary_complex("sinh", lax.sinh),
+    unary("square", lax.square),
+    unary_complex("square", lax.square),
+    Case("chlo.tan", text_of("tan"), [floats([-1.0, 0.0, 0.3, 1.1])], reference=lax.tan),
+    Case(
+        "chlo.zeta",
+        lambda q: lax.zeta(np.array([2.5, 3.0, 4.0]).astype(q.dtype), q),
+        [floats([0.7, 1.9, 3.1])],
+        against_jax=False,
+    ),
+    Case(
+        "chlo.next_after",
+        lambda x, y: lax.nextafter(x * x, y),
+        [real(3), real(3)],
+        against_jax=False,
+        dtypes=("float32",),
+    ),
+    Case(
+        "chlo.ragged_dot",
+        RAGGED,
+        [real(7, 3), real(2, 3, 4), ints([3, 2])],
+        reference=lax.ragged_dot,
+        rewrite=without_ragged_dot,
+    ),
+]
