@@ -2,10 +2,16 @@
 # The same lines run in .ci/run. VENV, PYTHON and CONSTRAINTS choose another environment.
 
 VENV ?= .venv
+NEWER ?= .venv-newer
 # The first Python that pullback supports and that can make a virtual environment.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	$$p -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	2>/dev/null && command -v $$p && break; done)
+# A version manager may have a command for a Python that it then refuses to run: ask Python itself.
+USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+first_usable = $(shell for p in $(1); do \
+	$$p -c '$(USABLE)' 2>/dev/null && command -v $$p && break; done)
+PYTHON ?= $(call first_usable,python3.11 python3.12 python3.13 python3)
+# The newest Python, for the newest JAX; empty where there is none above the default one.
+NEWER_PYTHON ?= $(call first_usable,python3.13 ~/.pyenv/versions/3.13*/bin/python \
+	python3.12 ~/.pyenv/versions/3.12*/bin/python)
 JOBS ?= 2
 PIP_ARGS ?=
 EXAMPLE := examples/rules.py:train_step
@@ -15,14 +21,17 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test pytest lit lint types bench portability engines fuzz clean
+.PHONY: help setup demo test pytest lit test-newer newer-python lint types bench portability
+.PHONY: engines fuzz conformance tpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
 	@echo "make test   pytest, then lit"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | fuzz   saved files; see docs/artifact.md"
-	@echo "make lint | types | setup | clean"
+	@echo "make conformance   JAX's own corpus of primitives"
+	@echo "make tpu    compile for a TPU that is not here"
+	@echo "make test-newer | lint | types | setup | clean"
 
 setup: $(STAMP)
 
@@ -45,6 +54,15 @@ pytest: setup
 lit: setup
 	$(RUN) lit --verbose -j $(JOBS) lit_tests
 
+# The same tests with the newest Python and JAX that are to be had.
+test-newer:
+	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 or 3.13 found" >&2; exit 1; }
+	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
+	  PIP_ARGS="--upgrade --upgrade-strategy=eager"
+
+newer-python:
+	@echo $(NEWER_PYTHON)
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,9 +74,7 @@ bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
-# docs/artifact.md says what each shows. NEWER and IREE are environments, made when missing.
-NEWER ?= .venv-newer
-NEWER_PYTHON ?= python3.13
+# docs/artifact.md says what each shows. NEWER, IREE and TPU are environments, made when missing.
 IREE ?= .venv-iree
 FUZZ_CASES ?= 5000
 
@@ -74,5 +90,16 @@ engines: setup
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py
 
+# JAX's own corpus of primitives, all of it: hours. Stopped runs go on where they stopped.
+conformance: setup
+	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS)
+
+# Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
+TPU ?= .venv-tpu
+tpu:
+	$(MAKE) setup VENV=$(TPU)
+	$(TPU)/bin/python -m pip install --quiet libtpu
+	$(TPU)/bin/python -m pytest tests/runtime/test_tpu_aot.py
+
 clean:
-	rm -rf $(VENV) build dist out
+	rm -rf .venv .venv-* build dist out
