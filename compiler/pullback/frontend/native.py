@@ -24,13 +24,14 @@ NATIVE: dict[str, str] = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt"), _ONE_OP),
     **dict.fromkeys(("sin", "cos", "tan", "tanh", "atan2", "abs", "rem"), _ONE_OP),
     "pow": _ONE_OP + "; with an integer exponent it is kept, for x ** 0 has derivative 0 at 0",
-    "square": "one chlo op, whose rule is JAX's rule",
     **dict.fromkeys(("max", "min"), _TIES),
     **dict.fromkeys(("floor", "ceil", "round", "sign"), _STEPS),
     **dict.fromkeys(("reshape", "transpose", "broadcast_in_dim", "squeeze", "rev"), _MOVES),
     **dict.fromkeys(("slice", "dynamic_slice", "dynamic_update_slice"), _MOVES),
     **dict.fromkeys(("concatenate", "pad"), _MOVES),
     **dict.fromkeys(("split", "stack", "unstack"), _PARTS),
+    "integer_pow": "products of the operand with itself, if the exponent is positive",
+    "square": "one chlo op, whose rule is JAX's rule",
     "select_n": "selects on predicates that have no tangent",
     "gather": "a gather that clamps, and where JAX fills, a select on the indices beside it",
     "scatter-add": "a scatter with an add; clamped or dropped indices as in JAX's own transpose",
@@ -58,4 +59,6 @@ def is_native(equation: Any) -> bool:
     dtypes = [atom.aval.dtype for atom in (*equation.invars, *equation.outvars)]
     if name not in ALSO_COMPLEX and any(jnp.issubdtype(d, jnp.complexfloating) for d in dtypes):
         return False
+    if name == "integer_pow":
+        return equation.params["y"] > 0
     return name != "pow" or jnp.issubdtype(dtypes[1], jnp.floating)
