@@ -23,6 +23,7 @@ from jax._src import linear_util as _linear_util
 from jax._src import sharding_impls as _sharding_impls
 from jax._src import source_info_util as _source_info
 from jax._src.interpreters import ad as _ad
+from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax.extend import core as _extend
 from jaxlib.mlir import ir
@@ -325,7 +326,7 @@ def _decomposition(ctx: Any, name: str, jaxpr: Any) -> Any:
     return function
 
 
-def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str):
+def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
     """Emits a call to a function that says: recompute my body in the reverse pass."""
     function = _decomposition(ctx, name, jaxpr)
     function.attributes[CHECKPOINT_ATTRIBUTE] = ir.UnitAttr.get()
@@ -352,6 +353,33 @@ _composites = {
     op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES
 }
 _checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
+
+
+def _trip_bound_lowering(ctx: Any, predicate: Any, *, count: int) -> Any:
+    """Marks the loop whose condition this is; the predicate stays as it is."""
+    owner = ir.InsertionPoint.current.block.owner
+    if owner.operation.name == "stablehlo.while":
+        i64 = ir.IntegerType.get_signless(64)
+        owner.operation.attributes[MAX_TRIP_COUNT] = ir.IntegerAttr.get(i64, count)
+    return [predicate]
+
+
+MAX_TRIP_COUNT = "pullback.max_trip_count"
+"""The attribute of a loop that says how often it runs at most."""
+
+_trip_bound = _extend.Primitive("pullback.trip_bound")
+_trip_bound.def_impl(lambda predicate, *, count: predicate)
+_trip_bound.def_abstract_eval(lambda predicate, *, count: predicate)
+_mlir.register_lowering(_trip_bound, _trip_bound_lowering, cacheable=False)
+_batching.primitive_batchers[_trip_bound] = lambda values, axes, *, count: (
+    _trip_bound.bind(*values, count=count),
+    axes[0],
+)
+
+
+def trip_bound(predicate: Any, count: int) -> Any:
+    """The predicate; the `while` loop whose condition it is computed in runs at most so often."""
+    return _trip_bound.bind(predicate, count=count)
 
 
 def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any) -> Any:
@@ -419,7 +447,7 @@ def is_traced(value: object) -> bool:
     return isinstance(value, jax.stages.Traced)
 
 
-def high_parameters(value: object) -> dict[str, Any] | None:
+def high_parameters(value: Any) -> dict[str, Any] | None:
     """The parameters of a call in JAX's newer encoding; None if it is no such call."""
     is_call = type(value).__module__ == "jax._src.hijax" and hasattr(value, "expand")
     return value.params if is_call else None

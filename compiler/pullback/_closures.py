@@ -1,0 +1,168 @@
+"""`custom_jvp` and `custom_vjp` for functions that take functions.
+
+A function passed as an argument may close over values that are being differentiated. JAX's rules
+do not see them: they get no gradient, or an error. With `closure_convert_argnums` such an argument
+becomes a pytree, a `jax.tree_util.Partial`, whose leaves are the values closed over; the rules
+treat it as any other argument.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.tree_util import Partial
+
+from pullback.frontend.keep import is_inexact
+
+
+def custom_jvp(
+    fun: Callable[..., Any],
+    nondiff_argnums: Sequence[int] = (),
+    nondiff_argnames: Sequence[str] = (),
+    *,
+    closure_convert_argnums: int | Sequence[int] = (),
+) -> Any:
+    """`jax.custom_jvp` with `closure_convert_argnums`.
+
+    Args:
+      fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_jvp`.
+      closure_convert_argnums: positions of arguments that are functions; what is differentiated
+        among the values they close over becomes part of the argument. In the rule, the tangent of
+        such an argument has its structure: `jax.jvp(lambda f, x: f(x), (f, x), (df, dx))` works.
+    """
+    rule = jax.custom_jvp(fun, nondiff_argnums, nondiff_argnames)
+    numbers = _numbers(closure_convert_argnums)
+    return _Converting(rule, numbers) if numbers else rule
+
+
+def custom_vjp(
+    fun: Callable[..., Any],
+    nondiff_argnums: Sequence[int] = (),
+    nondiff_argnames: Sequence[str] = (),
+    *,
+    closure_convert_argnums: int | Sequence[int] = (),
+) -> Any:
+    """`jax.custom_vjp` with `closure_convert_argnums`.
+
+    Args:
+      fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_vjp`.
+      closure_convert_argnums: positions of arguments that are functions; what is differentiated
+        among the values they close over becomes part of the argument. In the rules such an
+        argument is a pytree that can be called: it may stand among the residuals, and its
+        cotangent has its structure, as `jax.vjp(lambda f, x: f(x), f, x)` gives it.
+    """
+    rule = jax.custom_vjp(fun, nondiff_argnums, nondiff_argnames)
+    numbers = _numbers(closure_convert_argnums)
+    return _Converting(rule, numbers) if numbers else rule
+
+
+class _Converting:
+    """A function with a custom rule, called with functions among its arguments as pytrees."""
+
+    def __init__(self, rule: Any, argnums: tuple[int, ...]):
+        functools.update_wrapper(self, rule.fun)
+        self.rule = rule
+        self.argnums = argnums
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.rule(*_converted(args, self.argnums), **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """`defjvp`, `defjvps`, `defvjp` and all else that the function of JAX has."""
+        return getattr(self.rule, name)
+
+
+def _numbers(argnums: int | Sequence[int]) -> tuple[int, ...]:
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def _converted(args: tuple[Any, ...], argnums: tuple[int, ...]) -> list[Any]:
+    """The arguments with the functions among them as pytrees."""
+    new = list(args)
+    for number in argnums:
+        if number < len(new):
+            new[number] = _as_pytree(new[number])
+    return new
+
+
+def _as_pytree(function: Any) -> Any:
+    """A function as a `Partial` whose leaves are the traced floats that it closes over."""
+    if not callable(function) or isinstance(function, Partial):
+        return function
+    found: dict[int, Any] = {}
+    for value in _reachable(function, set()):
+        if isinstance(value, jax.core.Tracer) and is_inexact(value.aval):
+            found[id(value)] = value
+    return Partial(_Rebuilt(function, tuple(found)), *found.values())
+
+
+class _Rebuilt:
+    """A function whose closed-over values at some addresses are given as arguments instead."""
+
+    def __init__(self, function: Any, addresses: tuple[int, ...]):
+        self.function = function
+        self.addresses = addresses
+
+    def __call__(self, *values_and_args: Any) -> Any:
+        count = len(self.addresses)
+        values, args = values_and_args[:count], values_and_args[count:]
+        return _replace(self.function, dict(zip(self.addresses, values, strict=True)))(*args)
+
+
+def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
+    """The leaves of what a function closes over, through functions, partials and containers."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    for part in _parts(value):
+        yield from _reachable(part, seen)
+    yield value
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, types.FunctionType):
+        return [*map(_contents, value.__closure__ or ()), *(value.__defaults__ or ())]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    leaves = jax.tree.leaves(value)
+    return [] if len(leaves) == 1 and leaves[0] is value else leaves
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a cell that is not filled yet
+        return None
+
+
+def _replace(value: Any, new: dict[int, Any]) -> Any:
+    """The same value with others in the place of those at these addresses, all the way down."""
+    if id(value) in new:
+        return new[id(value)]
+    if not any(id(part) in new for part in _reachable(value, set())):
+        return value
+    if isinstance(value, types.FunctionType):
+        return _replace_in_function(value, new)
+    if isinstance(value, types.MethodType):
+        return types.MethodType(_replace(value.__func__, new), _replace(value.__self__, new))
+    if isinstance(value, functools.partial):
+        keywords = {name: _replace(item, new) for name, item in value.keywords.items()}
+        args = [_replace(item, new) for item in value.args]
+        return type(value)(_replace(value.func, new), *args, **keywords)
+    return jax.tree.map(lambda leaf: _replace(leaf, new), value)
+
+
+def _replace_in_function(function: types.FunctionType, new: dict[int, Any]) -> Any:
+    cells = tuple(types.CellType(_replace(_contents(c), new)) for c in function.__closure__ or ())
+    defaults = tuple(_replace(item, new) for item in function.__defaults__ or ()) or None
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, defaults, cells
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy

@@ -1,0 +1,53 @@
+"""A while loop with a bound, which reverse mode can differentiate in time and memory it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pullback import _jax
+from pullback._errors import ArgumentMismatchError
+
+
+def bounded_while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, max_steps: int
+) -> Any:
+    """`jax.lax.while_loop` that stops after `max_steps` iterations at the latest.
+
+    The bound goes into the IR, as `pullback.max_trip_count` on the loop. So reverse mode stores
+    what it needs of each iteration in buffers of `max_steps` slots. Without a bound it stores
+    some states only and computes the others again: less memory, more time.
+
+    Args:
+      cond_fun: whether to go on, a scalar bool, from the loop's value.
+      body_fun: the next value from the present one, of the same types.
+      init_val: the first value, a pytree of arrays.
+      max_steps: a Python integer; the loop ends there even where `cond_fun` still holds.
+
+    Example:
+
+    >>> def newton(a):
+    ...     return bounded_while_loop(
+    ...         lambda x: jnp.abs(x * x - a) > 1e-3, lambda x: (x + a / x) / 2, a, 20)
+    >>> print(f"{newton(9.0):.3f}")
+    3.000
+    """
+    if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 0:
+        raise ArgumentMismatchError(
+            f"max_steps must be a Python integer that is not negative, but it is {max_steps!r}",
+            where="pb.bounded_while_loop",
+            do="give a bound that is known when the function is traced",
+        )
+
+    def proceed(state: tuple[Any, Any]) -> Any:
+        step, value = state
+        return _jax.trip_bound(step < max_steps, max_steps) & cond_fun(value)
+
+    def advance(state: tuple[Any, Any]) -> Any:
+        step, value = state
+        return step + 1, body_fun(value)
+
+    return jax.lax.while_loop(proceed, advance, (jnp.int32(0), init_val))[1]
