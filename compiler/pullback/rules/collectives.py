@@ -13,6 +13,7 @@ device, which are parts of a whole: their sum counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def _i64(op: Op, name: str) -> int:
 # -------------------------------------------------------------------------------- reductions
 
 
-def _sum(op: Op, ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
+def _sum(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
     new = build.emit(name, [type], [ct], attributes, regions=1)
     build.fill_binary(new.regions[0], "stablehlo.add", build.tensor((), build.info(type).element))
     return new.results[0]
@@ -59,7 +60,7 @@ def _clone_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """The same sum of cotangents."""
     groups = _groups(op)
-    return _each(op, cts, lambda ct, type: _sum(op, ct, groups, type, "stablehlo.all_reduce"))
+    return _each(op, cts, lambda ct, type: _sum(ct, groups, type, "stablehlo.all_reduce"))
 
 
 def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
@@ -105,9 +106,7 @@ linear("stablehlo.cross-replica-sum", cross_replica_sum)
 def all_gather(op: Op, cts: Tangents) -> list[Value | None]:
     """Every device's copy of a part counts: add them, and leave each device its part."""
     attributes = _groups(op) | {"scatter_dimension": build.i64(_i64(op, "all_gather_dim"))}
-    return _each(
-        op, cts, lambda ct, type: _sum(op, ct, attributes, type, "stablehlo.reduce_scatter")
-    )
+    return _each(op, cts, lambda ct, type: _sum(ct, attributes, type, "stablehlo.reduce_scatter"))
 
 
 def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:
@@ -123,37 +122,38 @@ def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:
 
 def collective_permute(op: Op, cts: Tangents) -> list[Value | None]:
     """Along the reversed arrows; who received nothing sends nothing."""
-    pairs = np.asarray(ir.DenseElementsAttr(op.attributes["source_target_pairs"]))
-    count = op.operation.attributes["source_target_pairs"].type
-    literal = [[int(target), int(source)] for source, target in pairs]
-    attributes = _groups(op) | {
-        "source_target_pairs": build.attr(f"dense<{literal if literal else ''}> : {count}")
-    }
-    return _each(
-        op,
-        cts,
-        lambda ct, type: build.emit1("stablehlo.collective_permute", type, [ct], attributes),
-    )
+    arrows = _matrix(op, "source_target_pairs")
+    reversed_ = [(target, source) for source, target in arrows]
+    return _each(op, cts, lambda ct, type: _permute(op, ct, reversed_))
 
 
 def collective_broadcast(op: Op, cts: Tangents) -> list[Value | None]:
-    """The sum over each group goes to its first member, which had sent."""
-    groups = np.asarray(ir.DenseElementsAttr(op.attributes["replica_groups"]))
-    (ct,) = cts
-    total = _sum(op, ct, _groups(op), op.operands[0].type, "stablehlo.all_reduce")
-    own = build.emit1(_identity(op), build.scalar("ui32"), ())
-    sends = None
-    for sender in groups[:, 0]:
-        this = build.compare("EQ", own, int(sender))
-        sends = this if sends is None else build.or_(sends, this)
-    sends = build.broadcast_in_dim(sends, op.shape(0), ())
-    return [build.select(sends, total, None)]
+    """The sum over each group goes to its first member, which had sent; halves join halves.
+
+    Permutations count devices as a broadcast does; `all_reduce` cannot, for partitions.
+    """
+    groups = [[d for d in group if d >= 0] for group in _matrix(op, "replica_groups")]
+    (total,) = cts
+    step = 1
+    while step < max(map(len, groups), default=0):
+        pairs = [(g[i + step], g[i]) for g in groups for i in range(0, len(g) - step, 2 * step)]
+        total = build.add(total, _permute(op, total, pairs))
+        step *= 2
+    return [_permute(op, total, [(g[0], g[0]) for g in groups])]
 
 
-def _identity(op: Op) -> str:
-    """The op that numbers the members of this op's groups: partitions if it has a channel."""
-    channel = "channel_handle" in op.attributes
-    return "stablehlo.partition_id" if channel else "stablehlo.replica_id"
+def _matrix(op: Op, name: str) -> list[list[int]]:
+    return np.asarray(ir.DenseElementsAttr(op.attributes[name])).tolist()
+
+
+def _permute(op: Op, x: Value, arrows: Sequence[tuple[int, int]]) -> Value:
+    """x from each arrow's source to its target; zeros elsewhere."""
+    literal = [list(arrow) for arrow in arrows] or ""
+    pairs = build.attr(f"dense<{literal}> : tensor<{len(arrows)}x2xi64>")
+    attributes = {"source_target_pairs": pairs}
+    if "channel_handle" in op.attributes:
+        attributes["channel_handle"] = op.attributes["channel_handle"]
+    return build.emit1("stablehlo.collective_permute", x.type, [x], attributes)
 
 
 linear("stablehlo.all_gather", all_gather)

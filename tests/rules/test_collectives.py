@@ -1,0 +1,46 @@
+"""Collectives on four virtual devices, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = (
+    "all_gather",
+    "all_reduce",
+    "all_reduce_in_groups",
+    "all_to_all",
+    "collective_broadcast",
+    "collective_permute",
+    "reduce_scatter",
+)
+
+
+@pytest.fixture(scope="module")
+def differences() -> dict[str, dict[str, float]]:
+    """For each collective, how far each derivative is from the reference's."""
+    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime", ROOT)))
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.rules.on_four_devices"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_collective(name: str, differences: dict[str, dict[str, float]]) -> None:
+    """Both modes and second order agree with plain JAX on the array of all devices."""
+    checks = differences[name]
+    assert len(checks) == (1 if name == "collective_broadcast" else 5)
+    assert all(difference < 1e-12 for difference in checks.values()), checks
