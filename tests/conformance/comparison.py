@@ -87,7 +87,7 @@ class Problem:
         return jax.vjp(self.of_inexact(leaves), *chosen)[1](list(cotangents))
 
     def ours(self, stage: str, program: pb.Program, values: Sequence[Leaves]) -> Leaves:
-        """What the program of a stage gives; derivatives come after the results or in their tree."""
+        """What the program of a stage gives."""
         leaves, tangents, cotangents = values
         if stage == "import":
             return program(*leaves)
@@ -191,9 +191,11 @@ def _count(mask: np.ndarray) -> str:
 
 
 def describe(error: Exception) -> str:
-    """The kind of an error, and its first line."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first[:160]}"
+    """The kind of an error, and the line that says most."""
+    lines = str(error).strip().splitlines() or [""]
+    # An error that came through MLIR's bindings has the Python error that caused it at its end.
+    telling = lines[-1] if "Traceback" in lines[0] else lines[0]
+    return f"{type(error).__name__}: {telling[:160]}"
 
 
 def _direction(like: Any, random: np.random.Generator) -> jax.Array:

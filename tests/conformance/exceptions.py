@@ -35,7 +35,7 @@ def explanation(name: str, stage: str, verdict: Verdict) -> str | None:
     if verdict.status in FINE:
         return ""
     for known in EXCEPTIONS:
-        if stage in known.stages and verdict.status == known.status:
-            if fnmatch.fnmatchcase(name, known.cases):
-                return known.reason
+        same = stage in known.stages and verdict.status == known.status
+        if same and fnmatch.fnmatchcase(name, known.cases):
+            return known.reason
     return None

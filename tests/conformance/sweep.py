@@ -1,6 +1,6 @@
 """The whole corpus: shared out to worker processes, resumed where it stopped, and reported.
 
-    python -m tests.conformance.sweep [--only TEXT] [--fresh] [--report docs/conformance.md]
+    python -m tests.conformance.sweep [--only TEXT] [--fresh | --again] [--report FILE]
 
 A case that kills its worker, or that takes too long, is a finding: the worker is started again
 behind it.
@@ -88,12 +88,16 @@ def _records(log: Path) -> Iterator[dict[str, Any]]:
 
 def verdicts_in(logs: list[Path]) -> dict[str, dict[str, Verdict]]:
     """The verdicts of every case that these logs are about; later ones count."""
-    return {
-        record["case"]: {stage: Verdict(*pair) for stage, pair in record["verdicts"].items()}
-        for log in logs
-        for record in _records(log)
-        if "case" in record
-    }
+    return {name: verdicts_of(record) for log in logs for name, record in _cases_in(log).items()}
+
+
+def verdicts_of(record: dict[str, Any]) -> dict[str, Verdict]:
+    """The verdicts in a line of a log."""
+    return {stage: Verdict(*pair) for stage, pair in record["verdicts"].items()}
+
+
+def _cases_in(log: Path) -> dict[str, dict[str, Any]]:
+    return {record["case"]: record for record in _records(log) if "case" in record}
 
 
 def sweep(names: list[str], folder: Path, processes: int) -> dict[str, dict[str, Verdict]]:
@@ -114,11 +118,23 @@ def sweep(names: list[str], folder: Path, processes: int) -> dict[str, dict[str,
     return {name: found[name] for name in names}
 
 
+def forget_unexplained(folder: Path) -> None:
+    """Drops the verdicts that nothing explains from the logs."""
+    for log in folder.glob("*.jsonl"):
+        kept = [
+            record
+            for name, record in _cases_in(log).items()
+            if not report.unexplained({name: verdicts_of(record)})
+        ]
+        log.write_text("".join(json.dumps(record) + "\n" for record in kept))
+
+
 def main() -> int:
     """Sweeps, writes the report, and fails if a case is neither equal nor explained."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name contains this text")
     parser.add_argument("--fresh", action="store_true", help="forget the verdicts of earlier runs")
+    parser.add_argument("--again", action="store_true", help="run what was unexplained once more")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
@@ -126,6 +142,8 @@ def main() -> int:
     if options.fresh:
         for log in folder.glob("*.jsonl"):
             log.unlink()
+    if options.again:
+        forget_unexplained(folder)
     names = [name for name in all_cases() if options.only in name]
     verdicts = sweep(names, folder, options.processes)
     text = report.render(verdicts, all_cases())
