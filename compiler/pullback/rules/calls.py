@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,8 +111,11 @@ class Composite:
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        if ops.view(op.operation) is None or op.frame.linear:
-            return op.frame.diff.function_activity(decomposition(op), mask_of(op.active))
+        ours = ops.view(op.operation) is not None
+        if not ours or op.frame.linear:
+            # A linear call may be transposed by its own rule, whatever its decomposition does.
+            with contextlib.suppress(*[MissingRuleError] * ours):
+                return op.frame.diff.function_activity(decomposition(op), mask_of(op.active))
         return [inexact(r.type) for r in op.results]
 
     @staticmethod
@@ -348,7 +352,7 @@ def _linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 def _linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     """The transposed linear_call for the linear operands; the map's own vjp for residuals."""
-    view, diff = ops.view(op.operation), op.frame.diff
+    view = ops.view(op.operation)
     count = view.num_residuals
     found: list[Value | None] = [None] * len(op.operands)
     if any(op.active[count:]):
