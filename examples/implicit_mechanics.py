@@ -133,7 +133,8 @@ def main() -> None:
     print("         finite difference", numeric)
 
     hvp = pb.jvp(pb.grad(lambda p: loss(p, q0)), (params,), (direction,))[1]
-    hvp_numeric = finite_difference(lambda p: dot(pb.grad(loss)(p, q0), direction), params, direction)
+    slope = lambda p: dot(pb.grad(loss)(p, q0), direction)  # noqa: E731
+    hvp_numeric = finite_difference(slope, params, direction)
     print("Hessian along it : ours", dot(hvp, direction))
     print("         finite difference", hvp_numeric)
 

@@ -22,7 +22,6 @@ from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.keep import is_inexact
 from pullback.passes import manager
-from pullback.passes.base import Pass
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
@@ -252,7 +251,7 @@ def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
 # ------------------------------------------------------------------------------ modules
 
 
-def _derived(program: Program, derivative: Pass, new: Signature, outs: int) -> Program:
+def _derived(program: Program, derivative: Any, new: Signature, outs: int) -> Program:
     """The program after a pass that keeps old operands and `outs` old results in front."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
@@ -298,7 +297,7 @@ def _program(
     )
 
 
-def _split(program: Program, derivative: Pass, second: str, inputs: Any, result: Any) -> Split:
+def _split(program: Program, derivative: Any, second: str, inputs: Any, result: Any) -> Split:
     """Two programs of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
     module = clone(program.module)

@@ -54,7 +54,7 @@ class Recipe:
         Args:
           kept: for each operand afterwards, its position before, or None if it is new.
         """
-        moved = {self.origins[i] for i in wrt} - {None}
+        moved = {origin for i in wrt if (origin := self.origins[i]) is not None}
         origins = tuple(None if i is None else self.origins[i] for i in kept)
         return Recipe(self.closed, origins, self.moved | moved, (*self.stages, *stages))
 
@@ -79,7 +79,7 @@ class Recipe:
             program = trace(function)(*_batch_types(self.closed.in_avals, axes, size))
         except NotImplementedError:  # a primitive that JAX cannot batch
             return None
-        if program.constants:
+        if program.constants or program.recipe is None:
             return None
         module = clone(program.module)
         manager.run_stages(module, self.stages, program.rules)

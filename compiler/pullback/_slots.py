@@ -67,7 +67,7 @@ def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums
     """
     if wrt is None:
         return tuple(range(count))
-    given = (wrt,) if np.ndim(wrt) == 0 else tuple(wrt)
+    given: Any = (wrt,) if np.ndim(wrt) == 0 else wrt
     for number in given:
         if not -count <= number < count:
             raise ArgumentMismatchError(

@@ -163,7 +163,7 @@ class BatchingRule(Protocol):
     """`rule(handle, in_axes, axis_size)`: the batched module, and the batch axis of each result."""
 
     def __call__(
-        self, handle: ModuleHandle, in_axes: tuple[int | None, ...], axis_size: int
+        self, handle: ModuleHandle, in_axes: tuple[int | None, ...], axis_size: int, /
     ) -> tuple[ModuleHandle, tuple[int | None, ...]]: ...
 
 

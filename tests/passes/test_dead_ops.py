@@ -71,7 +71,7 @@ def test_a_carry_that_the_condition_reads_stays():
 
 
 def test_branch_results_that_nobody_reads_go():
-    module, text = swept(BRANCH)
+    _, text = swept(BRANCH)
     assert "sine" in text  # the word is in cosine
     assert "stablehlo.sine" not in text
     assert "stablehlo.cosine" in text

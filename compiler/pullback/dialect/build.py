@@ -1,7 +1,7 @@
 """Short StableHLO builders; arithmetic that absorbs absent (zero) tangents.
 
 Every builder emits at `here.ip` with location `here.loc`: the driver sets both, a rule never does.
-`None` stands for a tangent or cotangent that is zero: `add(None, y)` is `y`, `mul(None, y)` is `None`.
+`None` stands for a zero tangent or cotangent: `add(None, y)` is `y`, `mul(None, y)` is `None`.
 Plain Python numbers are accepted where an operand of the other's type is meant: `mul(x, 2.0)`.
 """
 
@@ -26,7 +26,7 @@ class Here(threading.local):
 
     ip: Any = None
     loc: Any = None
-    constants: dict[tuple[Any, Any], Value] | None = None  # one dict per emission block
+    constants: dict[Any, Value] | None = None  # one dict per emission block
 
 
 here = Here()
@@ -196,7 +196,7 @@ def splat(type: Any, value: Number) -> Any:
 
 
 @functools.cache
-def _splat(type: Any, value: Number, sign: float) -> Any:
+def _splat(type: Any, value: Any, sign: float) -> Any:
     t = info(type)
     if t.kind == "f":
         literal = _float_literal(float(value), str(t.element))

@@ -199,8 +199,8 @@ def composite_name(op: ir.Operation) -> str | None:
     return ir.StringAttr(op.attributes["name"]).value
 
 
-def view(op: ir.Operation | ir.OpView) -> CustomJVPCall | CustomVJPCall | LinearCall | None:
-    """The view of a derivative op; None for every other op."""
+def view(op: ir.Operation | ir.OpView) -> Any:
+    """The view of a derivative op, one of `VIEWS`; None for every other op."""
     op = op.operation
     name = composite_name(op)
     view_class = None if name is None else VIEWS.get(name)

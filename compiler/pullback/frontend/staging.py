@@ -96,7 +96,7 @@ def _with_float0(avals: Any, cotangents: Any) -> list[Any]:
 
 def forward_of_backward(rule: Rule) -> Any:
     """The linear map whose transpose is the rule of a call that has no other meaning."""
-    count = rule.num_residuals
+    count = rule.num_residuals or 0
     linear = list(range(count, len(rule.call.in_avals)))
     (backward,) = transpose_rule(rule, linear)
     pull = _jax.equations_to_function(backward)

@@ -7,7 +7,7 @@ Masks of functions here range over all positions; masks of custom rules over ine
 from __future__ import annotations
 
 import gc
-from collections.abc import Container, Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from pullback import _jax

@@ -25,6 +25,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
+from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import (
     Differentiation,
     analyze,
@@ -34,7 +35,6 @@ from pullback.passes.differentiation import (
     set_signature,
     terminator,
 )
-from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.residuals import Residuals
 from pullback.rules.registry import InPlace, Op, jointly
 
@@ -326,20 +326,19 @@ def _constant_tangent(diff: Differentiation, name: str) -> NotLinearError:
     )
 
 
-def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> tuple[str, list[bool]]:
+def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
     """The transpose of a function linear in its masked arguments, as a function.
 
-    (args…) → (outs…) gives (args not masked…, cts of outs in ct_mask…) → (cts of masked args…),
-    the latter only where `nonzero` says so.
+    (args…) → (outs…) gives (args not masked…, cts of outs in ct_mask…) → (cts of masked args…).
     """
 
-    def derive() -> tuple[str, list[bool]]:
+    def derive() -> str:
         return _transpose(diff, name, mask, ct_mask)
 
     return diff.cached(("transpose", name, mask, ct_mask), derive)
 
 
-def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> tuple[str, list[bool]]:
+def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
     transposed = diff.clone_function(name, f"{name}.t")
     function, block = diff.function(transposed), diff.block(transposed)
     loc = function.location

@@ -286,7 +286,7 @@ class Convert:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        (ct,) = cts
+        ct: Any = cts[0]
         operand = build.info(op.operands[0].type)
         if operand.kind == "f":
             ct = build.real(ct) if build.info(ct.type).kind == "c" else ct

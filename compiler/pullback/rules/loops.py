@@ -329,7 +329,7 @@ class _Stacked(_Reversed):
 
     def _counter_value(self, v: Value) -> Value:
         """start + step * iteration, in the counter's own type."""
-        counter = self.loop.counter
+        counter: Any = self.loop.counter
         with build.inserting(ir.InsertionPoint(self.anchor)):
             i = build.convert(self.iteration, build.info(v.type).element)
             if counter.step != 1:

@@ -153,7 +153,7 @@ def _chosen(x: Value, window: Window, shape: Sequence[int], larger: str) -> Valu
     size = indexing.count(build.shape(x))
     integer = build.scalar("i32" if size < 2**31 else "i64")
     flat = build.tensor((size,), build.info(integer).element)
-    places = build.reshape(build.iota(flat, 0), build.shape(x))
+    places: Any = build.reshape(build.iota(flat, 0), build.shape(x))
     element = build.tensor((), build.info(x.type).element)
     inits = [build.full(element, _WORST[larger]), build.full(integer, size)]
     types = [build.with_shape(v.type, tuple(shape)) for v in (x, places)]
