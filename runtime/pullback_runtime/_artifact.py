@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _jax, _module, _trees
+from pullback_runtime import _constants, _jax, _module, _trees
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
@@ -33,6 +34,7 @@ from pullback_runtime._container import (
 from pullback_runtime._errors import PullbackRuntimeError
 from pullback_runtime._jax import ir
 
+PARSED_APART = 64 << 20
 UPGRADE = "pip install --upgrade pullback jax"
 
 
@@ -41,12 +43,14 @@ class Opened:
     """A module read from a file, and what the file says about it.
 
     `metadata` is None for a module that pullback did not write; `exported` is set for what
-    `jax.export` serialised.
+    `jax.export` serialised. `constants` are large arrays of the module that have become hidden
+    leading arguments of its `@main`.
     """
 
     module: ir.Module
     metadata: dict[str, Any] | None = None
     exported: Any = None
+    constants: tuple[np.ndarray, ...] = ()
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
         """The trees of `(args, kwargs)` and of the result, where the file has them."""
@@ -115,9 +119,25 @@ def _open_bytecode(content: bytes, context: ir.Context) -> Opened:
     check_versions(layout)
     if not is_whole(content, layout):
         return _open_untrusted(content, context)
-    module = _parse(content, context)
+    module, constants = _parse_hoisting(content, context)
     _take_metadata(module)
-    return Opened(module, layout.metadata)
+    return Opened(module, layout.metadata, constants=constants)
+
+
+def _parse_hoisting(
+    content: bytes, context: ir.Context
+) -> tuple[ir.Module, tuple[np.ndarray, ...]]:
+    """The module without its large constants, and these.
+
+    A context keeps the data of every constant it has seen, so a large file is parsed in one that
+    goes away; making it takes 15 ms, which a small file need not wait for.
+    """
+    if len(content) < PARSED_APART:
+        module = _parse(content, context)
+        return module, _constants.hoist(module)
+    module = _parse(content, _jax.fresh_context())
+    constants = _constants.hoist(module)
+    return _parse(_module.to_bytecode(module), context), constants
 
 
 def _open_untrusted(content: bytes, context: ir.Context) -> Opened:

@@ -41,6 +41,12 @@ def context() -> ir.Context:
     return mlir.make_ir_context()
 
 
+def fresh_context() -> ir.Context:
+    """A context of its own, whose memory goes when it does; the shared one keeps every constant."""
+    _register_passes()
+    return getattr(mlir, "_create_ir_context", mlir.make_ir_context)()
+
+
 @functools.cache
 def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()

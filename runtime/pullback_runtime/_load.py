@@ -34,7 +34,7 @@ class LoadedProgram:
 
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
-        results = self.executable(*map(_avals.physical, leaves))
+        results = self.executable(*self.constants, *map(_avals.physical, leaves))
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
 
     @property
@@ -45,10 +45,11 @@ class LoadedProgram:
     @functools.cached_property
     def trees(self) -> tuple[PyTreeDef, PyTreeDef]:
         """The trees of `(args, kwargs)` and of the result; flat where the file has none."""
+        hidden = len(self.opened.constants)
+        leaves = len(self.executable.in_avals) - hidden, len(self.executable.out_avals)
         found = self.opened.trees()
         if found is None:
-            return flat_trees(len(self.executable.in_avals), len(self.executable.out_avals))
-        leaves = len(self.executable.in_avals), len(self.executable.out_avals)
+            return flat_trees(*leaves)
         if tuple(tree.num_leaves for tree in found) != leaves:
             raise ArtifactError(
                 f"the file's argument trees have other numbers of leaves than @main: {leaves}",
@@ -67,9 +68,18 @@ class LoadedProgram:
     @functools.cached_property
     def executable(self) -> Executable:
         """The compiled module, which takes and returns flat arrays."""
+        hidden = [f"constant {number}" for number in range(len(self.opened.constants))]
+        names = self.metadata.get("arguments")
         return _compile.compile(
-            self.opened.module, backend=self.backend, arg_names=self.metadata.get("arguments")
+            self.opened.module,
+            backend=self.backend,
+            arg_names=None if names is None else [*hidden, *names],
         )
+
+    @functools.cached_property
+    def constants(self) -> tuple[jax.Array, ...]:
+        """The large constants of the program, where it runs."""
+        return tuple(jax.device_put(self.opened.constants, self.executable.devices[0]))
 
 
 def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import pullback as pb
@@ -45,11 +47,33 @@ def test_foreign_version(saved):
 
 @pytest.mark.parametrize("target", ["1.0.0", "1.8.4", _jax.stablehlo.get_current_version()])
 def test_older_targets(target):
-    content = artifact.serialize(models.program(), target=target)
+    x = jnp.linspace(-1.0, 1.0, 5)
+    program = pb.trace(lambda x: models.doubled_sine(x) + models.clipped(x))(x)
+    content = artifact.serialize(program, target=target)
     layout = _container.read_layout(content)
     assert (layout.stablehlo_version, layout.metadata["stablehlo"]) == (target, target)
-    args, kwargs = models.arguments()
-    assert pb.load(content)(*args, **kwargs).keys() == {"loss", "count"}
+    assert jnp.allclose(pb.load(content)(x), jnp.sin(x) + jnp.maximum(x, 0.0))
+
+
+def accurate_tangent(x):
+    return jax.lax.tan(x, accuracy=jax.lax.AccuracyMode.HIGHEST)
+
+
+def test_what_an_older_version_cannot_say_is_refused():
+    """StableHLO has had accuracies since 1.9.0."""
+    program = pb.trace(accurate_tangent)(jnp.ones(2))
+    assert pb.load(artifact.serialize(program))(jnp.ones(2)).shape == (2,)
+    with pytest.raises(pb.ArtifactError, match="does not fit the StableHLO version") as caught:
+        artifact.serialize(program, target="1.8.4")
+    assert "StableHLO 1.8.4: failed to legalize operation" in caught.value.where
+    assert "save with a newer target=" in caught.value.do
+
+
+def test_a_program_too_new_for_the_default_is_written_for_the_current_version(monkeypatch):
+    monkeypatch.setattr("pullback.artifact.write.oldest_compatible_version", lambda: "1.8.4")
+    content = artifact.serialize(pb.trace(accurate_tangent)(jnp.ones(2)))
+    current = _jax.stablehlo.get_current_version()
+    assert _container.read_layout(content).stablehlo_version == current
 
 
 @pytest.mark.parametrize("target", ["0.9.0", "99.0.0", "1.0", "newest"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from pullback import _jax
 from pullback._jax import ir
@@ -42,15 +45,19 @@ def load(source: str | os.PathLike[str] | bytes) -> Program:
         with _artifact.refusing_damage():
             if opened.exported is not None:
                 return exported.from_opened(opened)
-            return as_program(opened.module, opened.trees(), opened.metadata or {})
+            return as_program(
+                opened.module, opened.trees(), opened.metadata or {}, opened.constants
+            )
 
 
-def as_program(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> Program:
-    """The program of a module whose entry is `@main`."""
+def as_program(
+    module: ir.Module, trees: Any, metadata: dict[str, Any], constants: Sequence[np.ndarray] = ()
+) -> Program:
+    """The program of a module whose entry `@main` takes the constants, then the arguments."""
     ops.restore_symbol_refs(module)
     high_level.restore_chlo(module)
     with as_ours():
-        in_avals, out_avals = _signature(module, metadata)
+        in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
     trees = trees or flat_trees(len(in_avals), len(out_avals))
     in_tree, out_tree = trees
     if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
@@ -66,18 +73,19 @@ def as_program(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> Progr
         in_avals=in_avals,
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
-        constants=(),
-        rules=LoadedRules(platforms=tuple(metadata.get("platforms", ("cpu",)))),
+        constants=tuple(map(jnp.asarray, constants)),
+        rules=LoadedRules(platforms=tuple(metadata.get("platforms", ("cpu",)))),  # type: ignore[arg-type]
     )
 
 
-def _signature(module: ir.Module, metadata: dict[str, Any]) -> Any:
+def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     """Types of the leaves: as saved where they fit the module's, which alone is sure."""
     try:
         function = _module.find_entry(module, "main")
         in_avals, out_avals = _module.signature(function, "main")
     except _module.ModuleError as error:
         raise ArtifactError(error.message, where=error.where, do=error.do) from error
+    in_avals = in_avals[hidden:]
     if "in_avals" not in metadata:
         return in_avals, out_avals
     return (

@@ -17,6 +17,7 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
 from pullback_runtime import _avals, _container, _module, _trees
+from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -60,13 +61,12 @@ def serialize(
     module = _module.parse(_module.to_bytecode(program.module), _jax.context())
     program.rules.stage_all(module)
     _refuse_callbacks(module)
-    constants.embed(module, program.constants)
-    inventory = rule_inventory(module)
+    description = _describe(program, rule_inventory(module))
     high_level.wrap_chlo(module)
     _drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
-        return _write(module, _describe(program, inventory), target)
+        return _container.seal(_portable(_module.to_bytecode(module), program, description, target))
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
@@ -101,30 +101,40 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _write(module: ir.Module, description: dict[str, Any], target: str | None) -> bytes:
+def _portable(
+    bytecode: bytes, program: Program, description: dict[str, Any], target: str | None
+) -> bytes:
     """Serialises for the first version that can hold the module."""
     failures = []
     for version in _targets(target):
-        text = _container.dump_metadata({**description, "stablehlo": version})
-        attributes = module.operation.attributes
-        with module.context, ir.Location.unknown(module.context):
-            attributes[_container.METADATA_ATTRIBUTE] = ir.StringAttr.get(text)
-            placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
-            attributes[_container.DIGEST_ATTRIBUTE] = placeholder
-            diagnostics = _Diagnostics(module.context)
-            try:
-                content = _jax.stablehlo.serialize_portable_artifact(module, version)
-            except (ir.MLIRError, ValueError):
-                failures.append(f"StableHLO {version}: {diagnostics.first()}")
-                continue
-            finally:
-                diagnostics.detach()
-        return _container.seal(content)
+        # Serialising changes the module, and the shared context would keep its constants.
+        context = runtime_jax.fresh_context() if program.constants else _jax.context()
+        module = _module.parse(bytecode, context)
+        constants.embed(module, program.constants)
+        _attach(module, {**description, "stablehlo": version})
+        diagnostics = _Diagnostics(context)
+        try:
+            with context, ir.Location.unknown(context):
+                return _jax.stablehlo.serialize_portable_artifact(module, version)
+        except (ir.MLIRError, ValueError):
+            failures.append(f"StableHLO {version}: {diagnostics.first()}")
+        finally:
+            diagnostics.detach()
     raise ArtifactError(
         "the program does not fit the StableHLO version it is saved for",
         where="; ".join(failures),
         do=f"save with a newer target=, up to {_jax.stablehlo.get_current_version()!r}",
     )
+
+
+def _attach(module: ir.Module, description: dict[str, Any]) -> None:
+    """Puts the metadata, and room for the digest, on the module."""
+    attributes = module.operation.attributes
+    with module.context:
+        text = ir.StringAttr.get(_container.dump_metadata(description))
+        attributes[_container.METADATA_ATTRIBUTE] = text
+        placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
+        attributes[_container.DIGEST_ATTRIBUTE] = placeholder
 
 
 class _Diagnostics:
@@ -197,7 +207,7 @@ def _refuse_callbacks(module: ir.Module) -> None:
             raise _not_portable(name, locations.user_line_of(op))
 
 
-def _not_portable(name: str, where: str) -> NotPortableError:
+def _not_portable(name: str, where: str | None) -> NotPortableError:
     return NotPortableError(
         f"a program with `{name}` cannot be saved: it calls Python in this process",
         where=where,
