@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from pullback import _jax
-from pullback.frontend import adoption
+from pullback.frontend import adoption, locations
 from pullback.frontend.native import is_native
 
 if TYPE_CHECKING:
@@ -45,10 +45,16 @@ def is_inexact(aval: Any) -> bool:
 
 
 class Keeper:
-    """Rewrites jaxprs; a jaxpr shared by many equations stays shared."""
+    """Rewrites jaxprs; a jaxpr shared by many equations stays shared.
+
+    Attributes:
+      rules: the table that kept calls are entered into.
+      place: the user's line of the equation at hand, or of the call that it is inside of.
+    """
 
     def __init__(self, rules: RuleTable):
         self.rules = rules
+        self.place: str | None = None
         self._done: dict[int, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
@@ -62,19 +68,24 @@ class Keeper:
     def _rewrite(self, jaxpr: Any) -> Any:
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
-        new = []
+        new: list[Any] = []
         for equation in old:
-            new.extend(
-                self._equation(each, debug_info) for each in _jax.without_negative_power(equation)
-            )
+            new.extend(self._equation(each, debug_info) for each in _jax.in_simpler_terms(equation))
         if len(old) == len(new) and all(map(operator.is_, old, new)):
             return jaxpr
         return _jax.with_equations(jaxpr, new)
 
     def _equation(self, equation: Any, debug_info: Any) -> Any:
-        name = equation.primitive.name
         if is_native(equation):
             return equation
+        outer, self.place = self.place, locations.of_equation(equation) or self.place
+        try:
+            return self._other_equation(equation, debug_info)
+        finally:
+            self.place = outer
+
+    def _other_equation(self, equation: Any, debug_info: Any) -> Any:
+        name = equation.primitive.name
         if name == "call_module":
             return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
         if name == "custom_jvp_call":

@@ -31,10 +31,13 @@ def user_line_of(operation: Any) -> str | None:
     return user_line(operation.operation.location)
 
 
-def of_equation(equation: Any) -> str:
-    """The user's line that an equation of a jaxpr comes from."""
+def of_equation(equation: Any) -> str | None:
+    """The user's line that an equation of a jaxpr comes from.
+
+    None inside a function of JAX's own that was traced by itself; its caller then has the line.
+    """
     frame = _jax.user_frame(equation)
-    return "an unknown line" if frame is None else describe(*frame)
+    return None if frame is None else describe(*frame)
 
 
 def describe(file: str, line: int, function: str) -> str:

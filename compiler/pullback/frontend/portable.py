@@ -15,7 +15,7 @@ ATTRIBUTE = "pullback.not_portable"
 
 def mark(module: ir.Module, jaxpr: Any) -> None:
     """Notes on the module every callback into Python that the jaxpr makes, wherever it stands."""
-    found = dict.fromkeys(_callbacks(jaxpr, set()))
+    found = dict.fromkeys(_callbacks(jaxpr, "an unknown line", set()))
     if not found:
         return
     attributes = module.operation.attributes
@@ -25,12 +25,13 @@ def mark(module: ir.Module, jaxpr: Any) -> None:
         attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in found])
 
 
-def _callbacks(jaxpr: Any, seen: set[int]) -> Iterator[str]:
+def _callbacks(jaxpr: Any, caller: str, seen: set[int]) -> Iterator[str]:
     if id(jaxpr) in seen:
         return
     seen.add(id(jaxpr))
     for equation in jaxpr.eqns:
+        place = locations.of_equation(equation) or caller
         if equation.primitive.name in _jax.CALLBACKS:
-            yield f"{equation.primitive.name} at {locations.of_equation(equation)}"
+            yield f"{equation.primitive.name} at {place}"
         for inner in _jax.jaxprs_in(equation.params.values()):
-            yield from _callbacks(inner, seen)
+            yield from _callbacks(inner, place, seen)

@@ -13,7 +13,7 @@ from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import RULE
-from pullback.frontend import link, locations, staging
+from pullback.frontend import link, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 
@@ -87,8 +87,7 @@ class RuleTable:
         if key is None:
             key = self._keys[identity] = self._new_key(_name(equation))
             call = _jax.equation_alone(equation, debug_info)
-            rule = _rule(key, op, equation, call, decomposition)
-            self._rules[key] = dataclasses.replace(rule, generation=self._generation)
+            self._rules[key] = self._rule(key, op, equation, call, decomposition)
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -101,16 +100,14 @@ class RuleTable:
         if key is None:
             call = _jax.equation_alone(equation, debug_info)
             key = self._new_key(_name(equation))
-            rule = _rule(key, "pullback.linear_call", equation, call, None)
+            rule = self._rule(key, "pullback.linear_call", equation, call, None)
             try:
                 with _jax.tracing_context_of(rule.call):
                     forward = staging.forward_of_backward(rule)
             except Exception as error:
                 raise _no_forward(rule) from error
             self._keys[identity] = key
-            self._rules[key] = dataclasses.replace(
-                rule, decomposition=self.keeper.keep(forward), generation=self._generation
-            )
+            self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
         return self._rules[key]
 
     def adopt(self, other: RuleTable, key: str) -> str:
@@ -164,10 +161,10 @@ class RuleTable:
         if rule.generation > LAST_GENERATION:
             return {}
         if rule.op == "pullback.custom_vjp_call":
-            forward, backward = self.stage(module, rule.key, "vjp", rule.full_mask)
-            return {"fwd": forward, "bwd": backward}
+            symbols = self.stage(module, rule.key, "vjp", rule.full_mask)
+            return {"fwd": symbols[0], "bwd": symbols[1]}
         if rule.op == "pullback.linear_call":
-            return {"transpose": self.stage(module, rule.key, "transpose", rule.linear_mask)}
+            return {"transpose": str(self.stage(module, rule.key, "transpose", rule.linear_mask))}
         found = self._try(module, rule, "jvp", [rule.full_mask])
         if not found:
             found = self._try(module, rule, "jvp", rule.single_masks)
@@ -183,7 +180,7 @@ class RuleTable:
         for mask in masks:
             name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
             with contextlib.suppress(MissingRuleError):
-                found[name] = self.stage(module, rule.key, kind, mask)
+                found[name] = str(self.stage(module, rule.key, kind, mask))
         return found
 
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
@@ -191,6 +188,7 @@ class RuleTable:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         self.traces += 1
         self._generation = rule.generation + 1
+        outer, self.keeper.place = self.keeper.place, rule.where
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
             with _jax.tracing_context_of(rule.call):
@@ -200,6 +198,7 @@ class RuleTable:
             raise _missing(rule, kind, mask) from error
         finally:
             self._generation = 0
+            self.keeper.place = outer
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         if link.contains(module, name):
@@ -217,6 +216,18 @@ class RuleTable:
         function = self._identities.function(functions)
         primal = None if decomposition is None else self._identities.jaxpr(decomposition)
         return types, function, primal
+
+    def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
+        return Rule(
+            key=key,
+            op=op,
+            primitive=equation.primitive.name,
+            call=call,
+            decomposition=decomposition,
+            num_residuals=_jax.num_residuals(equation),
+            where=self.keeper.place or "an unknown line",
+            generation=self._generation,
+        )
 
     def _new_key(self, name: str) -> str:
         key, number = name, 0
@@ -240,18 +251,6 @@ def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
 
 def _name(equation: Any) -> str:
     return _jax.identifier(_jax.rule_name(equation) or equation.primitive.name)
-
-
-def _rule(key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
-    return Rule(
-        key=key,
-        op=op,
-        primitive=equation.primitive.name,
-        call=call,
-        decomposition=decomposition,
-        num_residuals=_jax.num_residuals(equation),
-        where=locations.of_equation(equation),
-    )
 
 
 def _unstaged(module: ir.Module) -> list[Any]:

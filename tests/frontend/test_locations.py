@@ -1,0 +1,63 @@
+"""MLIR locations point at the user's line."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+
+import pullback as pb
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.frontend import locations
+
+
+def inner(x):
+    return jax.nn.softplus(x)
+
+
+def test_a_kept_call_inside_a_scan_names_its_line() -> None:
+    def body(carry, _):
+        return inner(jnp.cumsum(carry)), None
+
+    line = inspect.getsourcelines(body)[1] + 1
+    program = pb.trace(lambda x: jax.lax.scan(body, x, None, length=3)[0])(jnp.ones(3))
+    calls = ops.walk_calls(program.module)
+    found = {call.rule_key: locations.user_line_of(call.op) for call in calls}
+    assert set(found) == {"cumsum", "logaddexp"}
+    assert program.rules["cumsum"].where.endswith(
+        f"test_locations.py:{line}, in test_a_kept_call_inside_a_scan_names_its_line.body"
+    )
+    assert all("pullback/frontend" not in str(where) for where in found.values())
+
+
+def test_the_innermost_frame_is_the_one_named() -> None:
+    program = pb.trace(lambda x: inner(x) * jnp.sin(x))(1.0)
+    line = inspect.getsourcelines(inner)[1] + 1
+    assert program.rules["logaddexp"].where.endswith(f"test_locations.py:{line}, in inner")
+    text = program.asm(debug_info=True)
+    assert 'test_locations.py"' in text
+    assert "pullback/frontend" not in text
+    assert "pullback/frontend" not in str(program)
+
+
+def test_a_location_of_a_file_without_python() -> None:
+    with _jax.context():
+        module = ir.Module.parse(
+            "module { func.func @f(%x: tensor<f32>) -> tensor<f32> {\n"
+            '  %0 = stablehlo.sine %x : tensor<f32> loc("model.mlir":7:3)\n'
+            "  return %0 : tensor<f32>\n} }"
+        )
+    (function,) = module.body.operations
+    sine = function.regions[0].blocks[0].operations[0]
+    assert locations.user_line_of(sine) == "model.mlir:7"
+    unknown = ir.Location.unknown(module.context)
+    assert locations.user_line(unknown) is None
+
+
+def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"
+    assert locations.describe("/elsewhere/model.py", 3, "f") == "/elsewhere/model.py:3, in f"

@@ -1,0 +1,185 @@
+"""Every entry of the native list: nothing is kept, and both modes agree with JAX everywhere."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+import pullback as pb
+from pullback.frontend.native import ALSO_COMPLEX, NATIVE
+
+TIES = jnp.array([-1.5, 0.0, 0.5, 2.0])
+OTHER = jnp.array([-1.5, 0.3, -2.0, 1.0])
+POSITIVE = jnp.array([0.25, 0.5, 1.0, 3.0])
+MATRIX = jnp.arange(12.0).reshape(3, 4) / 7
+INDICES = jnp.array([[0], [2], [9], [-9]])
+
+
+def _gather(mode):
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
+    return lambda x: lax.gather(x, INDICES, numbers, (1, 4), mode=mode, fill_value=7.0)
+
+
+def _scatter(scatter, mode):
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
+    return lambda x, u: scatter(x, INDICES, u, numbers, mode=mode)
+
+
+UPDATES = jnp.ones((4, 4)) * jnp.arange(4.0)[:, None]
+
+CASES = [
+    ("add", lax.add, (TIES, OTHER)),
+    ("sub", lax.sub, (TIES, OTHER)),
+    ("mul", lax.mul, (TIES, OTHER)),
+    ("div", lax.div, (TIES, OTHER)),
+    ("neg", lax.neg, (TIES,)),
+    ("exp", lax.exp, (TIES,)),
+    ("log", lax.log, (POSITIVE,)),
+    ("log1p", lax.log1p, (POSITIVE,)),
+    ("expm1", lax.expm1, (TIES,)),
+    ("sqrt", lax.sqrt, (POSITIVE,)),
+    ("rsqrt", lax.rsqrt, (POSITIVE,)),
+    ("cbrt", lax.cbrt, (POSITIVE,)),
+    ("sin", lax.sin, (TIES,)),
+    ("cos", lax.cos, (TIES,)),
+    ("tan", lax.tan, (TIES,)),
+    ("tanh", lax.tanh, (TIES * 20,)),
+    ("atan2", lax.atan2, (TIES, OTHER)),
+    ("abs", lax.abs, (TIES,)),
+    ("rem", lax.rem, (TIES, OTHER)),
+    ("pow", lax.pow, (POSITIVE, OTHER)),
+    ("pow", lax.pow, (jnp.zeros(3), jnp.array([1.0, 2.0, 3.0]))),
+    ("square", lax.square, (TIES,)),
+    ("integer_pow", lambda x: lax.integer_pow(x, 1), (TIES,)),
+    ("integer_pow", lambda x: lax.integer_pow(x, 2), (TIES,)),
+    ("integer_pow", lambda x: lax.integer_pow(x, 7), (TIES,)),
+    ("max", lax.max, (TIES, OTHER)),
+    ("min", lax.min, (TIES, OTHER)),
+    ("floor", lax.floor, (TIES,)),
+    ("ceil", lax.ceil, (TIES,)),
+    ("round", lax.round, (TIES,)),
+    ("sign", lax.sign, (TIES,)),
+    ("reshape", lambda x: lax.reshape(x, (2, 6)), (MATRIX,)),
+    ("transpose", lambda x: lax.transpose(x, (1, 0)), (MATRIX,)),
+    ("broadcast_in_dim", lambda x: lax.broadcast_in_dim(x, (2, 4, 3), (1,)), (TIES,)),
+    ("squeeze", lambda x: lax.squeeze(x, (0,)), (TIES[None],)),
+    ("rev", lambda x: lax.rev(x, (1,)), (MATRIX,)),
+    ("slice", lambda x: lax.slice(x, (0, 1), (3, 4), (2, 1)), (MATRIX,)),
+    ("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, 1), (2, 2)), (MATRIX, 9)),
+    (
+        "dynamic_update_slice",
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 1)),
+        (MATRIX, MATRIX[:2, :2] * 3, 9),
+    ),
+    ("concatenate", lambda x, y: lax.concatenate([x, y, x], 0), (TIES, OTHER)),
+    ("pad", lambda x, v: lax.pad(x, v, [(1, -1, 1), (-1, 0, 0)]), (MATRIX, 3.0)),
+    ("split", lambda x: lax.split(x, (1, 3), axis=1), (MATRIX,)),
+    ("select_n", lambda c, x, y: lax.select_n(c > 0, x, y), (TIES, OTHER, POSITIVE)),
+    ("gather", _gather("clip"), (MATRIX,)),
+    ("gather", _gather("fill"), (MATRIX,)),
+    ("scatter-add", _scatter(lax.scatter_add, "clip"), (MATRIX, UPDATES)),
+    ("scatter-add", _scatter(lax.scatter_add, "drop"), (MATRIX, UPDATES)),
+    ("scatter-max", _scatter(lax.scatter_max, "clip"), (MATRIX, UPDATES)),
+    ("scatter-max", _scatter(lax.scatter_max, "drop"), (MATRIX, MATRIX[jnp.array([0, 2, 1, 0])])),
+    ("scatter-min", _scatter(lax.scatter_min, "clip"), (MATRIX, UPDATES)),
+    ("scatter-min", _scatter(lax.scatter_min, "drop"), (MATRIX, MATRIX[jnp.array([0, 2, 1, 0])])),
+    ("reduce_sum", lambda x: jnp.sum(x, axis=0), (MATRIX,)),
+    ("dot_general", lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ()))), (MATRIX, MATRIX)),
+    (
+        "dot_general",
+        lambda x, y: lax.dot_general(
+            x, y, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        ),
+        (MATRIX.astype(jnp.bfloat16), MATRIX.astype(jnp.bfloat16)),
+    ),
+    ("convert_element_type", lambda x: x.astype(jnp.bfloat16) * 2, (TIES,)),
+    ("name", lambda x: checkpoint_name(x, "kept"), (TIES,)),
+]
+if hasattr(lax, "stack"):
+    CASES += [("stack", lambda x, y: lax.stack([x, y]), (TIES, OTHER))]
+if hasattr(lax, "unstack"):
+    CASES += [("unstack", lambda x: list(lax.unstack(x)), (MATRIX,))]
+
+WITHOUT_PUBLIC_FUNCTION = {"add_any", "copy", "copy_p", "stack", "unstack"}
+"""Primitives that JAX binds by itself: in sums of cotangents, and in copies."""
+
+
+def test_every_entry_has_a_reason_and_a_case() -> None:
+    assert {name for name, _, _ in CASES} | WITHOUT_PUBLIC_FUNCTION == set(NATIVE)
+    assert all(len(reason) > 10 for reason in NATIVE.values())
+    assert set(NATIVE) > ALSO_COMPLEX
+
+
+def _assert_same(found, wanted) -> None:
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if theirs.dtype == jax.dtypes.float0:
+            continue
+        np.testing.assert_allclose(
+            np.asarray(ours, np.float64), np.asarray(theirs, np.float64), rtol=3e-6, atol=1e-7
+        )
+
+
+def _differentiable(args) -> list[int]:
+    return [i for i, arg in enumerate(args) if not isinstance(arg, int)]
+
+
+@pytest.mark.parametrize(
+    ("name", "f", "args"), CASES, ids=[f"{name}-{i}" for i, (name, _, _) in enumerate(CASES)]
+)
+def test_derivatives_agree_with_jax(name, f, args) -> None:
+    program = pb.trace(f)(*args)
+    assert list(program.rules) == []
+    wrt = _differentiable(args)
+
+    def restricted(*chosen):
+        full = list(args)
+        for i, value in zip(wrt, chosen, strict=True):
+            full[i] = value
+        return f(*full)
+
+    primals = [jnp.asarray(args[i]) for i in wrt]
+    directions = [
+        jnp.asarray(np.random.RandomState(i).randn(*p.shape), p.dtype)
+        for i, p in enumerate(primals)
+    ]
+    value, tangent = jax.jvp(restricted, primals, directions)
+    _assert_same(program(*args), value)
+    _assert_same(program.jvp(wrt)(*args, *directions), (value, tangent))
+
+    value, pull = jax.vjp(restricted, *primals)
+    cotangent = jax.tree.map(
+        lambda v: jnp.asarray(np.random.RandomState(7).randn(*v.shape), v.dtype), value
+    )
+    _assert_same(program.vjp(wrt)(*args, cotangent), (value, pull(cotangent)))
+
+
+@pytest.mark.parametrize("name", ["sin", "exp", "tanh", "sqrt", "pow"])
+def test_complex_functions_are_kept_unless_their_lowering_is_the_same(name: str) -> None:
+    z = jnp.array([1.0 + 2.0j, -0.5j])
+    f = getattr(lax, name)
+    args = (z, z) if name == "pow" else (z,)
+    program = pb.trace(f)(*args)
+    assert list(program.rules) == [name]
+    _assert_same(np.abs(program(*args)), np.abs(f(*args)))
+
+
+def test_power_with_an_integer_exponent_is_kept() -> None:
+    program = pb.trace(lax.pow)(jnp.zeros(2), jnp.array([0, 2]))
+    assert list(program.rules) == ["pow"]
+
+
+def test_a_square_and_a_reciprocal_power_lower_to_what_jax_lowers_them_to() -> None:
+    x = jnp.array([-2.0, 0.5, 3.0])
+    assert list(pb.trace(lax.square)(x).rules) == []
+    program = pb.trace(lambda v: v**-3)(x)
+    assert list(program.rules) == []
+    np.testing.assert_array_equal(program(x), x**-3)
+    np.testing.assert_allclose(program.vjp()(x, x)[1][0], -3 * x**-4 * x, rtol=1e-6)
