@@ -122,6 +122,20 @@ def test_large_constants_are_stored_once():
     assert jnp.allclose(pb.load(content)(ones), model(ones), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "hidden"), [("float32", 1), ("int8", 1), ("bool", 1), ("bfloat16", 0)]
+)
+def test_large_constants_are_arrays_outside_the_loaded_module(dtype, hidden):
+    values = jnp.round(3 * models.weights(1 << 15)).astype(dtype)
+    content = artifact.serialize(pb.trace(lambda i: values[i] + values[i + 1])(jnp.int32(0)))
+    loaded = pb.load(content)
+    assert len(loaded.constants) == hidden
+    assert all(jnp.array_equal(constant, values) for constant in loaded.constants)
+    assert loaded.arg_paths == ("i",)
+    for each in (loaded, pullback_runtime.load(content), pb.load(artifact.serialize(loaded))):
+        assert each(jnp.int32(77)) == values[77] + values[78]
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "bool", "int8", "complex64", "float16"])
 def test_constants_of_each_type(dtype):
     values = jnp.asarray(models.weights(100) * 3).astype(dtype)
