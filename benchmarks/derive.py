@@ -2,10 +2,9 @@
 
     python benchmarks/derive.py [--runs 9] [--only transformer]
 
-Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same, and
-prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches before
-every run; *warm* keeps them, but the function is new each time. `pass` is the differentiating pass
-alone, in microseconds per op of the module it starts from.
+Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
+and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
+before every run; *warm* keeps them, but the function is new each time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import pullback as pb
-from pullback import _api
 
 Function = Callable[..., Any]
 
@@ -85,7 +83,7 @@ def transformer(
             x = step(x, p)
         return jnp.mean(x**2)
 
-    shapes = {n: (width, width) for n in "qkvo"} | {
+    shapes = dict.fromkeys("qkvo", (width, width)) | {
         "up": (width, 4 * width),
         "down": (4 * width, width),
     }
@@ -160,28 +158,25 @@ CASES = [
 ]
 
 
-def scalar_grad(grad: Callable[[Function], Function], f: Function, order: int) -> Function:
-    """grad of f; of order 2: grad of the sum of squares of the gradient."""
-    g = grad(f)
-    if order == 1:
-        return g
-    return grad(lambda *args: sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(g(*args))))
-
-
 def derive_ours(f: Function, args: tuple[Any, ...], order: int) -> Any:
-    program = pb.trace(f)(*args)
-    for _ in range(order):
-        program = _api.gradient_of(program)
-    return program
+    """A module of the gradient; of order 2: of the gradient's vjp."""
+    gradient = pb.trace(f)(*args).grad()
+    return gradient if order == 1 else gradient.vjp(wrt=0)
 
 
 def derive_jax(f: Function, args: tuple[Any, ...], order: int) -> Any:
-    return jax.jit(scalar_grad(jax.grad, f, order)).lower(*args)
+    """The same, lowered by JAX."""
+    gradient = jax.grad(f)
+    if order == 1:
+        return jax.jit(gradient).lower(*args)
+
+    def second(x, rest, ct):
+        return jax.vjp(lambda x: gradient(x, *rest), x)[1](ct)
+
+    return jax.jit(second).lower(args[0], args[1:], args[0])
 
 
-def measure(
-    case: Case, order: int, cold: bool, runs: int
-) -> tuple[float, float]:
+def measure(case: Case, order: int, cold: bool, runs: int) -> tuple[float, float]:
     """Median milliseconds of (ours, JAX), interleaved."""
     times: dict[Any, list[float]] = {derive_ours: [], derive_jax: []}
     for i in range(runs + 1):

@@ -263,12 +263,14 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
     An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
     records = []
+    frame = frame or _Analysis(diff)
     for view in block.operations:
         operation = view.operation
         name = operation.name
         rule = RULES.get(name)
         if rule is None:
-            _check_known(operation, name, active)
+            if name not in NONDIFFERENTIABLE:
+                _check_known(operation, name, active)
             continue
         operands = list(operation.operands)
         if rule.regions:
@@ -277,7 +279,7 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
         if True not in mask:
             continue
         results = list(operation.results)
-        op = Op(operation, name, operands, results, mask, rule, frame or _Analysis(diff))
+        op = Op(operation, name, operands, results, mask, rule, frame)
         if rule.variant is not None:
             rule = op.rule = rule.variant(op)
         if rule.activity is not None:

@@ -60,12 +60,14 @@ class Forward:
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
         found = rule.jvp(op, tangents)
-        check_count(op, found, len(op.results), "tangent")
-        for r, t in zip(op.results, found, strict=True):
-            if t is not None:
-                if rule.checked:
+        if rule.checked:
+            check_count(op, found, len(op.results), "tangent")
+            for r, t in zip(op.results, found, strict=True):
+                if t is not None:
                     check_type(op, t, r.type, "tangent")
-                self.tangents[r] = t
+        self.tangents.update(
+            (r, t) for r, t in zip(op.results, found, strict=True) if t is not None
+        )
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
         """Put new results in the place of an op's; tangents then belong to the new ones."""

@@ -73,7 +73,7 @@ class Reverse:
         if ct is None or v not in self.active:
             return
         known = self.cts.get(v)
-        if isinstance(ct, InPlace):
+        if ct.__class__ is InPlace:
             self.cts[v] = ct.update(build.zeros(v.type) if known is None else known)
         else:
             self.cts[v] = ct if known is None else build.add(known, ct)
@@ -86,15 +86,22 @@ class Reverse:
             if all(ct is None for ct in cts):
                 continue
             here.loc = op.operation.location
+            rule = op.rule
             if self.linear:
                 self._check_linear(op)
-            found = op.rule.vjp(op, cts)
-            check_count(op, found, len(op.operands), "cotangent")
+            found = rule.vjp(op, cts)
+            if rule.checked:
+                self._check(op, found)
             for v, active, ct in zip(op.operands, op.active, found, strict=True):
                 if active and ct is not None:
-                    if op.rule.checked and not isinstance(ct, InPlace):
-                        check_type(op, ct, v.type, "cotangent")
                     self.accumulate(v, ct)
+
+    @staticmethod
+    def _check(op: Op, found: Sequence[Any]) -> None:
+        check_count(op, found, len(op.operands), "cotangent")
+        for v, ct in zip(op.operands, found, strict=True):
+            if ct is not None and not isinstance(ct, InPlace):
+                check_type(op, ct, v.type, "cotangent")
 
     def _check_linear(self, op: Op) -> None:
         reason = None
