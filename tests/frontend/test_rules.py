@@ -1,0 +1,134 @@
+"""Rules are staged once, lazily, under stable names, and linked into any module."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import pullback as pb
+from pullback.frontend import link
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x * 2
+
+
+clipped.defvjp(lambda x: (clipped(x), x), lambda x, ct: (jnp.clip(ct * x, -1, 1),))
+
+
+@jax.custom_jvp
+def wave(x):
+    return jnp.sin(x)
+
+
+wave.defjvp(lambda p, t: (wave(*p), 3 * jnp.cos(p[0]) * t[0]))
+
+
+def test_a_rule_used_a_hundred_times_is_traced_once() -> None:
+    def f(x):
+        for _ in range(100):
+            x = wave(x)
+        return x
+
+    program = pb.trace(f)(1.0)
+    assert program.rules.traces == 0
+    assert str(program).count('rule = "wave"') == 100
+    assert str(program).count("func.func private @wave(") == 1
+    program.stage_rules()
+    assert program.rules.traces == 1
+    assert str(program).count("func.func private @wave.jvp(") == 1
+
+
+def test_linking_into_a_second_module_reuses_the_trace() -> None:
+    program = pb.trace(wave)(1.0)
+    other = link.lower_alone("other", program.rules["wave"].decomposition, program.rules)
+    assert program.rules.stage(program.module, "wave", "jvp", "1") == "wave.jvp"
+    assert program.rules.stage(other, "wave", "jvp", "1") == "wave.jvp"
+    assert program.rules.traces == 1
+    other.operation.verify()
+    assert "@wave.jvp" in str(other)
+
+
+def test_different_rules_of_one_name_get_names_of_their_own() -> None:
+    def make(factor):
+        f = jax.custom_jvp(lambda x: x)
+        f.defjvp(lambda p, t: (p[0], factor * t[0]))
+        return f
+
+    program = pb.trace(lambda x: make(2.0)(x) + make(3.0)(x) + make(2.0)(x))(1.0)
+    assert list(program.rules) == ["lambda", "lambda_1"]
+
+
+def test_a_backward_rule_that_is_not_linear_has_no_forward_mode() -> None:
+    program = pb.trace(clipped)(1.0)
+    program.rules.stage(program.module, "clipped", "vjp", "1")
+    with pytest.raises(
+        pb.MissingRuleError, match="no jvp rule for a custom_vjp function"
+    ) as caught:
+        program.rules.stage(program.module, "clipped", "jvp", "1")
+    assert "linear in the cotangent" in str(caught.value)
+
+
+def test_a_rule_that_jax_lacks_names_the_users_line() -> None:
+    program = pb.trace(lambda a, x: jax.scipy.special.betainc(a, a, x))(1.5, 0.5)
+    with pytest.raises(pb.MissingRuleError, match="no transpose rule for `regularized") as caught:
+        program.rules.stage(program.module, "regularized_incomplete_beta", "transpose", "111")
+    assert "test_rules.py:" in caught.value.where
+
+
+def test_a_wrong_mask_is_a_mistake_of_the_caller() -> None:
+    program = pb.trace(wave)(1.0)
+    with pytest.raises(ValueError, match="mask '11' for wave, of 1 operands"):
+        program.rules.stage(program.module, "wave", "jvp", "11")
+
+
+PROGRAM = """
+import jax, jax.numpy as jnp, pullback as pb
+def f(x):
+    y = jax.lax.scan(lambda c, _: (jax.nn.softplus(c) + jnp.cumsum(c), None), x, None, 3)[0]
+    return jax.nn.relu(jnp.linalg.cholesky(jnp.outer(y, y) + jnp.eye(3)))
+print(pb.trace(f)(jnp.ones(3)).stage_rules())
+"""
+
+
+def test_two_processes_print_the_same_bytes() -> None:
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert b"@logaddexp.jvp" in texts[0]
+    assert texts[0] == texts[1]
+
+
+MANUAL = """
+import jax, jax.numpy as jnp, pullback as pb
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+f = lambda x: jax.lax.psum(jax.nn.softplus(x), "i")
+program = pb.trace(jax.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P()))(jnp.arange(8.0))
+print(program.stage_rules())
+program.module.operation.verify()
+"""
+
+
+def test_rules_inside_shard_map_are_staged_under_its_axes() -> None:
+    flags = "--xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "XLA_FLAGS": flags}
+    found = subprocess.run(
+        [sys.executable, "-c", MANUAL], capture_output=True, check=True, text=True, env=environment
+    ).stdout
+    assert "sdy.manual_computation" in found
+    assert "@logaddexp.jvp" in found
+    assert "@psum_invariant.t.1" in found
+    assert "rule = " not in found.replace("sharding_rule = ", "")
