@@ -296,6 +296,30 @@ def logaddexp(x: Any, y: Any) -> Any:
     return jnp.log(jnp.exp(x) + jnp.exp(y))
 
 
+TUPLES = """func.func public @main(%x: tensor<2xf64>, %n: tensor<i32>, %y: tensor<3xf64>)
+    -> (tensor<2xf64>, tensor<3xf64>, tensor<i32>) {
+  %t = stablehlo.tuple %x, %n : tuple<tensor<2xf64>, tensor<i32>>
+  %u = stablehlo.tuple %y, %t
+    : tuple<tensor<3xf64>, tuple<tensor<2xf64>, tensor<i32>>>
+  %v = stablehlo.get_tuple_element %u[1]
+    : (tuple<tensor<3xf64>, tuple<tensor<2xf64>, tensor<i32>>>) -> tuple<tensor<2xf64>, tensor<i32>>
+  %a = stablehlo.get_tuple_element %v[0] : (tuple<tensor<2xf64>, tensor<i32>>) -> tensor<2xf64>
+  %b = stablehlo.get_tuple_element %u[0]
+    : (tuple<tensor<3xf64>, tuple<tensor<2xf64>, tensor<i32>>>) -> tensor<3xf64>
+  %c = stablehlo.get_tuple_element %t[1] : (tuple<tensor<2xf64>, tensor<i32>>) -> tensor<i32>
+  %d = stablehlo.multiply %a, %x : tensor<2xf64>
+  %e = stablehlo.sine %b : tensor<3xf64>
+  return %d, %e, %c : tensor<2xf64>, tensor<3xf64>, tensor<i32> }"""
+STRUCTURE += [
+    Case(
+        f"stablehlo.{op}",
+        TUPLES,
+        [real(2), ints(3), real(3)],
+        reference=lambda x, n, y: (x * x, jnp.sin(y), n),
+    )
+    for op in ("tuple", "get_tuple_element")
+]
+
 REDUCE = "stablehlo.reduce"
 REDUCTIONS = [
     Case(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import mask_of
+from pullback.passes.differentiation import mask_of, missing_rule
 from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.expansion import jvp_of_function, map_as_function
 from pullback.rules.registry import Mask, Op, Tangents, jointly, rule
@@ -53,3 +56,63 @@ class Map:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, map_as_function(op), cts)
+
+
+# ----------------------------------------------------------------------------------- tuples
+
+
+def _differentiable(type: Any) -> bool:
+    return build.inexact(type) or isinstance(type, ir.TupleType)
+
+
+@rule("stablehlo.tuple", linear=one_by_one, family="structure")
+class Tuple:
+    """Tangents are a tuple as well; in its integer places the primal values stand again.
+
+    Backward, the elements that were taken out have sent their cotangents to the operands already.
+    """
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return [any(op.active)]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        pairs = zip(tangents, op.operands, strict=True)
+        elements = [build.instantiate(t, v) if build.inexact(v.type) else t or v for t, v in pairs]
+        return [build.emit1(op.name, op.result_type, elements)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return [None] * len(op.operands)
+
+
+@rule("stablehlo.get_tuple_element", linear=one_by_one, family="structure")
+class GetTupleElement:
+    """The element's tangent; the cotangent goes to what the tuple was made of."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return [_differentiable(op.result_type)]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        if not _differentiable(op.result_type):
+            return [None]
+        return [build.clone(op.operation, [tangents[0]]).result]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        op.frame.accumulate(_source(op, op.results[0]), cts[0])
+        return [None]
+
+
+def _source(op: Op, v: Value) -> Value:
+    """The value that a chain of tuples and get_tuple_elements hands on."""
+    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.get_tuple_element":
+        return v
+    index = ir.IntegerAttr(v.owner.attributes["index"]).value
+    whole = _source(op, v.owner.operands[0])
+    if isinstance(whole, ir.BlockArgument) or whole.owner.name != "stablehlo.tuple":
+        raise missing_rule(op.operation, op.name, "reverse-mode derivative (of a tuple made here)")
+    return _source(op, whole.owner.operands[index])

@@ -1,0 +1,29 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = chlo.acos %x : tensor<4xf64> -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
+// JVP: %[[ACOS:.*]] = chlo.acos %[[X]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[MULTIPLY]]
+// JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[SUBTRACT]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[RSQRT]]
+// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY1]]
+// JVP: return %[[ACOS]], %[[NEGATE]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[ACOS:.*]] = chlo.acos %[[X]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[MULTIPLY]]
+// VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[SUBTRACT]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[RSQRT]]
+// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY1]]
+// VJP: return %[[ACOS]], %[[NEGATE]]

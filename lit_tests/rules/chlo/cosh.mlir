@@ -1,0 +1,21 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = chlo.cosh %x : tensor<4xf64> -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
+// JVP: %[[COSH:.*]] = chlo.cosh %[[X]]
+// JVP: %[[SINH:.*]] = chlo.sinh %[[X]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[SINH]]
+// JVP: return %[[COSH]], %[[MULTIPLY]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[COSH:.*]] = chlo.cosh %[[X]]
+// VJP: %[[SINH:.*]] = chlo.sinh %[[X]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[SINH]]
+// VJP: return %[[COSH]], %[[MULTIPLY]]

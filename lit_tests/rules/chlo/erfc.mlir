@@ -1,0 +1,29 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = chlo.erfc %x : tensor<4xf64> -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
+// JVP: %[[ERFC:.*]] = chlo.erfc %[[X]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
+// JVP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[EXPONENTIAL]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
+// JVP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
+// JVP: return %[[ERFC]], %[[MULTIPLY2]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[ERFC:.*]] = chlo.erfc %[[X]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
+// VJP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[EXPONENTIAL]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
+// VJP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
+// VJP: return %[[ERFC]], %[[MULTIPLY2]]

@@ -1,0 +1,23 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = stablehlo.cosine %x : tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
+// JVP: %[[COSINE:.*]] = stablehlo.cosine %[[X]]
+// JVP: %[[SINE:.*]] = stablehlo.sine %[[X]]
+// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[SINE]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[NEGATE]]
+// JVP: return %[[COSINE]], %[[MULTIPLY]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[COSINE:.*]] = stablehlo.cosine %[[X]]
+// VJP: %[[SINE:.*]] = stablehlo.sine %[[X]]
+// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[SINE]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[NEGATE]]
+// VJP: return %[[COSINE]], %[[MULTIPLY]]

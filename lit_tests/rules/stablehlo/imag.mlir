@@ -1,0 +1,21 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xcomplex<f64>>) -> tensor<4xf64> {
+  %0 = stablehlo.imag %x : (tensor<4xcomplex<f64>>) -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xcomplex<f64>>, %[[DX:.*]]: tensor<4xcomplex<f64>>)
+// JVP: %[[IMAG:.*]] = stablehlo.imag %[[X]]
+// JVP: %[[IMAG1:.*]] = stablehlo.imag %[[DX]]
+// JVP: return %[[IMAG]], %[[IMAG1]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xcomplex<f64>>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[IMAG:.*]] = stablehlo.imag %[[X]]
+// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[CT]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[COMPLEX:.*]] = stablehlo.complex %[[C]], %[[NEGATE]]
+// VJP: return %[[IMAG]], %[[COMPLEX]]

@@ -1,0 +1,25 @@
+// RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
+// RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+
+func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = stablehlo.rsqrt %x : tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+
+// JVP-LABEL: func.func @f
+// JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
+// JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
+// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
+// JVP: return %[[RSQRT]], %[[MULTIPLY1]]
+
+// VJP-LABEL: func.func @f
+// VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
+// VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
+// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
+// VJP: return %[[RSQRT]], %[[MULTIPLY1]]
