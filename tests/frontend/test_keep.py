@@ -1,0 +1,314 @@
+"""Which equations are kept, wherever they stand, in both of JAX's encodings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.custom_derivatives import closure_convert, linear_call
+
+import pullback as pb
+
+X = jnp.linspace(0.2, 0.8, 16).reshape(4, 4) + jnp.eye(4)
+
+KEPT = {
+    "stop_gradient": (lax.stop_gradient, ["stop_gradient"]),
+    "logistic": (jax.nn.sigmoid, ["logistic"]),
+    "lgamma": (jax.scipy.special.gammaln, ["lgamma"]),
+    "digamma": (jax.scipy.special.digamma, ["digamma"]),
+    "erf_inv": (lax.erf_inv, ["erf_inv"]),
+    "igamma": (lambda x: jax.scipy.special.gammainc(x, x), ["igamma"]),
+    "igammac": (lambda x: jax.scipy.special.gammaincc(x, x), ["igammac"]),
+    "bessel": (jax.scipy.special.i0e, ["bessel_i0e"]),
+    "sort": (lambda x: lax.sort((x, x * 2), num_keys=1)[1], ["sort"]),
+    "cumsum": (jnp.cumsum, ["cumsum"]),
+    "cumprod": (jnp.cumprod, ["cumprod"]),
+    "cummax": (lax.cummax, ["cummax"]),
+    "cumlogsumexp": (lax.cumlogsumexp, ["cumlogsumexp"]),
+    "reduce_max": (jnp.max, ["reduce_max"]),
+    "reduce_min": (jnp.min, ["reduce_min"]),
+    "cholesky": (jnp.linalg.cholesky, ["cholesky"]),
+    "eigh": (lambda x: jnp.linalg.eigh(x)[0], ["eigh"]),
+    "svd": (lambda x: jnp.linalg.svd(x)[1], ["svd"]),
+    "qr": (lambda x: jnp.linalg.qr(x)[1], ["qr"]),
+    "lu": (lambda x: lax.linalg.lu(x)[0], ["lu"]),
+    "triangular_solve": (lambda x: lax.linalg.triangular_solve(x, x), ["triangular_solve"]),
+    "schur": (lambda x: lax.linalg.schur(x)[0], ["schur"]),
+    "top_k": (lambda x: lax.top_k(x, 2)[0], ["top_k"]),
+    "clamp": (lambda x: lax.clamp(0.3, x, 0.6), ["clamp"]),
+    "random_gamma": (lambda x: jax.random.gamma(jax.random.key(0), x), ["random_gamma"]),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_primitives_whose_lowering_loses_the_derivative_are_kept(name: str) -> None:
+    f, keys = KEPT[name]
+    program = pb.trace(f)(X)
+    assert list(program.rules) == keys
+    assert f'rule = "{keys[0]}"' in str(program)
+    np.testing.assert_allclose(program(X), f(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_linear_solve_is_one_call_with_its_own_parts_kept() -> None:
+    def f(a, b):
+        return lax.custom_linear_solve(
+            lambda v: a @ lax.stop_gradient(v), b, lambda mv, r: jnp.linalg.inv(a) @ r
+        )
+
+    program = pb.trace(f)(X, X[0])
+    assert "custom_linear_solve" in program.rules
+    assert (
+        str(program).count("@custom_linear_solve,")
+        + str(program).count("decomposition = @custom_linear_solve}")
+        == 1
+    )
+    np.testing.assert_allclose(program(X, X[0]), f(X, X[0]), rtol=1e-4)
+
+
+def test_the_parts_of_a_custom_root_are_kept() -> None:
+    def solve(f, x):
+        return lax.while_loop(lambda s: jnp.abs(f(s)) > 1e-6, lambda s: s - f(s) / (3 * s * s), x)
+
+    def f(a):
+        return lax.custom_root(lambda y: y**3 - a, 1.0, solve, lambda g, y: y / g(1.0))
+
+    program = pb.trace(f)(2.0)
+    assert any("root" in key or "linear_solve" in key for key in program.rules)
+    np.testing.assert_allclose(program(2.0), 2 ** (1 / 3), rtol=1e-6)
+
+
+def test_integers_and_booleans_need_no_rule() -> None:
+    def f(x, n):
+        return jnp.argmax(x), x > 0, jnp.cumsum(n), jax.random.bits(jax.random.key(0)), jnp.max(n)
+
+    assert list(pb.trace(f)(X, jnp.arange(4)).rules) == []
+
+
+# ---------------------------------------------------------------- custom rules, in both encodings
+
+
+@pytest.fixture(params=["equations", "objects"])
+def encoding(request: pytest.FixtureRequest) -> Iterator[str]:
+    """JAX's encoding of custom rules: its equations, or the hi-primitives of its newer options."""
+    options = ["jax_custom_jvp3", "jax_custom_vjp3", "jax_remat3"]
+    known = [o for o in options if hasattr(jax.config, o)]
+    if request.param == "objects" and not known:
+        pytest.skip("this JAX has one encoding")
+    if request.param == "equations":
+        yield request.param
+        return
+    before = {o: getattr(jax.config, o) for o in known}
+    for option in known:
+        jax.config.update(option, True)
+    jax.clear_caches()
+    yield request.param
+    for option, value in before.items():
+        jax.config.update(option, value)
+    jax.clear_caches()
+
+
+def with_jvp():
+    @jax.custom_jvp
+    def wave(x):
+        return jnp.sin(x)
+
+    wave.defjvp(lambda p, t: (wave(*p), 3 * jnp.cos(p[0]) * t[0]))
+    return wave
+
+
+def with_vjp():
+    @jax.custom_vjp
+    def pulse(x):
+        return jnp.cos(x)
+
+    pulse.defvjp(lambda x: (pulse(x), x), lambda x, ct: (5 * ct * pulse(x),))
+    return pulse
+
+
+def both():
+    wave, pulse = with_jvp(), with_vjp()
+    return lambda x: wave(pulse(x))
+
+
+PLACES = {
+    "top": lambda f: f,
+    "jit": jax.jit,
+    "scan": lambda f: lambda x: lax.scan(lambda c, y: (f(c), f(y)), x, x)[0],
+    "while_body": lambda f: lambda x: lax.while_loop(lambda c: c.sum() < 3, lambda c: f(c) + 1, x),
+    "while_cond": lambda f: lambda x: lax.while_loop(lambda c: f(c).sum() > 1, lambda c: c / 2, x),
+    "fori_loop": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c) * i, x),
+    "cond": lambda f: lambda x: lax.cond(x[0] > 0, f, jnp.negative, x),
+    "switch": lambda f: lambda x: lax.switch(1, [jnp.negative, f, jnp.exp], x),
+    "map": lambda f: lambda x: lax.map(f, x),
+    "checkpoint": jax.checkpoint,
+    "vmap": jax.vmap,
+    "nested": lambda f: (
+        lambda x: jax.jit(
+            jax.checkpoint(
+                lambda y: lax.scan(lambda c, _: (lax.cond(c[0] > 0, f, f, c), None), y, None, 2)[0]
+            )
+        )(x)
+    ),
+}
+
+V = jnp.array([0.3, 0.6, 0.9])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rules_survive_wherever_they_stand(place: str, encoding: str) -> None:
+    f = PLACES[place](both())
+    program = pb.trace(f)(V)
+    text = str(program)
+    assert 'stablehlo.composite "pullback.custom_jvp_call"' in text
+    assert 'stablehlo.composite "pullback.custom_vjp_call"' in text
+    assert {"wave", "pulse"} <= set(program.rules)
+    assert re.search(r"func.func private @wave\w*\(", text)
+    np.testing.assert_allclose(program(V), f(V), rtol=1e-6)
+    staged = program.stage_rules().asm()
+    assert "rule = " not in staged
+    assert "jvp = @wave.jvp" in staged
+    assert "bwd = @pulse.bwd, fwd = @pulse.fwd" in staged
+    program.module.operation.verify()
+    np.testing.assert_allclose(program(V), f(V), rtol=1e-6)
+
+
+def test_a_checkpoint_is_a_call_of_a_marked_function(encoding: str) -> None:
+    def block(x):
+        return jnp.sin(jnp.sin(x))
+
+    program = pb.trace(lambda x: jax.checkpoint(block)(x) + 1)(1.0)
+    assert "call @checkpoint_block(%arg0)" in str(program)
+    assert re.search(r"@checkpoint_block.*attributes \{pullback.checkpoint\}", str(program))
+    np.testing.assert_allclose(program(1.0), block(1.0) + 1)
+
+
+def test_inside_each_other_and_inside_their_own_rules(encoding: str) -> None:
+    pulse = with_vjp()
+
+    @jax.custom_jvp
+    def outer(x):
+        return pulse(x) * x
+
+    @outer.defjvp
+    def _(primals, tangents):
+        (x,), (dx,) = primals, tangents
+        return outer(x), outer(x) * pulse(x) * dx
+
+    program = pb.trace(lambda x: outer(outer(x)))(V)
+    assert list(program.rules) == ["pulse", "outer"]
+    program.stage_rules()
+    assert list(program.rules) == ["pulse", "outer"]
+    assert program.rules.traces == 2
+
+
+def test_nondiff_arguments_keywords_trees_and_symbolic_zeros(encoding: str) -> None:
+    def build(decorator):
+        @decorator
+        def f(n, tree, *, scale=2.0):
+            return {"out": n(tree["a"]) * tree["b"] * scale}
+
+        return f
+
+    @jax.custom_jvp
+    def plain(tree, scale=2.0):
+        return {"out": jnp.sin(tree["a"]) * tree["b"] * scale}
+
+    @plain.defjvp
+    def _(primals, tangents):
+        tree, scale = primals
+        return plain(tree, scale), {"out": tangents[0]["a"] * tree["b"] + tangents[1]}
+
+    def nondiff(f, tree):
+        return {"out": f(tree["a"]) * tree["b"]}
+
+    chosen = jax.custom_vjp(nondiff, nondiff_argnums=(0,))
+    chosen.defvjp(
+        lambda f, tree: (nondiff(f, tree), tree), lambda f, tree, ct: ({"a": ct["out"], "b": None},)
+    )
+
+    zeros = jax.custom_jvp(lambda x, y: x * y)
+
+    def zeros_rule(primals, tangents):
+        x, y = primals
+        dx, dy = tangents
+        is_zero = type(dy) is jax.custom_derivatives.SymbolicZero
+        return x * y, (dx * y if is_zero else dx * y + 100 * dy)
+
+    zeros.defjvp(zeros_rule, symbolic_zeros=True)
+
+    def f(a, b):
+        first = plain({"a": a, "b": b}, scale=3.0)["out"]
+        return zeros(chosen(jnp.sin, {"a": first, "b": b})["out"], b)
+
+    program = pb.trace(f)(0.5, 0.25)
+    assert list(program.rules) == ["plain", "nondiff", "lambda"]
+    np.testing.assert_allclose(program(0.5, 0.25), f(0.5, 0.25), rtol=1e-6)
+    full = program.rules.stage(program.module, "lambda", "jvp", "11")
+    masked = program.rules.stage(program.module, "lambda", "jvp", "10")
+    assert (full, masked) == ("lambda.jvp", "lambda.jvp.10")
+    text = str(program)
+    assert "1.000000e+02" in text.split("@lambda.jvp(")[1].split("func.func")[0]
+    assert "1.000000e+02" not in text.split("@lambda.jvp.10(")[1].split("func.func")[0]
+
+
+def test_defjvps_with_none(encoding: str) -> None:
+    f = jax.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda dx, out, x, y: 7 * dx, None)
+    program = pb.trace(lambda x, y: f(x, y))(1.0, 2.0)
+    program.stage_rules()
+    assert program.rules.traces == 1
+    assert "7.000000e+00" in str(program)
+
+
+def test_custom_vjp_with_none_cotangents_optimize_remat_and_a_closure(encoding: str) -> None:
+    factor = jnp.float32(11.0)
+    f = jax.custom_vjp(lambda x, y: jnp.sin(x) * y)
+    f.defvjp(
+        lambda x, y: (jnp.sin(x) * y, (x, y)),
+        lambda r, ct: (factor * ct * r[1], None),
+        optimize_remat=True,
+    )
+    program = pb.trace(lambda x: f(x, 2.0) + f(2.0, x))(0.5)
+    assert list(program.rules) == ["lambda"]
+    forward, backward = program.rules.stage(program.module, "lambda", "vjp", "11")
+    assert (forward, backward) == ("lambda.fwd", "lambda.bwd")
+    assert "1.100000e+01" in str(program)
+    np.testing.assert_allclose(program(0.5), np.sin(0.5) * 2 + np.sin(2.0) * 0.5, rtol=1e-6)
+
+
+def test_custom_gradient_and_closure_convert(encoding: str) -> None:
+    @jax.custom_gradient
+    def f(x):
+        y = jnp.exp(x)
+        return (y, x), lambda cts: cts[0] * y * 13 + cts[1]
+
+    def g(x):
+        captured = x * 2
+        converted, hoisted = closure_convert(lambda t: t * captured, x)
+        return f(converted(x, *hoisted))[0]
+
+    program = pb.trace(lambda x: g(x) + g(x))(0.5)
+    assert list(program.rules) == ["f" if encoding == "objects" else "wrapped_fun"]
+    program.stage_rules()
+    assert "1.300000e+01" in str(program)
+    np.testing.assert_allclose(program(0.5), 2 * np.exp(0.5), rtol=1e-6)
+
+
+def test_linear_call_keeps_its_transpose() -> None:
+    def f(r, x):
+        return linear_call(lambda r, x: {"y": x * r["s"]}, lambda r, ct: ct["y"] * 17, r, x)
+
+    program = pb.trace(f)({"s": 3.0}, 2.0)
+    assert 'stablehlo.composite "pullback.linear_call"' in str(program)
+    assert "num_residuals = 1" in str(program)
+    np.testing.assert_allclose(program({"s": 3.0}, 2.0)["y"], 6.0)
+    (key,) = program.rules
+    program.stage_rules()
+    assert f"transpose = @{key}.t}}" in str(program)
+    body = str(program).split(f"@{key}.t(")[1]
+    assert "1.700000e+01" in body.split("func.func")[0]
