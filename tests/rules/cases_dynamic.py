@@ -1,4 +1,4 @@
-"""Records of dynamic ops with static result types."""
+"""Records of dynamic ops with static result types; dynamic_conv is in test_refusals.py."""
 
 from __future__ import annotations
 
@@ -52,16 +52,6 @@ SLICE = text(
     ": (tensor<4x5xf64>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)",
     "tensor<3x3xf64>",
 )
-CONVOLUTION = text(
-    "%x: tensor<1x2x6xf64>, %k: tensor<3x2x2xf64>",
-    "%padding = stablehlo.constant dense<[[1, 0]]> : tensor<1x2xi32>",
-    """"stablehlo.dynamic_conv"(%x, %k, %padding) {
-    batch_group_count = 1 : i64, feature_group_count = 1 : i64,
-    dimension_numbers = #stablehlo.conv<[b, f, 0]x[o, i, 0]->[b, f, 0]>,
-    window_strides = array<i64: 2>}
-    : (tensor<1x2x6xf64>, tensor<3x2x2xf64>, tensor<1x2xi32>)""",
-    "tensor<1x3x3xf64>",
-)
 
 
 def broadcast(x: Any) -> Any:
@@ -82,11 +72,5 @@ CASES = [
         SLICE,
         [real(4, 5)],
         reference=lambda x: x[1:4, ::2],
-    ),
-    Case(
-        "stablehlo.dynamic_conv",
-        CONVOLUTION,
-        [real(1, 2, 6), real(3, 2, 2)],
-        reference=lambda x, k: lax.conv_general_dilated(x, k, (2,), ((1, 0),)),
     ),
 ]

@@ -1,0 +1,177 @@
+"""Forms of ops that have no derivative say so, and name what they are and what to do."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback_runtime
+from pullback import _jax
+from pullback._errors import MissingRuleError, NotLinearError
+from pullback._jax import ir
+from pullback.passes.manager import run_pipeline
+
+CALL = """
+func.func public @main(%x: tensor<4xf64>) -> tensor<4xRESULT> {
+  %0 = stablehlo.custom_call @my_kernel(%x) : (tensor<4xf64>) -> tensor<4xRESULT>
+  return %0 : tensor<4xRESULT>
+}
+"""
+SCATTER = """
+func.func public @main(%x: tensor<5xf64>, %i: tensor<3x1xi32>, %u: tensor<3xf64>)
+    -> tensor<5xf64> {
+  %0 = "stablehlo.scatter"(%x, %i, %u) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    BODY
+  }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+      scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+    : (tensor<5xf64>, tensor<3x1xi32>, tensor<3xf64>) -> tensor<5xf64>
+  return %0 : tensor<5xf64>
+}
+"""
+PRODUCT = """%m = stablehlo.multiply %a, %b : tensor<f64>
+    stablehlo.return %m : tensor<f64>"""
+MEAN = """%s = stablehlo.subtract %b, %a : tensor<f64>
+    %t = stablehlo.tanh %s : tensor<f64>
+    stablehlo.return %t : tensor<f64>"""
+LARGEST = """
+func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = "stablehlo.all_reduce"(%x) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %m = stablehlo.maximum %a, %b : tensor<f64>
+    stablehlo.return %m : tensor<f64>
+  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf64>) -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+"""
+OUTFEED = """
+func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %token = stablehlo.create_token : !stablehlo.token
+  %0 = "stablehlo.outfeed"(%x, %token) {outfeed_config = ""}
+    : (tensor<4xf64>, !stablehlo.token) -> !stablehlo.token
+  return %x : tensor<4xf64>
+}
+"""
+SEND = """
+func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %token = stablehlo.create_token : !stablehlo.token
+  %0 = "stablehlo.send"(%x, %token) {
+    channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>, is_host_transfer = true}
+    : (tensor<4xf64>, !stablehlo.token) -> !stablehlo.token
+  return %x : tensor<4xf64>
+}
+"""
+DYNAMIC_PAD = """
+func.func public @main(%x: tensor<3xf64>, %low: tensor<1xi32>) -> tensor<5xf64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %none = stablehlo.constant dense<0> : tensor<1xi32>
+  %0 = stablehlo.dynamic_pad %x, %zero, %low, %none, %none
+    : (tensor<3xf64>, tensor<f64>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<5xf64>
+  return %0 : tensor<5xf64>
+}
+"""
+DYNAMIC_SHAPE = """
+func.func public @main(%x: tensor<?xf64>, %shape: tensor<1xi32>) -> tensor<?xf64> {
+  %0 = stablehlo.dynamic_reshape %x, %shape : (tensor<?xf64>, tensor<1xi32>) -> tensor<?xf64>
+  return %0 : tensor<?xf64>
+}
+"""
+
+REFUSALS = {
+    "custom_call": (CALL.replace("RESULT", "f64"), "`stablehlo.custom_call` @my_kernel"),
+    "scatter_product": (
+        SCATTER.replace("BODY", PRODUCT),
+        "`stablehlo.scatter` that multiplies, with respect to its updates",
+    ),
+    "scatter_apply": (SCATTER.replace("BODY", MEAN), "`stablehlo.scatter` with a body of its own"),
+    "all_reduce": (LARGEST, "`stablehlo.all_reduce` that reduces with stablehlo.maximum"),
+    "outfeed": (OUTFEED, "`stablehlo.outfeed`"),
+    "send": (SEND, "`stablehlo.send`"),
+    "dynamic_pad": (DYNAMIC_PAD, "`stablehlo.dynamic_pad` whose operand 2 is not a constant"),
+    "dynamic_shape": (DYNAMIC_SHAPE, "`stablehlo.dynamic_reshape` with a dynamic shape"),
+}
+
+
+def derived(text: str, pipeline: str) -> ir.Module:
+    module = ir.Module.parse(text, _jax.context())
+    run_pipeline(module, f"builtin.module({pipeline})")
+    assert module.operation.verify()
+    return module
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_form_without_a_rule_is_refused(name: str, mode: str) -> None:
+    """Both modes raise, and say which form of which op has no rule."""
+    text, words = REFUSALS[name]
+    with pytest.raises(MissingRuleError) as caught:
+        derived(text, mode)
+    assert f"no derivative rule for {words}" in caught.value.message
+    assert caught.value.do
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+def test_a_custom_call_that_gives_integers_has_no_tangent(mode: str) -> None:
+    """Nothing inexact comes out of it, so nothing is lost."""
+    assert "my_kernel" in str(derived(CALL.replace("RESULT", "i32"), mode))
+
+
+SORT = """
+func.func public @main(%k: tensor<4xf64>, %x: tensor<4xf64>) -> tensor<4xf64> {
+  %0:2 = "stablehlo.sort"(%k, %x) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>, %c: tensor<f64>, %d: tensor<f64>):
+    %less = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  }) {dimension = 0 : i64, is_stable = true}
+    : (tensor<4xf64>, tensor<4xf64>) -> (tensor<4xf64>, tensor<4xf64>)
+  return %0#1 : tensor<4xf64>
+}
+"""
+
+
+def test_a_sort_is_linear_in_what_it_carries_along() -> None:
+    """Transposing it undoes the permutation."""
+    keys, ct = np.array([3.0, 1.0, 4.0, 2.0]), np.array([1.0, 2.0, 3.0, 4.0])
+    module = derived(SORT, "transpose{wrt=1}")
+    (found,) = pullback_runtime.compile(module)(keys, ct)
+    np.testing.assert_array_equal(found, [3.0, 1.0, 4.0, 2.0])
+
+
+def test_a_sort_is_not_linear_in_its_keys() -> None:
+    with pytest.raises(NotLinearError, match=r"`stablehlo.sort` is not linear"):
+        derived(SORT.replace("return %0#1", "return %0#0"), "transpose{wrt=0}")
+
+
+CONVOLUTION = """
+func.func public @main(%x: tensor<1x2x6xf64>, %k: tensor<3x2x2xf64>) -> tensor<1x3x3xf64> {
+  %padding = stablehlo.constant dense<[[1, 0]]> : tensor<1x2xi32>
+  %0 = "stablehlo.dynamic_conv"(%x, %k, %padding) {
+    batch_group_count = 1 : i64, feature_group_count = 1 : i64,
+    dimension_numbers = #stablehlo.conv<[b, f, 0]x[o, i, 0]->[b, f, 0]>,
+    window_strides = array<i64: 2>}
+    : (tensor<1x2x6xf64>, tensor<3x2x2xf64>, tensor<1x2xi32>) -> tensor<1x3x3xf64>
+  return %0 : tensor<1x3x3xf64>
+}
+"""
+STATIC = "func.func(stablehlo-canonicalize-dynamism)"
+
+
+def test_dynamic_convolution() -> None:
+    """XLA runs it in its static form only, so the dynamic one is canonicalized after deriving."""
+    rng = np.random.default_rng(0)
+    x, dx = (rng.normal(size=(1, 2, 6)) for _ in range(2))
+    k, dk = (rng.normal(size=(3, 2, 2)) for _ in range(2))
+    ct = rng.normal(size=(1, 3, 3))
+
+    def convolve(x: jax.Array, k: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, k, (2,), ((1, 0),))
+
+    _, dy = jax.jvp(convolve, (x, k), (dx, dk))
+    forward = pullback_runtime.compile(derived(CONVOLUTION, f"jvp,{STATIC}"))(x, k, dx, dk)
+    np.testing.assert_allclose(forward[1], dy, rtol=1e-12, atol=1e-12)
+    cts = jax.vjp(convolve, x, k)[1](jnp.asarray(ct))
+    backward = pullback_runtime.compile(derived(CONVOLUTION, f"vjp,{STATIC}"))(x, k, ct)
+    for found, expected in zip(backward[1:], cts, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
