@@ -156,8 +156,9 @@ class Program:
 FAST_COMPILATION = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
 }
+if jax.__version_info__ < (0, 12):  # the XLA of later ones has no such option
+    FAST_COMPILATION["xla_cpu_use_fusion_emitters"] = False
 
 
 def _execute(text: str, arguments: Arrays) -> list[Any]:
