@@ -42,8 +42,8 @@ CHEAP = (
             "abs add and atan2 cbrt ceil clamp compare complex concatenate cosine divide "
             "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic "
             "maximum minimum multiply negate not or pad popcount power real remainder reverse "
-            "round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical "
-            "sign sine sqrt subtract tan tanh transpose xor"
+            "round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic "
+            "shift_right_logical sign sine sqrt subtract tan tanh transpose xor"
         ).split()
     }
     | {"chlo.square"}
