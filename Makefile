@@ -73,6 +73,9 @@ types: setup
 bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
 
+docs: setup
+	$(BIN)/python -m pullback.rules.report -o docs/rules.md
+
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
 # docs/artifact.md says what each shows. NEWER, IREE and TPU are environments, made when missing.
 IREE ?= .venv-iree

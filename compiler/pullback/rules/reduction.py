@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
-from pullback.frontend.locations import user_line
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
-from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback.rules.registry import (
+    Jvp,
+    Mask,
+    Op,
+    Rule,
+    Tangents,
+    Vjp,
+    by_variant,
+    jointly,
+    never,
+)
 from pullback.rules.shape import integers
 
 WORST = {"stablehlo.maximum": -math.inf, "stablehlo.minimum": math.inf}
@@ -29,29 +38,6 @@ def binary_body(operation: Any) -> str | None:
     if set(op.operands) != set(arguments) or list(end.operands) != list(op.results):
         return None
     return op.name
-
-
-@rule("stablehlo.reduce", linear=jointly, family="reduction")
-class Reduce:
-    """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
-
-    @staticmethod
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        body = binary_body(op.operation)
-        if body == "stablehlo.add":
-            return _sum_jvp(op, tangents)
-        if body in WORST:
-            return _extremum_jvp(op, tangents, _Winners(op, body))
-        return jvp_of_function(op, reduce_as_function(op), tangents)
-
-    @staticmethod
-    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        body = binary_body(op.operation)
-        if body == "stablehlo.add":
-            return _sum_vjp(op, cts)
-        if body in WORST:
-            return _extremum_vjp(op, cts, _Winners(op, body))
-        return vjp_of_function(op, reduce_as_function(op), cts)
 
 
 # ------------------------------------------------------------------------------------- sums
@@ -87,26 +73,22 @@ class _Winners:
     The initial value counts only where no element equals the result.
     """
 
-    def __init__(self, op: Op, body: str) -> None:
-        if op.frame.linear:
-            raise NotLinearError(
-                "cannot transpose: `stablehlo.reduce` with a maximum or minimum is not linear",
-                where=user_line(op.operation.location),
-                do="make the function linear in its tangents",
-            )
+    def __init__(self, op: Op) -> None:
+        worst = WORST[binary_body(op.operation)]
         element = build.info(op.operands[0].type).element
         mask = compare("EQ", op.x, spread(op, op.result))
         self.dimensions = integers(op, "dimensions")
         self.share = build.convert(mask, element)
         self.count = build.reduce_sum(self.share, self.dimensions)
         self.none: Value | None = None
-        if not _is_constant(op.operands[1], WORST[body]) or 0 in op.shape(0):
+        if not _is_constant(op.operands[1], worst) or 0 in op.shape(0):
             start = build.broadcast_in_dim(op.rhs, build.shape(self.count), ())
             self.none = and_(compare("EQ", self.count, 0.0), compare("EQ", start, op.result))
             self.count = select(self.none, build.full_like(self.count, 1), self.count)
 
 
-def _extremum_jvp(op: Op, tangents: Tangents, winners: _Winners) -> list[Value | None]:
+def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    winners = _Winners(op)
     t, start = tangents
     found = None
     if t is not None:
@@ -117,7 +99,8 @@ def _extremum_jvp(op: Op, tangents: Tangents, winners: _Winners) -> list[Value |
     return [found]
 
 
-def _extremum_vjp(op: Op, cts: Tangents, winners: _Winners) -> list[Value | None]:
+def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    winners = _Winners(op)
     (ct,) = cts
     x = start = None
     if op.active[0]:
@@ -134,3 +117,34 @@ def _is_constant(v: Value, number: float) -> bool:
     if build.info(v.type).kind != "f":
         return False
     return v.owner.attributes["value"] == build.splat(v.type, number)
+
+
+# --------------------------------------------------------------------------- any other body
+
+
+def _steps_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    return jvp_of_function(op, reduce_as_function(op), tangents)
+
+
+def _steps_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    return vjp_of_function(op, reduce_as_function(op), cts)
+
+
+def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool]) -> Rule:
+    return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction")
+
+
+SUM = _reduction(_sum_jvp, _sum_vjp, jointly)
+EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
+STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
+
+
+def variant(op: Op) -> Rule:
+    """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
+    body = binary_body(op.operation)
+    if body == "stablehlo.add":
+        return SUM
+    return EXTREMUM if body in WORST else STEPS
+
+
+by_variant("stablehlo.reduce", variant)
