@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +36,12 @@ def bounded_while_loop(
     >>> print(f"{newton(9.0):.3f}")
     3.000
     """
-    if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 0:
+    max_steps = operator.index(max_steps)  # of a traced value, JAX says what is wrong
+    if max_steps < 0:
         raise ArgumentMismatchError(
-            f"max_steps must be a Python integer that is not negative, but it is {max_steps!r}",
+            f"max_steps must not be negative, but it is {max_steps}",
             where="pb.bounded_while_loop",
-            do="give a bound that is known when the function is traced",
+            do="give the largest number of iterations that is allowed",
         )
 
     def proceed(state: tuple[Any, Any]) -> Any:

@@ -1,0 +1,115 @@
+"""Transformations of pullback inside those of JAX, and the other way round."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+from tests.api_checks import assert_agrees
+
+XS = np.arange(3, dtype=np.float32) + 0.5
+LARGE = np.linspace(0, 1, 100, dtype=np.float32)
+
+
+@jax.custom_jvp
+def sevenfold(x):
+    """Its rule is false on purpose: a derivative through its code gives other numbers."""
+    return x * x
+
+
+@sevenfold.defjvp
+def _(primals, tangents):
+    return sevenfold(primals[0]), 7.0 * primals[0] * tangents[0]
+
+
+def wave(x, y):
+    return sevenfold(x) * jnp.sin(y) * x
+
+
+COMPOSITIONS = {
+    "jit of grad": lambda p: jax.jit(p.grad(wave))(1.3, 0.7),
+    "grad of jit": lambda p: p.grad(jax.jit(wave))(1.3, 0.7),
+    "grad of own jit": lambda p: p.grad(p.jit(wave))(1.3, 0.7),
+    "JAX's grad of own jit": lambda p: jax.grad(p.jit(wave))(1.3, 0.7),
+    "JAX's grad of grad": lambda p: jax.grad(p.grad(wave))(1.3, 0.7),
+    "JAX's grad twice of grad": lambda p: jax.grad(jax.grad(p.grad(wave)))(1.3, 0.7),
+    "grad of JAX's grad": lambda p: p.grad(jax.grad(wave))(1.3, 0.7),
+    "JAX's jvp of grad": lambda p: jax.jvp(p.grad(wave), (1.3, 0.7), (1.0, -1.0)),
+    "jvp of grad": lambda p: p.jvp(p.grad(wave), (1.3, 0.7), (1.0, -1.0)),
+    "grad of jvp": lambda p: p.grad(lambda x: p.jvp(wave, (x, x), (1.0, x))[1])(1.3),
+    "grad of vjp": lambda p: p.grad(lambda x: p.vjp(wave, x, x)[1](x)[0])(1.3),
+    "vmap of grad": lambda p: jax.vmap(p.grad(wave, (0, 1)), (0, None))(XS, 0.7),
+    "vmap twice": lambda p: jax.vmap(jax.vmap(p.grad(wave), (0, None)), (None, 0))(XS, XS),
+    "vmap, another axis": lambda p: jax.vmap(jax.vmap(p.grad(wave), (0, 0)), (1, None))(
+        np.outer(XS, XS), XS
+    ),
+    "vmap of grad of grad": lambda p: jax.vmap(p.grad(p.grad(wave)), (0, None))(XS, 0.7),
+    "vmap of JAX's grad of grad": lambda p: jax.vmap(jax.grad(p.grad(wave)), (None, 0))(0.7, XS),
+    "vmap of a pull": lambda p: jax.vmap(lambda x: p.vjp(wave, x, 0.7)[1](1.0))(XS),
+    "grad of vmap": lambda p: p.grad(lambda x: p.vmap(wave, (0, None))(x, 0.7).sum())(XS),
+    "grad of vmap of grad": lambda p: p.grad(
+        lambda x: jax.vmap(p.grad(wave), (0, None))(x, 0.7).sum()
+    )(XS),
+    "closure": lambda p: p.grad(lambda x: p.grad(lambda y: wave(x, y) * x)(0.7) * x)(1.3),
+    "closure in JAX": lambda p: jax.grad(lambda x: p.grad(lambda y: wave(x, y))(0.7) * x)(1.3),
+    "closure in jit": lambda p: jax.jit(lambda x: p.grad(lambda y: wave(x, y))(0.7))(1.3),
+    "closed-over array": lambda p: p.grad(lambda x: (x * LARGE * LARGE).sum())(1.3),
+    "in a scan": lambda p: p.grad(
+        lambda x: jax.lax.scan(lambda c, _: (p.grad(wave)(c, x), None), x, None, length=2)[0]
+    )(0.3),
+    "random key": lambda p: jax.vmap(p.grad(lambda x, k: x * jax.random.normal(k)))(
+        XS, jax.random.split(jax.random.key(1), 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions(name):
+    composition = COMPOSITIONS[name]
+    assert_agrees(composition(pb), composition(jax), 2e-5)
+
+
+def test_programs_are_functions_of_jax():
+    program = pb.trace(wave)(1.3, 0.7)
+    assert_agrees(program(1.3, 0.7), wave(np.float32(1.3), np.float32(0.7)))
+    expected = jax.grad(jax.grad(wave))(np.float32(1.3), np.float32(0.7))
+    for second in (
+        program.grad().grad(),
+        jax.grad(program.grad()),
+        pb.grad(pb.grad(program)),
+        jax.grad(jax.grad(program)),
+        pb.grad(jax.grad(program)),
+    ):
+        assert_agrees(second(np.float32(1.3), np.float32(0.7)), expected)
+    batch = pb.vmap(program.grad(), (0, None))(XS, np.float32(0.7))
+    assert_agrees(batch, jax.vmap(jax.grad(wave), (0, None))(XS, np.float32(0.7)))
+
+
+def test_a_program_without_a_recipe_is_batched_item_by_item():
+    program = pb.trace(wave)(1.3, 0.7)
+    backward = program.split_vjp().linear
+    assert backward.recipe is None
+    residuals = program.split_vjp().forward(1.3, 0.7)[1]
+    ours = jax.vmap(lambda ct: backward(residuals, ct))(XS)
+    pull = jax.vjp(wave, np.float32(1.3), np.float32(0.7))[1]
+    assert_agrees(ours, jax.vmap(pull)(XS))
+
+
+def test_jit_with_static_arguments():
+    def power(x, n, *, mode):
+        return x**n if mode == "up" else x
+
+    ours = pb.jit(power, static_argnums=1, static_argnames="mode")
+    assert ours(3.0, 2, mode="up") == 9.0
+    assert ours(3.0, 2, mode="down") == 3.0
+    assert jax.grad(ours)(3.0, 2, mode="up") == 6.0
+    assert pb.grad(ours)(3.0, 2, mode="up") == 6.0
+
+
+def test_a_rule_of_another_program_keeps_its_meaning():
+    inner = pb.trace(sevenfold)(1.0)
+    outer = pb.trace(lambda x: inner(x) * sevenfold(x))(1.5)
+    assert_agrees(outer.grad()(np.float32(1.5)), np.float32(2 * 7 * 1.5**3))

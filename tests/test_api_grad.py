@@ -1,0 +1,196 @@
+"""`grad` and `value_and_grad`, of functions and of programs, against JAX."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback._errors import ArgumentMismatchError, DerivativeTypeError
+from tests.api_checks import assert_agrees
+
+
+def wave(x):
+    return jnp.sin(x) * x
+
+
+def loss(params, x, scale=1.0):
+    return jnp.sum(jnp.sin(params["w"]) * x * scale) + params["b"] * x[0]
+
+
+PARAMS = {"w": np.arange(3, dtype=np.float32) / 2, "b": np.float32(0.3)}
+X = np.array([0.5, -1.0, 2.0], np.float32)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_derivatives_of_any_order(order):
+    ours = theirs = wave
+    for _ in range(order):
+        ours, theirs = pb.grad(ours), jax.grad(theirs)
+    assert_agrees(ours(1.3), theirs(1.3))
+
+
+@pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), [1]])
+@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+def test_argnums_and_trees(name, argnums):
+    ours = getattr(pb, name)(loss, argnums)
+    theirs = getattr(jax, name)(loss, argnums)
+    assert_agrees(ours(PARAMS, X), theirs(PARAMS, X))
+    assert_agrees(ours(PARAMS, X, scale=2.0), theirs(PARAMS, X, scale=2.0))
+
+
+@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+def test_auxiliary_data(name):
+    def with_aux(params, x):
+        return loss(params, x), {"norm": jnp.sum(x * x), "half": x / 2}
+
+    ours, theirs = (
+        getattr(pb, name)(with_aux, has_aux=True),
+        getattr(jax, name)(with_aux, has_aux=True),
+    )
+    assert_agrees(ours(PARAMS, X), theirs(PARAMS, X))
+
+
+@pytest.mark.parametrize("name", ["grad", "value_and_grad"])
+@pytest.mark.parametrize("has_aux", [False, True])
+def test_of_a_program(name, has_aux):
+    def function(params, x):
+        return (loss(params, x), x) if has_aux else loss(params, x)
+
+    program = pb.trace(function)(PARAMS, X)
+    expected = getattr(jax, name)(function, (0, 1), has_aux)(PARAMS, X)
+    assert_agrees(getattr(pb, name)(program, (0, 1), has_aux)(PARAMS, X), expected)
+    assert_agrees(getattr(program, name)((0, 1), has_aux)(PARAMS, X), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+def test_dtypes(dtype):
+    x = jnp.asarray([0.5, 1.0, 1.5], dtype)
+
+    def function(x):
+        return jnp.sum(jnp.real(x * x * jnp.conj(x)))
+
+    assert_agrees(pb.grad(function)(x), jax.grad(function)(x))
+
+
+def test_float64():
+    with jax.enable_x64(True):
+        assert_agrees(pb.grad(pb.grad(wave))(1.3), jax.grad(jax.grad(wave))(1.3))
+        assert pb.grad(wave)(np.float64(1.3)).dtype == np.float64
+    assert pb.grad(wave)(1.3).dtype == np.float32
+
+
+def test_holomorphic():
+    z = 1.2 + 0.4j
+    expected = jax.grad(wave, holomorphic=True)(z)
+    assert_agrees(pb.grad(wave, holomorphic=True)(z), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 2)])
+def test_shapes(shape):
+    x = np.full(shape, 0.7, np.float32)
+
+    def function(x):
+        return jnp.sum(jnp.sin(x) * x)
+
+    assert_agrees(pb.grad(function)(x), jax.grad(function)(x))
+
+
+def test_integers_have_float0_gradients_when_allowed():
+    arguments = 1.5, {"n": np.arange(3), "x": X}
+
+    def function(x, tree):
+        return x * jnp.sum(tree["n"] * tree["x"])
+
+    for name in ("grad", "value_and_grad"):
+        ours = getattr(pb, name)(function, (0, 1), allow_int=True)(*arguments)
+        assert_agrees(ours, getattr(jax, name)(function, (0, 1), allow_int=True)(*arguments))
+
+
+def test_a_python_number_gives_way_to_the_dtype_of_an_array():
+    half = jnp.ones(2, "bfloat16")
+    assert (pb.grad(wave)(1.3) * half).dtype == (jax.grad(wave)(1.3) * half).dtype == half.dtype
+
+
+def test_arguments_that_are_not_arrays():
+    def function(x, mode, repeat=2):
+        x = jnp.sin(x) if mode == "sin" else x
+        for _ in range(repeat):
+            x = x * x
+        return x
+
+    for arguments in [((1.2, "sin"), {}), ((1.2, None), {"repeat": 3})]:
+        args, kwargs = arguments
+        assert_agrees(pb.grad(function)(*args, **kwargs), jax.grad(function)(*args, **kwargs))
+    second = pb.grad(pb.grad(function))(1.2, "sin")
+    assert_agrees(second, jax.grad(jax.grad(function))(1.2, "sin"))
+
+
+def count_traces(function):
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return function(*args)
+
+    return counted, calls
+
+
+def test_a_function_is_traced_once_per_type():
+    counted, calls = count_traces(wave)
+    for _ in range(3):
+        pb.grad(counted)(1.0)
+    assert len(calls) == 1
+    pb.grad(counted)(np.ones((), "float16"))
+    assert len(calls) == 2
+    for x in (1.0, 2.0):
+        pb.grad(pb.grad(counted))(x)
+    assert len(calls) == 2  # JAX remembers the jaxpr; only the derivation is new
+
+
+def test_a_function_is_forgotten_when_nobody_holds_it():
+    def function(x):
+        return x * x
+
+    alive = weakref.ref(function)
+    assert pb.grad(function)(3.0) == 6.0
+    assert pb.vjp(function, 3.0)[1](1.0) == (6.0,)
+    del function
+    jax.clear_caches()
+    gc.collect()
+    assert alive() is None
+
+
+def three(x):
+    return jnp.stack([x, x, x])
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "options", "error", "words"),
+    [
+        (three, (1.0,), {}, DerivativeTypeError, r"scalar-output functions. .*shape: \(3,\)"),
+        (lambda x: (x, x), (1.0,), {}, DerivativeTypeError, r"scalar-output.*float32\[\]"),
+        (lambda x: x, (3,), {}, DerivativeTypeError, "requires real- or complex-valued inputs"),
+        (lambda x: x * 1j, (1.0,), {}, DerivativeTypeError, "requires real-valued outputs"),
+        (lambda x: 3, (1.0,), {}, DerivativeTypeError, "requires real-valued outputs.*int32"),
+        (lambda x: x, (1.0,), {"has_aux": True}, DerivativeTypeError, "must return a pair"),
+        (wave, (1.0,), {"holomorphic": True}, DerivativeTypeError, "holomorphic=True requires"),
+        (wave, (1.0,), {"argnums": 2}, ArgumentMismatchError, "at least 3 positional.*only 1"),
+        (wave, (1.0,), {"argnums": (0, 0)}, ArgumentMismatchError, "names an argument twice"),
+    ],
+)
+def test_what_has_no_gradient(function, arguments, options, error, words):
+    with pytest.raises(error, match=words) as caught:
+        pb.grad(function, **options)(*arguments)
+    assert isinstance(caught.value, TypeError)
+    assert "do:" in str(caught.value)
+
+
+def test_an_error_names_the_path_of_the_argument():
+    with pytest.raises(DerivativeTypeError, match=r"params\['n'\] is int32"):
+        pb.grad(lambda params: params["x"])({"x": 1.0, "n": 2})

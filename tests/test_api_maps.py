@@ -1,0 +1,154 @@
+"""`jvp`, `vjp`, `linearize`, `linear_transpose` and Jacobians against JAX."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback._errors import ArgumentMismatchError, DerivativeTypeError, NotLinearError
+from tests.api_checks import assert_agrees
+
+FLOAT0 = np.zeros(2, jax.dtypes.float0)
+POINT = {"a": np.arange(3, dtype=np.float32) + 0.5, "n": np.arange(2, dtype=np.int32)}
+SCALE = np.array([1.0, -2.0, 0.5], np.float32)
+DIRECTION = {"a": np.array([1.0, 0.5, -1.0], np.float32), "n": FLOAT0}
+
+
+def function(tree, y):
+    return jnp.sin(tree["a"]) * y, tree["n"]
+
+
+def wave(x):
+    return jnp.sin(x) * x
+
+
+@pytest.fixture(params=["callable", "program"])
+def fun(request):
+    return function if request.param == "callable" else pb.trace(function)(POINT, SCALE)
+
+
+def test_jvp(fun):
+    primals, tangents = (POINT, SCALE), (DIRECTION, 2 * SCALE)
+    expected = jax.jvp(function, primals, tangents)
+    assert_agrees(pb.jvp(fun, primals, tangents), expected)
+    without = ({"a": DIRECTION["a"], "n": None}, 2 * SCALE)
+    assert_agrees(pb.jvp(fun, primals, without), expected)
+
+
+def test_vjp_returns_a_map_that_is_a_pytree(fun):
+    out, pull = pb.vjp(fun, POINT, SCALE)
+    expected, expected_pull = jax.vjp(function, POINT, SCALE)
+    cotangents = (np.ones(3, np.float32), FLOAT0)
+    assert_agrees(out, expected)
+    assert_agrees(pull(cotangents), expected_pull(cotangents))
+    assert_agrees(jax.jit(pull)(cotangents), expected_pull(cotangents))
+    assert len(jax.tree.leaves(pull)) > 0
+
+
+def test_linearize(fun):
+    out, push = pb.linearize(fun, POINT, SCALE)
+    expected, expected_push = jax.linearize(function, POINT, SCALE)
+    assert_agrees(out, expected)
+    for factor in (1, 3):
+        tangents = DIRECTION, factor * SCALE
+        assert_agrees(push(*tangents), expected_push(*tangents))
+
+
+@pytest.mark.parametrize("name", ["vjp", "linearize"])
+def test_maps_with_auxiliary_data(name):
+    def with_aux(x):
+        return wave(x), {"x": x}
+
+    out, ours, aux = getattr(pb, name)(with_aux, SCALE, has_aux=True)
+    expected, theirs, expected_aux = getattr(jax, name)(with_aux, SCALE, has_aux=True)
+    assert_agrees((out, aux, ours(SCALE)), (expected, expected_aux, theirs(SCALE)))
+
+
+def test_jvp_with_auxiliary_data():
+    ours, theirs = (
+        library.jvp(lambda x: (wave(x), x), (1.5,), (2.0,), has_aux=True) for library in (pb, jax)
+    )
+    assert_agrees(ours, theirs)
+
+
+def test_a_vjp_does_not_run_the_forward_pass_again():
+    program = pb.trace(lambda w, x: jnp.sin(x @ w))(np.eye(3), SCALE)
+    forward, backward = program.split_vjp(wrt=1)
+    assert str(forward).count("stablehlo.dot_general") == 1
+    assert str(backward).count("stablehlo.dot_general") == 1  # that of the cotangent alone
+
+
+def test_linear_transpose():
+    struct = jax.ShapeDtypeStruct((2,), np.float32)
+
+    def linear(x, y):
+        return {"d": 0.5 * x - 0.25 * y[::-1]}
+
+    cotangent = {"d": np.array([1.0, 3.0], np.float32)}
+    ours, theirs = (library.linear_transpose(linear, struct, struct) for library in (pb, jax))
+    assert_agrees(ours(cotangent), theirs(cotangent))
+    with pytest.raises(NotLinearError, match=r"cannot transpose(.|\n)*test_api_maps.py:\d+"):
+        pb.linear_transpose(lambda x: x * x, struct)
+
+
+def fails(call, words):
+    with pytest.raises(ArgumentMismatchError, match=words) as caught:
+        call()
+    assert isinstance(caught.value, (TypeError, ValueError))
+
+
+def test_tangents_and_cotangents_that_do_not_fit():
+    primals = POINT, SCALE
+    pull = pb.vjp(function, *primals)[1]
+    ones = np.ones(3, np.float32)
+    jvp = functools.partial(pb.jvp, function, primals)
+    fails(lambda: jvp((DIRECTION, ones[:2])), r"tangent of y must have type.*float32\[2\]")
+    fails(lambda: jvp((DIRECTION, POINT["n"])), r"tangent of y must have type.*int32\[2\]")
+    fails(lambda: jvp((DIRECTION,)), r"same tree structure(.|\n)*primals\[1\]")
+    fails(lambda: pb.jvp(function, POINT, SCALE), "must be tuples or lists")
+    fails(lambda: pull((ones,)), r"same tree structure(.|\n)*result\[1\]")
+    fails(lambda: pull((ones[:2], None)), r"cotangent of result\[0\].*float32\[3\].*float32\[2\]")
+    fails(lambda: pull(ones, None), "takes one argument, but got 2")
+
+
+def dictionary(tree):
+    return {"u": jnp.sin(tree["a"]) * tree["b"], "v": tree["b"] * tree["b"]}
+
+
+TREE = {"a": np.arange(4, dtype=np.float32).reshape(2, 2) + 0.5, "b": np.float32(1.5)}
+
+
+@pytest.mark.parametrize("name", ["jacfwd", "jacrev"])
+def test_jacobians(name):
+    ours, theirs = getattr(pb, name), getattr(jax, name)
+    assert_agrees(ours(dictionary)(TREE), theirs(dictionary)(TREE))
+    program = pb.trace(dictionary)(TREE)
+    assert_agrees(ours(program)(TREE), theirs(dictionary)(TREE))
+
+    def with_aux(tree, y):
+        return dictionary(tree)["u"] * y, y
+
+    options = {"argnums": (0, 1), "has_aux": True}
+    assert_agrees(ours(with_aux, **options)(TREE, 2.0), theirs(with_aux, **options)(TREE, 2.0))
+    empty = np.zeros((0,), np.float32)
+    assert_agrees(ours(wave)(empty), theirs(wave)(empty))
+    z = np.array([1 + 2j, 0.5j], np.complex64)
+    assert_agrees(ours(wave, holomorphic=True)(z), theirs(wave, holomorphic=True)(z))
+    with pytest.raises(DerivativeTypeError, match=f"{name} requires real-valued inputs.*int32"):
+        ours(wave)(3)
+    with pytest.raises(DerivativeTypeError, match=f"{name} with holomorphic=True requires inputs"):
+        ours(wave, holomorphic=True)(3.0)
+
+
+def test_hessian():
+    def function(tree):
+        return jnp.sum(jnp.sin(tree["a"]) * tree["b"])
+
+    assert_agrees(pb.hessian(function)(TREE), jax.hessian(function)(TREE))
+    assert_agrees(pb.jacrev(jax.jacfwd(function))(TREE), jax.hessian(function)(TREE))
+    assert_agrees(jax.jacfwd(pb.jacrev(function))(TREE), jax.hessian(function)(TREE))
