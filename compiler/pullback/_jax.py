@@ -27,7 +27,7 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax.extend import core as _extend
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import chlo, func, stablehlo
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pullback._errors import UnsupportedJaxVersion
@@ -38,6 +38,7 @@ __all__ = [
     "context",
     "func",
     "ir",
+    "sdy",
     "stablehlo",
 ]
 

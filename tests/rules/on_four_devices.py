@@ -17,7 +17,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pullback import _jax
 from pullback._jax import ir
@@ -195,10 +195,75 @@ def differences(collective: Collective) -> dict[str, float]:
     return {what: float(np.max(np.abs(a - b))) for what, (a, b) in pairs.items()}
 
 
+def over_a_mesh(x: Any, w: Any) -> Any:
+    """A shard_map on two axes: parts, copies and a sum over one of the axes."""
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("i", "j"))
+
+    def body(x: Any, w: Any) -> Any:
+        y = jnp.sin(x) @ w
+        return jax.lax.psum(jnp.tanh(y), "i"), y * (1 + jax.lax.axis_index("i"))
+
+    rows, columns = PartitionSpec("i"), PartitionSpec(None, "j")
+    results = (columns, PartitionSpec("i", "j"))
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=(rows, columns), out_specs=results)
+    return mapped(x, w)
+
+
+def over_a_mesh_by_hand(x: Any, w: Any) -> Any:
+    y = jnp.sin(x) @ w
+    return jnp.tanh(y[:2]) + jnp.tanh(y[2:]), y * jnp.repeat(jnp.array([1.0, 2.0]), 2)[:, None]
+
+
+def call_on_all(module: Any, *xs: Any) -> list[Any]:
+    """Call a module that spreads whole arrays over the devices itself."""
+    handle = make_handle(module)
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("device",)), PartitionSpec())
+    jitted = jax.jit(
+        lambda *xs: call_module(handle, *xs), in_shardings=everywhere, out_shardings=everywhere
+    )
+    return list(jitted(*xs))
+
+
+def shard_map_differences() -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    xs, vs = ([rng.normal(size=s) for s in ((4, 3), (3, 4))] for _ in range(2))
+    cts, dcts = ([rng.normal(size=s) for s in ((2, 4), (4, 4))] for _ in range(2))
+    text = jax.jit(over_a_mesh).lower(*xs).as_text()
+    assert "sdy.manual_computation" in text
+
+    def derived(pipeline: str, *arguments: Any) -> list[Any]:
+        module = ir.Module.parse(text, _jax.context())
+        run_pipeline(module, f"builtin.module({pipeline})")
+        assert module.operation.verify()
+        return call_on_all(module, *arguments)
+
+    def pulled(x: Any, w: Any, *cts: Any) -> Any:
+        return jax.vjp(over_a_mesh_by_hand, x, w)[1](cts)
+
+    y, dy = jax.jvp(over_a_mesh_by_hand, tuple(xs), tuple(vs))
+    ct_x, dct_x = jax.jvp(pulled, (*xs, *cts), (*vs, *dcts))
+    forward = derived("jvp", *xs, *vs)
+    pairs = {
+        "primal": (forward[:2], y),
+        "jvp": (forward[2:], dy),
+        "vjp": (derived("vjp", *xs, *cts)[2:], ct_x),
+        "jvp of vjp": (derived("vjp,jvp", *xs, *cts, *vs, *dcts)[6:], dct_x),
+        "vjp of vjp": (
+            derived("vjp,vjp{outs=2,3}", *xs, *cts, *vs)[4:],
+            jax.vjp(pulled, *xs, *cts)[1](tuple(vs)),
+        ),
+    }
+    return {
+        what: max(float(np.max(np.abs(a - b))) for a, b in zip(found, expected, strict=True))
+        for what, (found, expected) in pairs.items()
+    }
+
+
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     found = {name: differences(collective) for name, collective in COLLECTIVES.items()}
     found["collective_broadcast"] = broadcast_difference()
+    found["shard_map"] = shard_map_differences()
     json.dump(found, sys.stdout)
 
 

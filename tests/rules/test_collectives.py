@@ -19,6 +19,7 @@ NAMES = (
     "collective_broadcast",
     "collective_permute",
     "reduce_scatter",
+    "shard_map",
 )
 
 

@@ -302,7 +302,7 @@ class _Analysis:
         self.diff = diff
 
 
-_TERMINATORS = frozenset({"func.return", "stablehlo.return"})
+_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
 
 def _check_known(operation: Any, name: str, active: Container[Value]) -> None:

@@ -294,6 +294,7 @@ FAMILIES = (
     "dynamic",
     "collectives",
     "annotations",
+    "manual",
     "normalization",
 )
 
