@@ -220,6 +220,21 @@ def writes_slices(x):
     return lax.fori_loop(1, 4, body, jnp.zeros((4, 2)).at[0].set(x))
 
 
+def stacks_part(slot, start, stop):
+    """Writes some slots of an active buffer, and reads none of them in the loop."""
+
+    def f(x):
+        def body(i, carry):
+            c, buffer = carry
+            c = jnp.sin(c) * x
+            return c, lax.dynamic_update_slice(buffer, (c * c)[None], (slot(i), 0))
+
+        c, buffer = lax.fori_loop(start, stop, body, (x, jnp.outer(jnp.arange(1.0, 7.0), x)))
+        return buffer * jnp.arange(6.0)[:, None] + c
+
+    return f
+
+
 def piecewise(x):
     return lax.cond(x.sum() > 0, lambda x: jnp.sin(x) * x, lambda x: x * x * x, x)
 
@@ -279,6 +294,12 @@ LOOPS = {
     "fori_loop, run-time bounds, nested": (nested_runtime_loops, nested_unrolled),
     "slices of an invariant": (sum_of_slices, None),
     "writes slices": (writes_slices, None),
+    "stacks a part": (stacks_part(lambda i: i, 1, 4), None),
+    "stacks a part, backwards": (stacks_part(lambda i: 5 - i, 1, 4), None),
+    "stacks everything": (stacks_part(lambda i: i, 0, 6), None),
+    "stacks with a stride": (stacks_part(lambda i: 2 * i, 0, 3), None),
+    "stacks beyond the end": (stacks_part(lambda i: i + 3, 0, 5), None),
+    "stacks one slot again": (stacks_part(lambda i: 2, 0, 3), None),
     "cond": (piecewise, None),
     "cond, other branch": (lambda x: piecewise(-x), None),
     "switch": (switched, None),

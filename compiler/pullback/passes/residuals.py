@@ -63,11 +63,19 @@ class Residuals:
 
     def __init__(self, block: Any, anchor: Any, leaf: Callable[[Value], Value | None]) -> None:
         self.block = block
-        self.leaf = leaf
+        self._find_leaf = leaf
+        self._leaves: dict[Value, Value | None] = {}
         self.ip = ir.InsertionPoint(anchor)
         self.values: dict[Value, Value] = {}
         self.placeholders: dict[Value, Any] = {}
         self._free: dict[Value, bool] = {}
+
+    def leaf(self, v: Value) -> Value | None:
+        """The backward value of a free primal value, made once; None if it is not free."""
+        if v not in self._leaves:
+            self._leaves[v] = None  # for a leaf whose own making asks for it
+            self._leaves[v] = self._find_leaf(v)
+        return self._leaves[v]
 
     def __call__(self, v: Value) -> Value:
         found = self.values.get(v)

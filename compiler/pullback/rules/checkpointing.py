@@ -98,6 +98,7 @@ class Checkpointed:
       cts: cotangents of its results.
       carries: which carries are active; wanted: which of them a cotangent reaches.
       free: captured values that a cotangent reaches.
+      invariant: which carries the body leaves as they are; they need no checkpoints.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Checkpointed:
         op: Op,
         cts: Tangents,
         carries: Sequence[bool],
+        invariant: Sequence[bool],
         wanted: Sequence[int],
         free: Sequence[Value],
     ) -> None:
@@ -114,7 +116,8 @@ class Checkpointed:
         self.inits = list(op.operation.operands)
         self.size = len(self.inits)
         linear = self.frame.linear
-        self.state = [i for i in range(self.size) if not (linear and carries[i])]
+        self.forward = [i for i in range(self.size) if not (linear and carries[i])]
+        self.state = [i for i in self.forward if not invariant[i]]
         self.body = outline_body(self.diff, op.operation, self.captured)
         active = [*carries, *(v in set(free) for v in self.captured)]
         self.pair = split(
@@ -129,7 +132,8 @@ class Checkpointed:
     def run(self, count: Value) -> list[Value | None]:
         """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
         self.outside = [self.frame.primal(v) for v in self.captured]
-        start = [self.frame.primal(self.inits[i]) for i in self.state]
+        self.fixed = {i: self.frame.primal(self.inits[i]) for i in self.forward}
+        start = [self.fixed[i] for i in self.state]
         i32 = build.scalar("i32")
         buffers = [self._push(self._buffer(v), v, build.full(i32, 0)) for v in start]
         marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
@@ -170,7 +174,8 @@ class Checkpointed:
             for v, a in zip(self.outside, self.active[self.size :], strict=True)
             if not (linear and a)
         ]
-        return [*state, *outside]
+        carried = self.fixed | dict(zip(self.state, state, strict=True))
+        return [*(carried[i] for i in self.forward), *outside]
 
     def _seek(
         self, t: Value, top: Value, marks: Value, buffers: list[Value]
@@ -206,7 +211,8 @@ class Checkpointed:
             now, *carried = body.arguments
             name = self.pair.forward if self.frame.linear else self.body
             results = call(self.diff, name, self._arguments(carried))
-            build.return_([build.add(now, 1), *results[: len(self.state)]])
+            outs = dict(zip(self.forward, results, strict=False))
+            build.return_([build.add(now, 1), *(outs[i] for i in self.state)])
         return list(loop.results)[1:]
 
     @staticmethod

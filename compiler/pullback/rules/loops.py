@@ -27,125 +27,9 @@ from pullback.passes.reverse import Reverse
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
 from pullback.rules.control_flow import blocks, move_regions, reached
+from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
-
-BOUND = "pullback.max_trip_count"
-
-
-# ------------------------------------------------------------------------------ reading
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A carry that counts: start, start + step, … while below (or above) a limit."""
-
-    index: int
-    start: int
-    step: int
-
-
-@dataclass(frozen=True)
-class Loop:
-    """What reverse mode wants to know of a while."""
-
-    cond: Any
-    body: Any
-    inits: list[Value]
-    yields: list[Value]
-    counter: Counter | None
-    trip_count: int | None
-    bound: int | None
-
-    @property
-    def slots(self) -> int | None:
-        """The most iterations there can be; None where nothing is known."""
-        return self.bound if self.trip_count is None else self.trip_count
-
-    def is_invariant(self, index: int) -> bool:
-        return self.yields[index] == self.body.arguments[index]
-
-
-def read_loop(operation: Any) -> Loop:
-    """Inits, yields, the counter and the number of iterations, as far as they are constant."""
-    cond, body = blocks(operation)
-    inits, yields = list(operation.operands), list(terminator(body).operands)
-    counter, trip_count = _count(cond, body, inits, yields)
-    bound = None
-    if BOUND in operation.attributes:
-        bound = ir.IntegerAttr(operation.attributes[BOUND]).value
-    return Loop(cond, body, inits, yields, counter, trip_count, bound)
-
-
-def integer_constant(v: Value) -> int | None:
-    """The value of a scalar integer constant, through conversions."""
-    if isinstance(v, ir.BlockArgument):
-        return None
-    operation = v.owner
-    if operation.name == "stablehlo.convert":
-        return integer_constant(operation.operands[0])
-    t = build.info(v.type)
-    if operation.name != "stablehlo.constant" or t.kind != "i" or t.shape != ():
-        return None
-    return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])
-
-
-_COUNTED = {
-    # direction: trip count of (start, limit, step), when the counter is on the left
-    "LT": lambda a, b, s: max(0, -(-(b - a) // s)) if s > 0 else None,
-    "LE": lambda a, b, s: max(0, (b - a) // s + 1) if s > 0 else None,
-    "GT": lambda a, b, s: max(0, -(-(a - b) // -s)) if s < 0 else None,
-    "GE": lambda a, b, s: max(0, (a - b) // -s + 1) if s < 0 else None,
-}
-_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
-
-
-def _count(
-    cond: Any, body: Any, inits: list[Value], yields: list[Value]
-) -> tuple[Counter | None, int | None]:
-    predicate = terminator(cond).operands[0]
-    if isinstance(predicate, ir.BlockArgument) or predicate.owner.name != "stablehlo.compare":
-        return None, None
-    compare = predicate.owner
-    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
-    left, right = compare.operands
-    arguments = list(cond.arguments)
-    if left not in arguments or _counter(body, inits, yields, arguments.index(left)) is None:
-        left, right, direction = right, left, _MIRRORED.get(direction, direction)
-    if left not in arguments:
-        return None, None
-    counter = _counter(body, inits, yields, arguments.index(left))
-    limit = _invariant_constant(right, arguments, inits, yields, body)
-    if counter is None or limit is None or direction not in _COUNTED:
-        return counter, None
-    return counter, _COUNTED[direction](counter.start, limit, counter.step)
-
-
-def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> Counter | None:
-    v = yields[index]
-    start = integer_constant(inits[index])
-    if start is None or isinstance(v, ir.BlockArgument):
-        return None
-    operation = v.owner
-    if operation.name not in ("stablehlo.add", "stablehlo.subtract"):
-        return None
-    x, y = operation.operands
-    argument = body.arguments[index]
-    if operation.name == "stablehlo.add" and y == argument:
-        x, y = y, x
-    step = integer_constant(y)
-    if x != argument or not step:
-        return None
-    return Counter(index, start, step if operation.name == "stablehlo.add" else -step)
-
-
-def _invariant_constant(
-    v: Value, arguments: list[Value], inits: list[Value], yields: list[Value], body: Any
-) -> int | None:
-    if v in arguments:
-        index = arguments.index(v)
-        return integer_constant(inits[index]) if yields[index] == body.arguments[index] else None
-    return integer_constant(v)
-
+from pullback.rules.stacks import aliases, stacks_of
 
 # ------------------------------------------------------------------------------- activity
 
@@ -295,7 +179,8 @@ class _Unbounded(_Reversed):
         if not self.carries and not self.free:
             return [None] * len(op.operands)
         operands = len(op.operands)
-        reverse = Checkpointed(op, self.cts, activity.carries, self.carries, self.free)
+        invariant = [self.loop.is_invariant(i) for i in range(len(activity.carries))]
+        reverse = Checkpointed(op, self.cts, activity.carries, invariant, self.carries, self.free)
         count_iterations(op, widen)
         found = reverse.run(self.outer.primal(op.results[-1]))
         assert len(found) == operands
@@ -308,7 +193,11 @@ class _Stacked(_Reversed):
     def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
         self.captured = dict.fromkeys(captures(op.operation))
         self.slots = max(loop.slots or 0, 1)
+        self.stacks = {stack.carry: stack for stack in stacks_of(loop)}
+        self.aliases = aliases(list(self.stacks.values()))
         super().__init__(op, loop, cts)
+        self.stacked = [i for i in self.carries if i in self.stacks]
+        self.carries = [i for i in self.carries if i not in self.stacks]
 
     def _primal(self, v: Value) -> Value:
         return self.residuals(v)
@@ -317,6 +206,8 @@ class _Stacked(_Reversed):
         """A primal value that the reverse body knows without storing it."""
         if v in self.captured:
             return self.outer.primal(v)
+        if v in self.aliases:
+            return self._stacked_value(v)
         if v not in self.arguments:
             return None
         index = self.arguments.index(v)
@@ -326,6 +217,14 @@ class _Stacked(_Reversed):
         if self.loop.is_invariant(index):
             return self.outer.primal(self.loop.inits[index])
         return None
+
+    def _stacked_value(self, v: Value) -> Value:
+        """A value that the loop stacks anyway, read from its result."""
+        stack = self.aliases[v]
+        buffer = self.outer.primal(self.outer.current(self.op.results[stack.carry]))
+        with build.inserting(ir.InsertionPoint(self.anchor)):
+            slot = stack.read(buffer, self.iteration)
+            return build.reshape(slot, build.shape(v))
 
     def _counter_value(self, v: Value) -> Value:
         """start + step * iteration, in the counter's own type."""
@@ -338,15 +237,24 @@ class _Stacked(_Reversed):
 
     def run(self) -> list[Value | None]:
         if not self.carries and not self.free:
-            return [None] * len(self.op.operands)
+            return self._cotangents({}, {})
         loop = self._emit_reverse_loop()
         chosen = self.residuals.choose()
         self._store(chosen)
         results = list(loop.results)[1:]
         by_carry = dict(zip(self.carries, results, strict=False))
         by_value = dict(zip(self.free, results[len(self.carries) :], strict=True))
+        return self._cotangents(by_carry, by_value)
+
+    def _cotangents(
+        self, by_carry: dict[int, Value], by_value: dict[Value, Value]
+    ) -> list[Value | None]:
+        """One entry per operand and captured value of the loop."""
         count = len(self.arguments)
         found = [by_carry.get(i) for i in range(count)]
+        for i in self.stacked:
+            if self.op.active[i]:
+                found[i] = self.stacks[i].without_written(self.cts[i])
         found += [by_value.get(v) for v in self.op.operands[count:]]
         return [ct if a else None for ct, a in zip(found, self.op.active, strict=True)]
 
@@ -380,6 +288,10 @@ class _Stacked(_Reversed):
         frame.cts.update(zip(self.free, arguments[len(self.carries) :], strict=True))
         for i, ct in zip(self.carries, arguments, strict=False):
             frame.accumulate(self.arguments[i] if loop.is_invariant(i) else loop.yields[i], ct)
+        for stack in (self.stacks[i] for i in self.stacked):
+            if stack.update in frame.active:
+                slot = stack.read(self.cts[stack.carry], self.iteration)
+                frame.accumulate(stack.update, slot)
         frame.run()
         found = [frame.cts.get(self.arguments[i]) for i in self.carries]
         found = [

@@ -1,0 +1,125 @@
+"""What can be read off a `stablehlo.while`: carries, the counter, the number of iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import terminator
+
+BOUND = "pullback.max_trip_count"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A carry that counts: start, start + step, … while below (or above) a limit."""
+
+    index: int
+    start: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What reverse mode wants to know of a while."""
+
+    cond: Any
+    body: Any
+    inits: list[Value]
+    yields: list[Value]
+    counter: Counter | None
+    trip_count: int | None
+    bound: int | None
+
+    @property
+    def slots(self) -> int | None:
+        """The most iterations there can be; None where nothing is known."""
+        return self.bound if self.trip_count is None else self.trip_count
+
+    def is_invariant(self, index: int) -> bool:
+        return self.yields[index] == self.body.arguments[index]
+
+
+def read_loop(operation: Any) -> Loop:
+    """Inits, yields, the counter and the number of iterations, as far as they are constant."""
+    cond, body = (region.blocks[0] for region in operation.regions)
+    inits, yields = list(operation.operands), list(terminator(body).operands)
+    counter, trip_count = _count(cond, body, inits, yields)
+    bound = None
+    if BOUND in operation.attributes:
+        bound = ir.IntegerAttr(operation.attributes[BOUND]).value
+    return Loop(cond, body, inits, yields, counter, trip_count, bound)
+
+
+def integer_constant(v: Value) -> int | None:
+    """The value of a scalar integer constant, through conversions."""
+    if isinstance(v, ir.BlockArgument):
+        return None
+    operation = v.owner
+    if operation.name == "stablehlo.convert":
+        return integer_constant(operation.operands[0])
+    t = build.info(v.type)
+    if operation.name != "stablehlo.constant" or t.kind != "i" or t.shape != ():
+        return None
+    return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])
+
+
+_COUNTED = {
+    # direction: trip count of (start, limit, step), when the counter is on the left
+    "LT": lambda a, b, s: max(0, -(-(b - a) // s)) if s > 0 else None,
+    "LE": lambda a, b, s: max(0, (b - a) // s + 1) if s > 0 else None,
+    "GT": lambda a, b, s: max(0, -(-(a - b) // -s)) if s < 0 else None,
+    "GE": lambda a, b, s: max(0, (a - b) // -s + 1) if s < 0 else None,
+}
+_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
+
+
+def _count(
+    cond: Any, body: Any, inits: list[Value], yields: list[Value]
+) -> tuple[Counter | None, int | None]:
+    predicate = terminator(cond).operands[0]
+    if isinstance(predicate, ir.BlockArgument) or predicate.owner.name != "stablehlo.compare":
+        return None, None
+    compare = predicate.owner
+    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    left, right = compare.operands
+    arguments = list(cond.arguments)
+    if left not in arguments or _counter(body, inits, yields, arguments.index(left)) is None:
+        left, right, direction = right, left, _MIRRORED.get(direction, direction)
+    if left not in arguments:
+        return None, None
+    counter = _counter(body, inits, yields, arguments.index(left))
+    limit = _invariant_constant(right, arguments, inits, yields, body)
+    if counter is None or limit is None or direction not in _COUNTED:
+        return counter, None
+    return counter, _COUNTED[direction](counter.start, limit, counter.step)
+
+
+def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> Counter | None:
+    v = yields[index]
+    start = integer_constant(inits[index])
+    if start is None or isinstance(v, ir.BlockArgument):
+        return None
+    operation = v.owner
+    if operation.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    x, y = operation.operands
+    argument = body.arguments[index]
+    if operation.name == "stablehlo.add" and y == argument:
+        x, y = y, x
+    step = integer_constant(y)
+    if x != argument or not step:
+        return None
+    return Counter(index, start, step if operation.name == "stablehlo.add" else -step)
+
+
+def _invariant_constant(
+    v: Value, arguments: list[Value], inits: list[Value], yields: list[Value], body: Any
+) -> int | None:
+    if v in arguments:
+        index = arguments.index(v)
+        return integer_constant(inits[index]) if yields[index] == body.arguments[index] else None
+    return integer_constant(v)

@@ -1,0 +1,148 @@
+"""Carries that a loop only stacks into: one slot is written per iteration, none is read.
+
+The outputs of a scan are such carries. In reverse mode their cotangent is not carried: iteration i
+reads slot i of it. And a residual that is stacked anyway needs no second buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.rules.reading import Loop, integer_constant
+
+
+@dataclass(frozen=True)
+class Stack:
+    """dynamic_update_slice(carry, update, [slot, 0, …]), with slots `first`, `last` in steps of 1.
+
+    `count` is the number of slots written, `slots` that of the buffer.
+    """
+
+    carry: int
+    update: Value
+    first: int
+    last: int
+    count: int
+    slots: int
+
+    def read(self, buffer: Value, iteration: Value) -> Value:
+        """The slot of one iteration, in the shape of the update."""
+        if self.last < self.first:
+            slot = build.sub(build.integer(self.first, iteration), iteration)
+        else:
+            slot = build.add(iteration, self.first) if self.first else iteration
+        sizes = build.shape(self.update)
+        zero = build.integer(0, iteration)
+        return build.dynamic_slice(buffer, [slot] + [zero] * (len(sizes) - 1), sizes)
+
+    def without_written(self, ct: Value) -> Value | None:
+        """The cotangent of the first buffer: that of the last one, with written slots zero."""
+        if self.count == self.slots:
+            return None
+        dims = build.shape(ct)[1:]
+        blank = build.zeros(build.with_shape(ct.type, (self.count, *dims)))
+        i32 = build.scalar("i32")
+        lowest = build.full(i32, min(self.first, self.last))
+        starts = [lowest] + [build.full(i32, 0)] * len(dims)
+        return build.dynamic_update_slice(ct, blank, starts)
+
+
+def stacks_of(loop: Loop) -> list[Stack]:
+    """All carries of a counted loop that are stacks."""
+    if loop.counter is None or not loop.trip_count:
+        return []
+    found = (_stack(loop, i) for i in range(len(loop.yields)))
+    return [stack for stack in found if stack is not None]
+
+
+def _stack(loop: Loop, index: int) -> Stack | None:
+    result, argument = loop.yields[index], loop.body.arguments[index]
+    if isinstance(result, ir.BlockArgument):
+        return None
+    operation = result.owner
+    if operation.name != "stablehlo.dynamic_update_slice" or operation.operands[0] != argument:
+        return None
+    if _uses(argument) != 1 or _uses(result) != 1:
+        return None
+    _, update, *starts = operation.operands
+    if not _is_one_slot(argument, update, starts):
+        return None
+    slots = _slots(loop, starts[0])
+    size = build.shape(argument)[0]
+    if slots is None or min(slots) < 0 or max(slots) >= size:
+        return None
+    return Stack(index, update, *slots, loop.trip_count or 0, size)
+
+
+def _uses(v: Value) -> int:
+    return sum(1 for _ in v.uses)
+
+
+def _is_one_slot(buffer: Value, update: Value, starts: list[Value]) -> bool:
+    """Whether the update covers one index of the first dimension, and all of the others."""
+    big, small = build.shape(buffer), build.shape(update)
+    if not big or small != (1, *big[1:]):
+        return False
+    return all(integer_constant(v) == 0 for v in starts[1:])
+
+
+def _slots(loop: Loop, index: Value) -> tuple[int, int] | None:
+    """The first and the last slot, if the loop writes slots next to each other."""
+    form = affine(index, loop.body.arguments[loop.counter.index])
+    if form is None:
+        return None
+    slope, offset = form
+    counter = loop.counter
+    if abs(slope * counter.step) != 1:
+        return None
+    first = slope * counter.start + offset
+    last = first + slope * counter.step * (loop.trip_count - 1)
+    return first, last
+
+
+def affine(v: Value, counter: Value) -> tuple[int, int] | None:
+    """(slope, offset) with v = slope * counter + offset, if that can be seen."""
+    if v == counter:
+        return 1, 0
+    constant = integer_constant(v)
+    if constant is not None:
+        return 0, constant
+    if isinstance(v, ir.BlockArgument):
+        return None
+    operation = v.owner
+    if operation.name == "stablehlo.convert":
+        return affine(operation.operands[0], counter)
+    if operation.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    left, right = (affine(x, counter) for x in operation.operands)
+    if left is None or right is None:
+        return None
+    sign = 1 if operation.name == "stablehlo.add" else -1
+    return left[0] + sign * right[0], left[1] + sign * right[1]
+
+
+def aliases(stacks: list[Stack]) -> dict[Value, Stack]:
+    """Values of the body that a stack holds: the update, and what it is a reshape of."""
+    found: dict[Value, Stack] = {}
+    for stack in stacks:
+        v = stack.update
+        found[v] = stack
+        while not isinstance(v, ir.BlockArgument) and _is_reshape(v.owner):
+            v = v.owner.operands[0]
+            found[v] = stack
+    return found
+
+
+def _is_reshape(operation: Any) -> bool:
+    """A reshape, or a broadcast that only adds dimensions of size 1."""
+    if operation.name == "stablehlo.reshape":
+        return True
+    if operation.name != "stablehlo.broadcast_in_dim":
+        return False
+    small, big = build.shape(operation.operands[0]), build.shape(operation.results[0])
+    dims = list(ir.DenseI64ArrayAttr(operation.attributes["broadcast_dimensions"]))
+    return dims == sorted(dims) and [d for d in big if d != 1] == [d for d in small if d != 1]
