@@ -8,7 +8,6 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -269,9 +268,12 @@ def _derived(program: Program, derivative: Any, new: Signature, outs: int) -> Pr
 
 
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
-    """Where each leaf is: old ones at their place, new ones from `first` on."""
-    fresh = itertools.count(first)
-    return tuple(place[slot.position] if slot.position >= 0 else next(fresh) for slot in leaves)
+    """Where each leaf is: old ones at their place, new ones from `first` on, as their sources."""
+    sources = sorted(slot.source for slot in leaves if slot.position < 0)
+    return tuple(
+        place[slot.position] if slot.position >= 0 else first + sources.index(slot.source)
+        for slot in leaves
+    )
 
 
 def _program(
@@ -308,6 +310,9 @@ def _split(program: Program, derivative: Any, second: str, inputs: Any, result: 
     residuals = _residuals(module, len(program.out_avals))
     forward = Signature(old.args, old.kwargs, (old.out, residuals))
     backward = Signature((residuals, *inputs), {}, result)
+    operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
+    edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
+    manager.run_stages(linear, edits, program.rules)
     return Split(
         _program(program, module, forward, program.constants),
         _program(program, linear, backward, ()),
@@ -316,4 +321,4 @@ def _split(program: Program, derivative: Any, second: str, inputs: Any, result: 
 
 def _residuals(module: ir.Module, outs: int) -> list[Slot]:
     types = _module.signature(_module.find_entry(module, "main"), "main")[1][outs:]
-    return [Slot(aval, f"residual {i}", -1) for i, aval in enumerate(types)]
+    return [Slot(aval, f"residual {i}", i) for i, aval in enumerate(types)]

@@ -21,17 +21,21 @@ FLOAT0 = jax.dtypes.float0
 
 @dataclass(frozen=True)
 class Slot:
-    """One leaf: its type, how messages call it, and its position among the operands."""
+    """One leaf: its type, how messages call it, and its position among the operands.
+
+    A tangent or cotangent has no position yet, but a `source`: the position of its primal value.
+    """
 
     aval: jax.ShapeDtypeStruct
     path: str
     position: int
+    source: int = -1
 
     def tangent(self, what: str) -> Slot:
         """The slot of a tangent or cotangent of this leaf."""
         weak = getattr(self.aval, "weak_type", False)
         aval = jax.ShapeDtypeStruct(self.aval.shape, self.aval.dtype, weak_type=weak)
-        return Slot(aval, f"{what} of {self.path}", -1)
+        return Slot(aval, f"{what} of {self.path}", -1, self.position)
 
 
 def spell(aval: Any) -> str:
