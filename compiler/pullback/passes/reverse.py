@@ -136,11 +136,14 @@ def _offset(op: Op) -> int | None:
     """The first operand that makes a linear op affine, if there is one."""
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
         if not active and build.inexact(v.type) and not is_zero(v):
-            return i
+            # JAX calls a gather linear although it puts NaN where an index is outside.
+            if op.name != "stablehlo.select" or not is_nan(v):
+                return i
     return None
 
 
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
+_NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
 _ZERO_PRESERVING = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -152,6 +155,8 @@ _ZERO_PRESERVING = frozenset(
 
 def is_zero(v: Value) -> bool:
     """Whether a value is zero for certain: a constant, or one moved around."""
+    if 0 in build.shape(v):
+        return True
     if isinstance(v, ir.BlockArgument):
         return False
     operation = v.owner
@@ -163,6 +168,15 @@ def is_zero(v: Value) -> bool:
     if operation.name == "stablehlo.multiply":
         return any(is_zero(x) for x in operation.operands)
     return operation.name in _ZERO_PRESERVING and all(is_zero(x) for x in operation.operands)
+
+
+def is_nan(v: Value) -> bool:
+    """Whether a value is NaN throughout for certain: a constant, or a broadcast of one."""
+    if isinstance(v, ir.BlockArgument):
+        return False
+    if v.owner.name == "stablehlo.broadcast_in_dim":
+        return is_nan(v.owner.operands[0])
+    return v.owner.name == "stablehlo.constant" and _NAN.search(v.owner.get_asm()) is not None
 
 
 # ------------------------------------------------------------------------- whole functions
