@@ -126,7 +126,7 @@ def _compare(problem: Problem, wanted: Sequence[str]) -> dict[str, Verdict]:
                 verdicts[stage] = _refused(stage, error, refusals)
                 continue
             if stage in refusals:
-                verdicts[stage] = Verdict(FAILS, refusals[stage])
+                verdicts[stage] = _failed(problem, stage, refusals[stage])
                 continue
             ours = list(map(_plain, problem.ours(stage, programs[stage], values)))
             results[stage] = ours, theirs
@@ -148,6 +148,15 @@ def _derive_all(problem: Problem, wanted: Sequence[str]) -> tuple[dict[str, Any]
         except Exception as error:
             refusals[stage] = describe(error)
     return programs, refusals
+
+
+def _failed(problem: Problem, stage: str, reason: str) -> Verdict:
+    """What it means that we refuse: JAX may trace what it cannot lower."""
+    try:
+        jax.jit(lambda values: problem.theirs(stage, *values)).lower(problem.values)
+    except Exception as error:
+        return Verdict(BOTH_REFUSE, describe(error))
+    return Verdict(FAILS, reason)
 
 
 def _refused(stage: str, error: Exception, refusals: dict[str, str]) -> Verdict:
