@@ -47,6 +47,10 @@ def edges(op: str, f: Callable[..., Any], *values: Any, second: bool = True) -> 
     return Case(f"stablehlo.{op}", f, args, "edges", numeric=False, second=second)
 
 
+ABS = """func.func public @main(%x: tensor<3xcomplex<f64>>) -> tensor<3xf64> {
+  %0 = stablehlo.abs %x : (tensor<3xcomplex<f64>>) -> tensor<3xf64>
+  return %0 : tensor<3xf64> }"""
+
 ELEMENTWISE = [
     binary("add", lax.add),
     binary_complex("add", lax.add),
@@ -118,9 +122,26 @@ ELEMENTWISE = [
     ),
     edges("clamp", lax.clamp, [0.0, 0.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]),
     unary("abs", lax.abs),
-    unary_complex("abs", lax.abs),
+    Case("stablehlo.abs", ABS, [cplx(3)], "complex", reference=lax.abs),
     edges("abs", lax.abs, [0.0, -0.0]),
-    Case("stablehlo.abs", lax.abs, [np.zeros(2, np.complex128)], "complex-zero", numeric=False),
+    Case(
+        "stablehlo.abs",
+        ABS,
+        [np.zeros(3, np.complex128)],
+        "complex-zero",
+        reference=lax.abs,
+        numeric=False,
+        second=False,
+    ),
+    Case(
+        "stablehlo.sign",
+        """func.func public @main(%x: tensor<3xcomplex<f64>>) -> tensor<3xcomplex<f64>> {
+           %0 = stablehlo.sign %x : tensor<3xcomplex<f64>>
+           return %0 : tensor<3xcomplex<f64>> }""",
+        [cplx(3)],
+        "complex",
+        against_jax=False,  # zero before JAX 0.12
+    ),
     unary_complex("real", lax.real),
     unary_complex("imag", lax.imag),
     Case("stablehlo.complex", lax.complex, [real(2, 3), real(2, 3)], dtypes=("float32",)),

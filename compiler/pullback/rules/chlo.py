@@ -39,20 +39,24 @@ def _unknown(op: Op, t: Value) -> Value:
     raise missing_rule(op.operation, op.name, "derivative (in its first operand)")
 
 
+def _one_minus_square(x: Value) -> Value:
+    """As two factors: 1 - x² would lose digits near ±1."""
+    return mul(sub(1.0, x), add(x, 1.0))
+
+
 # ---------------------------------------------------------------------------- trigonometry
-elementwise("chlo.asin", lambda op, t: mul(t, rsqrt(sub(1.0, square(op.x)))))
-elementwise("chlo.acos", lambda op, t: neg(mul(t, rsqrt(sub(1.0, square(op.x))))))
+elementwise("chlo.asin", lambda op, t: mul(t, rsqrt(_one_minus_square(op.x))))
+elementwise("chlo.acos", lambda op, t: neg(mul(t, rsqrt(_one_minus_square(op.x)))))
 elementwise("chlo.atan", lambda op, t: div(t, add(square(op.x), 1.0)))
 elementwise("chlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
 elementwise("chlo.sinh", lambda op, t: mul(t, _chlo("cosh", op.x)))
 elementwise("chlo.cosh", lambda op, t: mul(t, _chlo("sinh", op.x)))
 elementwise("chlo.asinh", lambda op, t: mul(t, rsqrt(add(square(op.x), 1.0))))
-elementwise("chlo.acosh", lambda op, t: mul(t, rsqrt(sub(square(op.x), 1.0))))
 elementwise(
-    "chlo.atanh",
-    # Two factors: 1 - x² would lose digits near ±1.
-    lambda op, t: mul(div(1.0, add(op.x, 1.0)), div(t, sub(1.0, op.x))),
+    "chlo.acosh",
+    lambda op, t: mul(t, mul(rsqrt(sub(op.x, 1.0)), rsqrt(add(op.x, 1.0)))),
 )
+elementwise("chlo.atanh", lambda op, t: div(t, _one_minus_square(op.x)))
 
 # ------------------------------------------------------------------------- error functions
 _GAUSS = 2 / math.sqrt(math.pi)

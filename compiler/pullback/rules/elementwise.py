@@ -18,6 +18,7 @@ from pullback.dialect.build import (
     compare,
     cos,
     div,
+    exp,
     floor,
     full_like,
     log,
@@ -79,7 +80,11 @@ elementwise("stablehlo.remainder", same, _whole_quotient, linear=only_in(0))
 
 # ---------------------------------------------------------------------- powers, exponentials
 elementwise("stablehlo.exponential", lambda op, t: mul(t, op.result))
-elementwise("stablehlo.exponential_minus_one", lambda op, t: mul(t, add(op.result, 1.0)))
+elementwise(
+    "stablehlo.exponential_minus_one",
+    # Not y + 1: where x is far below 0, y rounds to -1.
+    lambda op, t: mul(t, exp(op.x)),
+)
 elementwise("stablehlo.log", lambda op, t: div(t, op.x))
 elementwise("stablehlo.log_plus_one", lambda op, t: div(t, add(op.x, 1.0)))
 elementwise("stablehlo.sqrt", lambda op, t: div(mul(t, 0.5), op.result))
@@ -217,6 +222,36 @@ def _direction(op: Op) -> Value:
     return div(build.conj(op.x), build.complex_(safe, None))
 
 
+@rule("stablehlo.sign", family="elementwise")
+class Sign:
+    """Zero for real x. A complex sign turns with x: i y Im(conj(y) dx) / |x|, 0 at 0.
+
+    Source: jax/_src/lax/lax.py of JAX 0.12, `_sign_jvp_rule`; earlier ones take it to be zero.
+    """
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return [build.info(op.result_type).kind == "c"]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        if build.info(op.result_type).kind != "c":
+            return [None]
+        turn = div(build.imag(mul(build.conj(op.result), tangents[0])), _size(op))
+        return [mul(build.complex_(None, turn), op.result)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        turn = div(build.imag(mul(op.result, cts[0])), _size(op))
+        return [mul(build.complex_(None, turn), build.conj(op.result))]
+
+
+def _size(op: Op) -> Value:
+    """|x|, and 1 where x is 0."""
+    size = abs(op.x)
+    return select(compare("EQ", size, 0.0), full_like(size, 1), size)
+
+
 @rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear")
 class Real:
     """The real part; transposed, a number without imaginary part."""
@@ -303,10 +338,7 @@ linear("stablehlo.reduce_precision", reduce_precision)
 # ------------------------------------------------------------------------- zero derivatives
 nondifferentiable(
     "piecewise constant",
-    *(
-        f"stablehlo.{name}"
-        for name in "ceil floor round_nearest_afz round_nearest_even sign".split()
-    ),
+    *(f"stablehlo.{name}" for name in "ceil floor round_nearest_afz round_nearest_even".split()),
     module=__name__,
 )
 nondifferentiable(

@@ -9,19 +9,23 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ACOSH:.*]] = chlo.acosh %[[X]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[MULTIPLY]], %[[C]]
+// JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[X]], %[[C]]
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[SUBTRACT]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[RSQRT]]
+// JVP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
+// JVP: %[[RSQRT1:.*]] = stablehlo.rsqrt %[[ADD]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT1]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
 // JVP: return %[[ACOSH]], %[[MULTIPLY1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ACOSH:.*]] = chlo.acosh %[[X]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[MULTIPLY]], %[[C]]
+// VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[X]], %[[C]]
 // VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[SUBTRACT]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[RSQRT]]
+// VJP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
+// VJP: %[[RSQRT1:.*]] = stablehlo.rsqrt %[[ADD]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[RSQRT]], %[[RSQRT1]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
 // VJP: return %[[ACOSH]], %[[MULTIPLY1]]

@@ -10,20 +10,18 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ATANH:.*]] = chlo.atanh %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// JVP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
-// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[C]], %[[ADD]]
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[X]]
-// JVP: %[[DIVIDE1:.*]] = stablehlo.divide %[[DX]], %[[SUBTRACT]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE]], %[[DIVIDE1]]
-// JVP: return %[[ATANH]], %[[MULTIPLY]]
+// JVP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[SUBTRACT]], %[[ADD]]
+// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[DX]], %[[MULTIPLY]]
+// JVP: return %[[ATANH]], %[[DIVIDE]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ATANH:.*]] = chlo.atanh %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// VJP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
-// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[C]], %[[ADD]]
 // VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[X]]
-// VJP: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[SUBTRACT]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE]], %[[DIVIDE1]]
-// VJP: return %[[ATANH]], %[[MULTIPLY]]
+// VJP: %[[ADD:.*]] = stablehlo.add %[[X]], %[[C]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[SUBTRACT]], %[[ADD]]
+// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[CT]], %[[MULTIPLY]]
+// VJP: return %[[ATANH]], %[[DIVIDE]]
