@@ -2,9 +2,9 @@
 
     python benchmarks/loops.py [--runs 5]
 
-Prints, for each kind of loop and trip count n, the run time of the gradient, that time per iteration,
-and the temporary memory of the compiled gradient. The column `jax` is JAX's time where it has one: it
-refuses the reverse mode of a loop whose condition depends on data.
+Prints, for each kind of loop and trip count n, the run time of the gradient, that time per
+iteration, and the temporary memory of the compiled gradient. The column `jax` is JAX's time where
+it has one: it refuses the reverse mode of a loop whose condition depends on data.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class _Winners:
     """
 
     def __init__(self, op: Op) -> None:
-        worst = WORST[binary_body(op.operation)]
+        worst = WORST[str(binary_body(op.operation))]
         element = build.info(op.operands[0].type).element
         mask = compare("EQ", op.x, spread(op, op.result))
         self.dimensions = integers(op, "dimensions")

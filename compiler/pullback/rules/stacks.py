@@ -12,7 +12,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.rules.reading import Loop, integer_constant
+from pullback.rules.reading import Counter, Loop, integer_constant
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def stacks_of(loop: Loop) -> list[Stack]:
     """All carries of a counted loop that are stacks."""
     if loop.counter is None or not loop.trip_count:
         return []
-    found = (_stack(loop, i) for i in range(len(loop.yields)))
+    found = (_stack(loop, loop.counter, loop.trip_count, i) for i in range(len(loop.yields)))
     return [stack for stack in found if stack is not None]
 
 
-def _stack(loop: Loop, index: int) -> Stack | None:
+def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None:
     result, argument = loop.yields[index], loop.body.arguments[index]
     if isinstance(result, ir.BlockArgument):
         return None
@@ -71,11 +71,11 @@ def _stack(loop: Loop, index: int) -> Stack | None:
     _, update, *starts = operation.operands
     if not _is_one_slot(argument, update, starts):
         return None
-    slots = _slots(loop, starts[0])
+    slots = _slots(loop, counter, count, starts[0])
     size = build.shape(argument)[0]
     if slots is None or min(slots) < 0 or max(slots) >= size:
         return None
-    return Stack(index, update, *slots, loop.trip_count or 0, size)
+    return Stack(index, update, *slots, count, size)
 
 
 def _uses(v: Value) -> int:
@@ -90,17 +90,16 @@ def _is_one_slot(buffer: Value, update: Value, starts: list[Value]) -> bool:
     return all(integer_constant(v) == 0 for v in starts[1:])
 
 
-def _slots(loop: Loop, index: Value) -> tuple[int, int] | None:
+def _slots(loop: Loop, counter: Counter, count: int, index: Value) -> tuple[int, int] | None:
     """The first and the last slot, if the loop writes slots next to each other."""
-    form = affine(index, loop.body.arguments[loop.counter.index])
+    form = affine(index, loop.body.arguments[counter.index])
     if form is None:
         return None
     slope, offset = form
-    counter = loop.counter
     if abs(slope * counter.step) != 1:
         return None
     first = slope * counter.start + offset
-    last = first + slope * counter.step * (loop.trip_count - 1)
+    last = first + slope * counter.step * (count - 1)
     return first, last
 
 
