@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+import pullback_runtime as runtime
 from tests.api_checks import assert_agrees
 
 XS = np.arange(3, dtype=np.float32) + 0.5
@@ -113,3 +114,14 @@ def test_a_rule_of_another_program_keeps_its_meaning():
     inner = pb.trace(sevenfold)(1.0)
     outer = pb.trace(lambda x: inner(x) * sevenfold(x))(1.5)
     assert_agrees(outer.grad()(np.float32(1.5)), np.float32(2 * 7 * 1.5**3))
+
+
+def test_a_saved_program_keeps_its_rules_in_the_runtime_too(tmp_path):
+    pb.trace(wave)(1.3, 0.7).save(tmp_path / "wave.mlirbc")
+    arguments = np.float32(1.3), np.float32(0.7)
+    for loaded in (pb.load(tmp_path / "wave.mlirbc"), runtime.load(tmp_path / "wave.mlirbc")):
+        for order in (1, 2):
+            ours, theirs = loaded, wave
+            for _ in range(order):
+                ours, theirs = jax.grad(ours), jax.grad(theirs)
+            assert_agrees(ours(*arguments), theirs(*arguments))

@@ -145,7 +145,7 @@ def _adopted(handle: ModuleHandle) -> Origin:
     """The origin of a handle that the runtime made of a module without a program."""
     from pullback.artifact.read import load
 
-    return Origin(lambda: load(handle.load()))
+    return Origin(lambda: load(handle.load() if handle.source is None else handle.source))
 
 
 def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:

@@ -270,9 +270,9 @@ def _derived(program: Program, derivative: Any, new: Signature, outs: int) -> Pr
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
     """Where each leaf is: old ones at their place, new ones from `first` on, as their sources."""
     sources = sorted(slot.source for slot in leaves if slot.position < 0)
+    fresh = {source: first + i for i, source in enumerate(sources)}
     return tuple(
-        place[slot.position] if slot.position >= 0 else first + sources.index(slot.source)
-        for slot in leaves
+        place[slot.position] if slot.position >= 0 else fresh[slot.source] for slot in leaves
     )
 
 

@@ -6,10 +6,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pullback._jax import ir
+from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import replace_terminator, set_signature, terminator
+from pullback.passes.purity import Purity
 from pullback.passes.symbols import erase_unreachable, functions
+
+STRUCTURED = frozenset(
+    {
+        "func.call",
+        "stablehlo.case",
+        "stablehlo.composite",
+        "stablehlo.if",
+        "stablehlo.while",
+    }
+)
+"""Ops that can be dead in part, or that use values in their regions."""
 
 
 def clone(module: ir.Module) -> ir.Module:
@@ -78,7 +91,34 @@ class SelectResults(Pass):
         with module.context:
             replace_terminator(block, [results[i] for i in self.order])
             set_signature(function)
-        erase_dead_ops(block, functions(module))
+        dropped = [v for i, v in enumerate(results) if i not in self.order]
+        table = functions(module)
+        if not _erase_producers(dropped, Purity(table)):
+            erase_dead_ops(block, table)
+
+
+def _erase_producers(values: list[Value], purity: Purity) -> bool:
+    """Erases the plain ops that only these values needed; False if others may be dead too."""
+    todo, complete = dict.fromkeys(values), True  # a set in order: no value is erased twice
+    while todo:
+        value, _ = todo.popitem()
+        if isinstance(value, ir.BlockArgument) or _is_used(value):
+            continue
+        op = value.owner
+        if op.name in STRUCTURED:
+            complete = False
+        if op.name in STRUCTURED or any(map(_is_used, op.results)) or not purity.is_pure(op):
+            continue
+        operands = list(op.operands)
+        for result in op.results:
+            todo.pop(result, None)
+        op.erase()
+        todo.update(dict.fromkeys(operands))
+    return complete
+
+
+def _is_used(value: Value) -> bool:
+    return next(iter(value.uses), None) is not None
 
 
 def _entry(module: ir.Module) -> tuple[ir.Operation, Any]:

@@ -23,7 +23,7 @@ from pullback_runtime._arguments import check_avals, check_sixty_four_bits, conv
 from pullback_runtime._callbacks import check_callbacks, has_side_effects
 from pullback_runtime._errors import MissingTransformError
 from pullback_runtime._merge import merge
-from pullback_runtime._module import Aval, prepare, read
+from pullback_runtime._module import PULLBACK_COMPOSITES, Aval, prepare, read
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,7 @@ class ModuleHandle:
     host_callbacks: tuple[Callable[..., Any], ...] = ()
     keepalives: tuple[Any, ...] = field(default=(), repr=False)
     pure: bool = False  # whether the callbacks may be dropped, repeated and recomputed
+    source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -63,12 +64,14 @@ def make_handle(
     keepalives: Sequence[Any] = (),
 ) -> ModuleHandle:
     """The handle of a module in any form that `compile` reads, identified by its content."""
-    prepared = prepare(read(module), entry)
+    content = read(module)
+    prepared = prepare(content, entry)
     callbacks = tuple(host_callbacks)
     check_callbacks(prepared.bytecode, len(callbacks))
-    digest = hashlib.sha256(prepared.bytecode).digest()
+    # Modules that compute the same by other derivative rules are different functions to JAX.
+    identified = content if PULLBACK_COMPOSITES.encode() in content else prepared.bytecode
     return ModuleHandle(
-        key=(digest, prepared.entry, callbacks),
+        key=(hashlib.sha256(identified).digest(), prepared.entry, callbacks),
         load=lambda: prepared.bytecode,
         in_avals=prepared.in_avals,
         out_avals=prepared.out_avals,
@@ -77,6 +80,7 @@ def make_handle(
         host_callbacks=callbacks,
         keepalives=tuple(keepalives),
         pure=not has_side_effects(prepared.bytecode),
+        source=content,
     )
 
 

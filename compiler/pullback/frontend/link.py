@@ -72,11 +72,16 @@ class _Merge:
         self.functions = functions
         self.existing = existing
         self.renamed: dict[str, str] = {}
+        self.open: set[str] = set()
 
     def copy(self, symbol: str) -> str:
         """The name in the target of a function of the source, copied if it is not there yet."""
-        if symbol not in self.renamed:
+        if symbol in self.open and symbol not in self.renamed:
+            self.renamed[symbol] = self._free_name(symbol)  # a rule that refers to itself
+            self.existing[self.renamed[symbol]] = None
+        elif symbol not in self.renamed:
             function = self.functions[symbol]
+            self.open.add(symbol)
             for callee in sorted(references(function)):
                 self.copy(callee)
             self.renamed[symbol] = self._place(function, symbol)
@@ -89,15 +94,23 @@ class _Merge:
             clone = function.operation.clone(ip=ir.InsertionPoint(self.target.body))
             clone.attributes["sym_name"] = ir.StringAttr.get(BEING_LINKED)
             rename_references(clone, self.renamed)
-            text = _text(clone)
-            for name, other in self.existing.items():
-                if _base(name) == _base(symbol) and _text(other) == _named(text, name):
-                    clone.erase()
-                    return name
-            name = self._free_name(symbol)
+            name = self.renamed.get(symbol) or self._equal(clone, symbol)
+            if name is not None and self.existing[name] is not None:
+                clone.erase()
+                return name
+            name = name or self._free_name(symbol)
             clone.attributes["sym_name"] = ir.StringAttr.get(name)
         self.existing[name] = clone
         return name
+
+    def _equal(self, clone: Any, symbol: str) -> str | None:
+        """The name of a function that is there already and does the same."""
+        text = _text(clone)
+        for name, other in self.existing.items():
+            alike = other is not None and _base(name) == _base(symbol)
+            if alike and _text(other) == _named(text, name):
+                return name
+        return None
 
     def _free_name(self, symbol: str) -> str:
         numbered = (f"{symbol}_{number}" for number in itertools.count())
