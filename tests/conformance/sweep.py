@@ -26,7 +26,7 @@ from tests.conformance.harnesses import all_cases
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "out" / "conformance"
-LONGEST_CASE = 240
+LONGEST_CASE = 400
 """Seconds without a line in its log after which a worker is taken to hang."""
 
 CASES_PER_WORKER = 400
