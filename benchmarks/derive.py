@@ -4,7 +4,8 @@
 
 Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
 and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
-before every run; *warm* keeps them, but the function is new each time.
+before every run; *warm* keeps them, but the function is new each time. The pass `vjp` alone is timed on
+straight-line functions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import pullback as pb
+from pullback._edits import clone
+from pullback.passes.manager import run_stages
+from pullback.passes.pipelines import parse_pipeline
+from pullback.passes.vjp import VJP
 
 Function = Callable[..., Any]
 
@@ -33,6 +38,7 @@ class Case:
 
     name: str
     make: Callable[[], tuple[Function, tuple[Any, ...]]]
+    straight: bool = False
     orders: tuple[int, ...] = (1, 2)
 
 
@@ -147,9 +153,9 @@ def rules(uses: int = 200, kinds: int = 10) -> tuple[Function, tuple[Any, ...]]:
 
 
 CASES = [
-    Case("mlp, 20 layers", mlp),
-    Case("chain, 1000 ops", chain),
-    Case("transformer, 4 layers", lambda: transformer(4)),
+    Case("mlp, 20 layers", mlp, True),
+    Case("chain, 1000 ops", chain, True),
+    Case("transformer, 4 layers", lambda: transformer(4), True),
     Case("transformer, 4 jitted layers", lambda: transformer(4, jitted=True)),
     Case("transformer, 24 jitted layers", lambda: transformer(24, jitted=True)),
     Case("rnn scan", rnn),
@@ -202,6 +208,26 @@ def rows(only: str, runs: int) -> Iterator[tuple[str, int, str, float, float]]:
                 yield case.name, order, "cold" if cold else "warm", ours, theirs
 
 
+def pass_alone(case: Case, runs: int) -> tuple[int, float]:
+    """Ops of the inlined forward function, and microseconds per op of the pass `vjp` on it."""
+    f, args = case.make()
+    program = pb.trace(f)(*args)
+    run_stages(program.module, parse_pipeline("inline-calls"), program.rules)
+    ops = count_ops(program.module)
+    times = []
+    for _ in range(runs + 1):
+        module = clone(program.module)
+        start = time.perf_counter()
+        VJP().run(module, program.rules)
+        times.append((time.perf_counter() - start) * 1e6)
+    return ops, statistics.median(times[1:]) / ops
+
+
+def count_ops(module: Any) -> int:
+    """Ops in the functions of a module."""
+    return sum(len(op.regions[0].blocks[0].operations) for op in module.body.operations)
+
+
 @click.command()
 @click.option("--runs", default=9, show_default=True, help="counted runs of each, after one more")
 @click.option("--only", default="", help="rows whose name contains this")
@@ -212,6 +238,12 @@ def main(runs: int, only: str) -> None:
     for name, order, state, ours, theirs in rows(only, runs):
         print(f"{name:32} {order:5} {state:5} {ours:9.1f} {theirs:9.1f} {theirs / ours:9.2f}")
         ratios.setdefault((order, state), []).append(theirs / ours)
+    print(f"\n{'the pass vjp alone':32} {'ops':>11} {'us / op':>9}")
+    for case in CASES:
+        if case.straight and (not only or only in case.name):
+            ops, microseconds = pass_alone(case, runs)
+            print(f"{case.name:32} {ops:11} {microseconds:9.1f}")
+    print()
     for (order, state), values in ratios.items():
         mean = statistics.geometric_mean(values)
         print(f"{'geometric mean':32} {order:5} {state:5} {'':9} {'':9} {mean:9.2f}")
