@@ -14,8 +14,13 @@ from pullback._api import vjp as vjp
 from pullback._api import vmap as vmap
 from pullback._closures import custom_jvp as custom_jvp
 from pullback._closures import custom_vjp as custom_vjp
+from pullback._errors import ArgumentMismatchError as ArgumentMismatchError
+from pullback._errors import DerivativeTypeError as DerivativeTypeError
 from pullback._errors import MissingRuleError as MissingRuleError
+from pullback._errors import NotDifferentiableError as NotDifferentiableError
+from pullback._errors import NotLinearError as NotLinearError
 from pullback._errors import PullbackError as PullbackError
+from pullback._errors import RuleResultError as RuleResultError
 from pullback._errors import UnsupportedJaxVersion as UnsupportedJaxVersion
 from pullback._jacobians import hessian as hessian
 from pullback._jacobians import jacfwd as jacfwd
