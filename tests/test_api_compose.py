@@ -125,3 +125,9 @@ def test_a_saved_program_keeps_its_rules_in_the_runtime_too(tmp_path):
             for _ in range(order):
                 ours, theirs = jax.grad(ours), jax.grad(theirs)
             assert_agrees(ours(*arguments), theirs(*arguments))
+
+
+def test_a_batch_sees_the_passes_that_a_program_went_through():
+    program = pb.trace(sevenfold)(1.0).run_passes("lower-custom-derivatives")
+    np.testing.assert_allclose(jax.vmap(pb.grad(program))(XS), 2 * XS, rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(pb.grad(sevenfold))(XS), 7 * XS, rtol=1e-6)

@@ -77,6 +77,8 @@ class Program:
         from pullback.passes import manager
 
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
+        if self.recipe is not None:
+            object.__setattr__(self, "recipe", self.recipe.and_then(pipeline))
         return self
 
     def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:

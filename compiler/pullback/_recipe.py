@@ -17,7 +17,7 @@ import jax
 from pullback._edits import clone
 from pullback._jax import equations_to_function, ir, structs
 from pullback.passes import manager
-from pullback.passes.pipelines import Stage
+from pullback.passes.pipelines import Stage, parse_pipeline
 from pullback_runtime import _module
 from pullback_runtime._load import flat_trees
 
@@ -57,6 +57,10 @@ class Recipe:
         moved = {origin for i in wrt if (origin := self.origins[i]) is not None}
         origins = tuple(None if i is None else self.origins[i] for i in kept)
         return Recipe(self.closed, origins, self.moved | moved, (*self.stages, *stages))
+
+    def and_then(self, pipeline: str) -> Recipe:
+        """The recipe after a pipeline that leaves the operands as they are."""
+        return self.then(parse_pipeline(pipeline), (), range(len(self.origins)))
 
     def must_batch(self, in_axes: Sequence[int | None]) -> list[bool]:
         """Which operands need a batch axis, given those that have one."""
