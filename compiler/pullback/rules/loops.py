@@ -29,7 +29,7 @@ from pullback.rules.checkpointing import Checkpointed, count_iterations
 from pullback.rules.control_flow import blocks, move_regions, reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
-from pullback.rules.stacks import aliases, stacks_of
+from pullback.rules.stacks import Stack, aliases, stacks_of
 
 # ------------------------------------------------------------------------------- activity
 
@@ -206,8 +206,9 @@ class _Stacked(_Reversed):
         """A primal value that the reverse body knows without storing it."""
         if v in self.captured:
             return self.outer.primal(v)
-        if v in self.aliases:
-            return self._stacked_value(v)
+        stack = self._alias(v)
+        if stack is not None:
+            return self._stacked_value(v, stack)
         if v not in self.arguments:
             return None
         index = self.arguments.index(v)
@@ -218,9 +219,15 @@ class _Stacked(_Reversed):
             return self.outer.primal(self.loop.inits[index])
         return None
 
-    def _stacked_value(self, v: Value) -> Value:
+    def _alias(self, v: Value) -> Stack | None:
+        """The stack that holds a value of the body, or what the sweep has put in its place."""
+        if v in self.aliases:
+            return self.aliases[v]
+        current = self.frame.current
+        return next((s for old, s in self.aliases.items() if current(old) == v), None)
+
+    def _stacked_value(self, v: Value, stack: Stack) -> Value:
         """A value that the loop stacks anyway, read from its result."""
-        stack = self.aliases[v]
         buffer = self.outer.primal(self.outer.current(self.op.results[stack.carry]))
         with build.inserting(ir.InsertionPoint(self.anchor)):
             slot = stack.read(buffer, self.iteration)
