@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.custom_derivatives import linear_call
@@ -288,6 +288,8 @@ def differences(chain: Chain, x: Any, p: Any, second: tuple[str, str]) -> None:
     derandomize=True,
     deadline=None,
     database=None,
+    # Not Phase.shrink: an example takes a second, and the first failing one is short enough.
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 @given(programs, st.integers(0, 2**16), st.sampled_from(sorted(SECOND)))
