@@ -18,6 +18,7 @@ from pullback import _jax
 from pullback._jax import ir
 
 Value = Any  # ir.Value: jaxlib ships no type stubs
+Dims = tuple[int, ...]
 Number = int | float | complex | bool
 
 
@@ -590,7 +591,8 @@ def dot_general(
     free_x = [d for i, d in enumerate(sx) if i not in batch[0] and i not in contract[0]]
     free_y = [d for i, d in enumerate(sy) if i not in batch[1] and i not in contract[1]]
     dims = (*(sx[i] for i in batch[0]), *free_x, *free_y)
-    attributes = {"dot_dimension_numbers": dot_dimensions(batch, contract)}
+    numbers = (tuple(batch[0]), tuple(batch[1])), (tuple(contract[0]), tuple(contract[1]))
+    attributes = {"dot_dimension_numbers": dot_dimensions(*numbers)}
     if precision is not None:
         attributes["precision_config"] = precision
     if algorithm is not None:
@@ -599,10 +601,11 @@ def dot_general(
     return emit1("stablehlo.dot_general", result, [x, y], attributes)
 
 
-def dot_dimensions(
-    batch: tuple[Sequence[int], Sequence[int]], contract: tuple[Sequence[int], Sequence[int]]
-) -> Any:
-    def dims(values: Sequence[int]) -> str:
+@functools.cache
+def dot_dimensions(batch: tuple[Dims, Dims], contract: tuple[Dims, Dims]) -> Any:
+    """The dimension numbers of a dot_general, parsed once."""
+
+    def dims(values: Dims) -> str:
         return "[" + ", ".join(map(str, values)) + "]"
 
     return attr(

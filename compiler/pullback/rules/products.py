@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,65 +12,81 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.rules.registry import Op, bilinear
 
-Dims = list[int]
+Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Roles:
-    """Dimensions of a product, as seen by the operand whose cotangent is wanted."""
+class Plan:
+    """How the cotangent of one operand is a product of `ct` and the other operand.
 
-    batch: Dims
-    contract: Dims
-    other_batch: Dims
-    other_contract: Dims
+    `batch` and `contract` are those of the emitted product, in its order; `order` puts the
+    dimensions of its result into the operand's.
+    """
+
+    ct_first: bool
+    batch: tuple[Dims, Dims]
+    contract: tuple[Dims, Dims]
+    order: Dims
 
 
-def _roles(op: Op, mine: int) -> Roles:
-    if op.name == "stablehlo.dot":
-        ranks = len(op.shape(0)), len(op.shape(1))
-        contract = [ranks[0] - 1], [0]
-        return Roles([], contract[mine], [], contract[1 - mine])
-    d = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
-    contract = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
-    return Roles(batch[mine], contract[mine], batch[1 - mine], contract[1 - mine])
+def _numbers(op: Op) -> Any:
+    """The dimension numbers; None for the matrix product `stablehlo.dot`."""
+    return None if op.name == "stablehlo.dot" else op.attributes["dot_dimension_numbers"]
+
+
+@functools.cache
+def _plan(numbers: Any, ranks: tuple[int, int], mine: int) -> Plan:
+    """Of the two orders, the one whose result needs no transpose: `dot(x, ct)` for weights.
+
+    JAX writes `dot(ct, x)` and a transpose, which XLA runs slower on a CPU.
+    """
+    batch, contract = _dimensions(numbers, ranks)
+    other = 1 - mine
+    kept = _free(ranks[mine], batch[mine], contract[mine])
+    other_kept = _free(ranks[other], batch[other], contract[other])
+    count = len(batch[mine])
+    first = count + (len(kept) if mine == 0 else 0)
+    ct_contract = tuple(first + i for i in range(len(other_kept)))
+    # Contracted dimensions come out in the order in which the other operand holds them.
+    pairs = sorted(zip(contract[other], contract[mine], strict=True))
+    contracted = tuple(dim for _, dim in pairs)
+    ct_first = (*batch[mine], *kept, *contracted)
+    ct_second = (*batch[mine], *contracted, *kept)
+    swapped = ct_second == tuple(sorted(ct_second)) and ct_first != tuple(sorted(ct_first))
+    layout = ct_second if swapped else ct_first
+    sides = [(tuple(range(count)), ct_contract), (batch[other], other_kept)]
+    left, right = reversed(sides) if swapped else sides
+    order = tuple(layout.index(i) for i in range(len(layout)))
+    return Plan(not swapped, (left[0], right[0]), (left[1], right[1]), order)
+
+
+def _dimensions(numbers: Any, ranks: tuple[int, int]) -> tuple[tuple[Dims, Dims], ...]:
+    """Batch and contracting dimensions of each operand."""
+    if numbers is None:
+        return ((), ()), ((ranks[0] - 1,), (0,))
+    d = stablehlo.DotDimensionNumbers(numbers)
+    batch = tuple(d.lhs_batching_dimensions), tuple(d.rhs_batching_dimensions)
+    contract = tuple(d.lhs_contracting_dimensions), tuple(d.rhs_contracting_dimensions)
+    return batch, contract
 
 
 def _free(rank: int, *used: Dims) -> Dims:
-    return [i for i in range(rank) if all(i not in dims for dims in used)]
+    return tuple(i for i in range(rank) if all(i not in dims for dims in used))
 
 
 def transpose_product(op: Op, mine: int, ct: Value) -> Value:
-    """The cotangent of operand `mine`: the product of `ct` and the other operand.
-
-    Of the two orders, the one whose result needs no transpose is emitted: `dot(x, ct)` for weights.
-    JAX writes `dot(ct, x)` and a transpose, which XLA runs slower on a CPU.
-    """
-    roles = _roles(op, mine)
-    kept = _free(len(op.shape(mine)), roles.batch, roles.contract)
-    other_kept = _free(len(op.shape(1 - mine)), roles.other_batch, roles.other_contract)
-    count = len(roles.batch)
-    first = count + (len(kept) if mine == 0 else 0)
-    ct_dims = list(range(count)), [first + i for i in range(len(other_kept))]
-    # Contracted dimensions come out in the order in which the other operand holds them.
-    pairs = sorted(zip(roles.other_contract, roles.contract, strict=True))
-    contracted = [dim for _, dim in pairs]
-    ct_first = [*roles.batch, *kept, *contracted]
-    ct_second = [*roles.batch, *contracted, *kept]
-    swapped = ct_second == sorted(ct_second) and ct_first != sorted(ct_first)
+    """The cotangent of operand `mine`: the product of `ct` and the other operand."""
+    ranks = len(op.shape(0)), len(op.shape(1))
+    plan = _plan(_numbers(op), ranks, mine)
     other, ct = _common_type(op, op.operand(1 - mine), ct, mine)
-    pair = [(ct, *ct_dims), (other, roles.other_batch, other_kept)]
-    layout = ct_second if swapped else ct_first
-    left, right = reversed(pair) if swapped else pair
     product = build.dot_general(
-        left[0],
-        right[0],
-        batch=(left[1], right[1]),
-        contract=(left[2], right[2]),
+        *((ct, other) if plan.ct_first else (other, ct)),
+        batch=plan.batch,
+        contract=plan.contract,
         element=build.info(op.result_type).element,
-        **_settings(op, swapped == (mine == 0)),
+        **_settings(op, plan.ct_first != (mine == 0)),
     )
-    product = build.permute(product, [layout.index(i) for i in range(len(layout))])
+    product = build.permute(product, plan.order)
     return build.convert(product, build.info(op.operands[mine].type).element)
 
 
