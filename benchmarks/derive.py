@@ -93,7 +93,7 @@ def transformer(
         "up": (width, 4 * width),
         "down": (4 * width, width),
     }
-    params = [{n: array(*s) for n, s in shapes.items()} for _ in range(layers)]
+    params = [{n: 0.1 * array(*s) for n, s in shapes.items()} for _ in range(layers)]
     return loss, (params, array(16, width))
 
 
