@@ -11,14 +11,13 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _constants, _jax, _module, _trees
+from pullback_runtime import _constants, _jax, _module, _streams, _trees
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
@@ -61,12 +60,12 @@ class Opened:
         return _trees.restore(self.metadata["in_tree"]), _trees.restore(self.metadata["out_tree"])
 
 
-def read_bytes(source: str | os.PathLike[str] | bytes) -> bytes:
-    """The bytes of a path, or the bytes themselves."""
+def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
+    """The bytes of a path, or the bytes themselves; a large file is mapped into memory."""
     if isinstance(source, bytes | bytearray):
         return bytes(source)
     try:
-        return Path(source).read_bytes()
+        return _streams.read_or_map(source)
     except OSError as error:
         raise ArtifactError(
             f"cannot read {str(source)!r}: {error.strerror or error}", do="check the path"
@@ -95,9 +94,10 @@ def refusing_damage() -> Iterator[None]:
         ) from error
 
 
-def _open(content: bytes, context: ir.Context) -> Opened:
+def _open(content: Any, context: ir.Context) -> Opened:
     if is_bytecode(content):
         return _open_bytecode(content, context)
+    content = bytes(content)
     if _is_text(content):
         return _open_untrusted(content, context)
     return _open_exported(content, context)
@@ -114,12 +114,17 @@ def _is_text(content: bytes) -> bool:
     return True
 
 
-def _open_bytecode(content: bytes, context: ir.Context) -> Opened:
+def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     layout = read_layout(content)
     check_versions(layout)
     if not is_whole(content, layout):
-        return _open_untrusted(content, context)
-    module, constants = _parse_hoisting(content, context)
+        return _open_untrusted(bytes(content), context)
+    if described := (layout.metadata or {}).get(_constants.METADATA):
+        lean, stored = _constants.take_out(content, described)
+        module = _parse(lean, context)
+        constants = _constants.hoist_stored(module, stored)
+    else:
+        module, constants = _parse_hoisting(bytes(content), context)
     _take_metadata(module)
     return Opened(module, layout.metadata, constants=constants)
 

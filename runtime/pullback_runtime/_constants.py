@@ -6,14 +6,20 @@ ever, XLA folds and embeds it. As an argument it is one array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
+from pullback_runtime import _blobs, _module, _streams
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._jax import ir
 
 SMALLEST_BYTES = 1 << 14
+METADATA = "constants"
+CONSTANT = "stablehlo.constant"
 
 # Bytes per element. The bindings cannot read bfloat16 and complex data, and JAX makes 64-bit
 # arrays 32-bit by default: constants of these types stay in the module.
@@ -32,12 +38,19 @@ HOISTED_TYPES = {
 
 def hoist(module: ir.Module, entry: str = "main") -> tuple[np.ndarray, ...]:
     """Turns the large constants in the entry's body into its leading arguments, in place."""
+    return _hoist(module, entry, large_array)
+
+
+def _hoist(
+    module: ir.Module, entry: str, data_of: Callable[[Any], np.ndarray | None]
+) -> tuple[np.ndarray, ...]:
+    """Turns the constants that `data_of` knows into leading arguments, in the body's order."""
     symbols = ir.SymbolTable(module.operation)
     if entry not in symbols or not len(symbols[entry].regions[0].blocks):
         return ()
     function = symbols[entry]
     block = function.regions[0].blocks[0]
-    found = [(op, array) for op in block.operations if (array := _large_array(op)) is not None]
+    found = [(op, array) for op in block.operations if (array := data_of(op)) is not None]
     if not found:
         return ()
     with ir.Location.unknown(module.context):
@@ -51,9 +64,9 @@ def hoist(module: ir.Module, entry: str = "main") -> tuple[np.ndarray, ...]:
     return tuple(array for _, array in found)
 
 
-def _large_array(op: Any) -> np.ndarray | None:
+def large_array(op: Any) -> np.ndarray | None:
     """A copy of the constant's data; None where it is small or the bindings cannot read it."""
-    if op.operation.name != "stablehlo.constant":
+    if op.operation.name != CONSTANT:
         return None
     kind = op.operation.results[0].type
     if str(kind.element_type) not in HOISTED_TYPES:
@@ -80,3 +93,123 @@ def _update_type(function: Any, block: ir.Block, leading: int) -> None:
     if "arg_attrs" in attributes:
         kept = list(attributes["arg_attrs"])
         attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get()] * leading + kept)
+
+
+# Files of ours say which constants these are, and their data never enter MLIR.
+
+
+class AmbiguousStub(Exception):
+    """Other constants of the module have the bytes of a stub."""
+
+
+@dataclass(frozen=True)
+class Stub:
+    """The splat that stands in the module for a large constant, and its bytes in a file."""
+
+    text: str
+    data: bytes
+
+    @staticmethod
+    def of(kind: Any, dtype: np.dtype, number: int) -> Stub | None:
+        """The stub with this number; None where the type has no so large number."""
+        width = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+        if number >= 256**width or not _fills_bytes(dtype):
+            return None
+        data = number.to_bytes(width, "little")
+        literal = str(number) if dtype.kind in "iu" else f"0x{number:0{2 * width}X}"
+        if dtype.kind == "i" and number >= 256**width // 2:
+            literal = str(number - 256**width)
+        if dtype.kind == "c":
+            literal, data = f"({literal},{literal})", data * 2
+        return Stub(f"dense<{literal}> : {kind}", data)
+
+
+def _fills_bytes(dtype: np.dtype) -> bool:
+    """Whether elements take whole bytes in MLIR: not bool and the types of 2, 4 and 6 bits."""
+    return dtype.itemsize > 1 or dtype.name in ("int8", "uint8") or dtype.name.startswith("float8")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A constant that was left out when the module was parsed, and the splat in its place."""
+
+    stub: str
+    array: np.ndarray
+
+
+def parse_constant(text: str) -> Any:
+    """The operation of a constant, at no place yet."""
+    return ir.Operation.parse(f"%0 = {CONSTANT} {text}")
+
+
+def value_text(op: Any) -> str:
+    """The value of a constant as MLIR prints it; the bindings cannot hold complex ones."""
+    return op.operation.get_asm(large_elements_limit=16).partition(f"{CONSTANT} ")[2].strip()
+
+
+def normal_text(text: str, context: ir.Context) -> str:
+    """The text of a value as MLIR prints it."""
+    with ir.Location.unknown(context):
+        return value_text(parse_constant(text))
+
+
+def describe(stub: Stub, array: np.ndarray) -> list[Any]:
+    """What the metadata say of a constant; the last item will be the number of its attribute."""
+    token = f"@{stub.data[:8].hex():>16}@"
+    return [array.dtype.name, list(array.shape), stub.text, stub.data.hex(), token]
+
+
+def put_in(content: bytes, stored: Sequence[tuple[Stub, np.ndarray]]) -> list[Any]:
+    """The file, as a row of buffers, with the data of each array in the place of its stub.
+
+    Raises: AmbiguousStub when that place is not clear.
+    """
+    if not stored:
+        return [content]
+    tables = _blobs.read_tables(content)
+    found = list(_blobs.blobs(content, tables))
+    places = {}
+    for stub, array in stored:
+        matching = [blob for blob in found if content[blob.start : blob.end] == stub.data]
+        if len(matching) != 1:
+            raise AmbiguousStub(stub.text)
+        (blob,) = matching
+        places[blob] = _blobs.as_bytes(array)
+        token = describe(stub, array)[-1].encode()
+        content = content.replace(token, str(blob.entry).rjust(len(token)).encode())
+    return _blobs.replace(content, tables, places)
+
+
+def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
+    """The file with stubs for its large constants, and their arrays.
+
+    64-bit constants stay where JAX would make them 32-bit.
+
+    Raises: ArtifactError when the metadata do not describe the file.
+    """
+    tables = _blobs.read_tables(content)
+    found = {blob.entry: blob for blob in _blobs.blobs(content, tables)}
+    stubs, stored = {}, []
+    for name, shape, text, data, entry in described:
+        dtype, blob = _module.scalar_type(name), found.get(int(entry))
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if blob is None or blob.end - blob.start != size:
+            raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+        if jax.dtypes.canonicalize_dtype(dtype) == dtype:
+            stubs[blob] = bytes.fromhex(data)
+            array = _streams.read_array(content, blob.start, dtype, tuple(shape))
+            stored.append(Stored(text, array))
+    return b"".join(_blobs.replace(content, tables, stubs)), stored
+
+
+def hoist_stored(module: ir.Module, stored: Sequence[Stored]) -> tuple[np.ndarray, ...]:
+    """Turns the stubs in `@main` into its leading arguments; their arrays, in this order."""
+    waiting = {normal_text(each.stub, module.context): each.array for each in stored}
+
+    def data_of(op: Any) -> np.ndarray | None:
+        return waiting.get(value_text(op)) if op.operation.name == CONSTANT else None
+
+    arrays = _hoist(module, "main", data_of)
+    if len(arrays) != len(stored):
+        raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+    return arrays

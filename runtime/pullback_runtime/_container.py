@@ -9,13 +9,15 @@ hands a byte to MLIR.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pullback_runtime import _streams
 from pullback_runtime._errors import PullbackRuntimeError
 
 BYTECODE_MAGIC = b"ML\xefR"
@@ -42,11 +44,13 @@ class ArtifactError(PullbackRuntimeError):
 
 @dataclass(frozen=True)
 class Section:
-    """One section of MLIR bytecode: its number, and where its content stands in the file."""
+    """One section of MLIR bytecode: its number, and where it and its content stand in the file."""
 
     number: int
+    head: int
     start: int
     end: int
+    aligned: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,12 @@ class Truncated(ValueError):
     """The bytes end before what they declare."""
 
 
-def is_bytecode(content: bytes | memoryview) -> bool:
+def is_bytecode(content: Any) -> bool:
     """Whether the bytes begin like MLIR bytecode."""
     return bytes(content[:4]) == BYTECODE_MAGIC
 
 
-def read_layout(content: bytes) -> Layout:
+def read_layout(content: Any) -> Layout:
     """Sections, digest and metadata of MLIR bytecode; raises ArtifactError when torn."""
     try:
         return _read_layout(content)
@@ -85,14 +89,11 @@ def read_layout(content: bytes) -> Layout:
         ) from error
 
 
-def _read_layout(content: bytes) -> Layout:
-    _, position = _varint(content, len(BYTECODE_MAGIC))
-    end_of_producer = content.find(b"\0", position, position + 256)
-    if end_of_producer < 0:
-        raise Truncated("the name of its producer does not end")
-    producer = content[position:end_of_producer].decode("ascii", "replace")
+def _read_layout(content: Any) -> Layout:
+    start, end_of_producer = _producer(content)
+    producer = content[start:end_of_producer].decode("ascii", "replace")
     strings = None
-    for section in _sections(content, end_of_producer + 1):
+    for section in sections(content):
         if section.number == STRING_SECTION:
             strings = (section.start, section.end)
     if strings is None:
@@ -100,25 +101,41 @@ def _read_layout(content: bytes) -> Layout:
     return Layout(producer, strings, _find_digest(content, *strings), _metadata(content, *strings))
 
 
-def _sections(content: bytes, position: int) -> Iterator[Section]:
-    """The sections in the order of the file; every length is checked against the file's."""
+def _producer(content: Any) -> tuple[int, int]:
+    """Where the name of the producer stands, which is the last thing before the sections."""
+    _, start = read_varint(content, len(BYTECODE_MAGIC))
+    end = content.find(b"\0", start, start + 256)
+    if end < 0:
+        raise Truncated("the name of its producer does not end")
+    return start, end
+
+
+def sections(content: Any) -> Iterator[Section]:
+    """The sections in the order of the file; every length is checked against the file's.
+
+    Raises: Truncated when one is not.
+    """
+    position = _producer(content)[1] + 1
     while position < len(content):
-        head = content[position]
-        length, position = _varint(content, position + 1)
+        start, head = position, content[position]
+        length, position = read_varint(content, position + 1)
         if head & 0x80:
-            alignment, position = _varint(content, position)
+            alignment, position = read_varint(content, position)
             if alignment == 0 or alignment & (alignment - 1):
                 raise Truncated(f"a section is aligned to {alignment} bytes")
             position += -position % alignment
         end = position + length
         if end > len(content):
             raise Truncated(f"section {head & 0x7F} declares {length} bytes, past the end")
-        yield Section(head & 0x7F, position, end)
+        yield Section(head & 0x7F, start, position, end, bool(head & 0x80))
         position = end
 
 
-def _varint(content: bytes, position: int) -> tuple[int, int]:
-    """MLIR's variable-width integer: the count of trailing zeros tells the further bytes."""
+def read_varint(content: Any, position: int) -> tuple[int, int]:
+    """MLIR's variable-width integer, and the position after it.
+
+    The count of trailing zeros in the first byte tells how many bytes follow.
+    """
     if position >= len(content):
         raise Truncated("it ends inside a number")
     first = content[position]
@@ -131,7 +148,7 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
     return int.from_bytes(content[position:end], "little") >> (further + 1), end
 
 
-def _find_digest(content: bytes, start: int, end: int) -> int | None:
+def _find_digest(content: Any, start: int, end: int) -> int | None:
     """Position of the one digest string; None when there is none, or more than one."""
     found = content.find(DIGEST_PREFIX, start, end)
     length = len(DIGEST_PLACEHOLDER)
@@ -141,7 +158,7 @@ def _find_digest(content: bytes, start: int, end: int) -> int | None:
     return found if ends_there and found + length < end else None
 
 
-def _metadata(content: bytes, start: int, end: int) -> dict[str, Any] | None:
+def _metadata(content: Any, start: int, end: int) -> dict[str, Any] | None:
     found = content.find(METADATA_PREFIX, start, end)
     if found < 0:
         return None
@@ -167,8 +184,17 @@ def dump_metadata(fields: dict[str, Any]) -> str:
     return text
 
 
-def fingerprint(content: bytes | bytearray | memoryview, digest_at: int) -> str:
-    """SHA-256 over the folded content, with the digest's own 64 characters read as zeros.
+def fingerprint(content: Any, digest_at: int) -> str:
+    """SHA-256 over the folded content, with the digest's own 64 characters read as zeros."""
+    view, size = memoryview(content), len(content)
+    hole = (digest_at + len(DIGEST_PREFIX), digest_at + len(DIGEST_PLACEHOLDER))
+    first, last = (min(max(place, 0), size) for place in hole)
+    pieces = (_streams.chunks(content, 0, first), [b"0" * (last - first)])
+    return _fold(itertools.chain(*pieces, _streams.chunks(content, last)), len(view))
+
+
+def _fold(pieces: Iterable[Any], size: int) -> str:
+    """The digest of a content that comes in pieces.
 
     SHA-256 alone reads 2 GB/s, as fast as MLIR parses constants, so a large content is first
     folded to one row: rows are added and xored in turn into 32,768 columns, which are multiplied
@@ -176,51 +202,68 @@ def fingerprint(content: bytes | bytearray | memoryview, digest_at: int) -> str:
     shows. This finds damage; it is no signature, for whoever changes a file
     on purpose can write a new digest as well.
     """
-    view = memoryview(content)
-    hole = (digest_at + len(DIGEST_PREFIX), digest_at + len(DIGEST_PLACEHOLDER))
-    digest = hashlib.sha256(len(view).to_bytes(8, "little"))
-    if len(view) <= FOLD_ROW_BYTES:
-        digest.update(_row(view, 0, hole)[: len(view)])
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    if size <= FOLD_ROW_BYTES:
+        digest.update(b"".join(pieces))
         return digest.hexdigest()
     # Not zeros: the first two rows could change places unseen, for 0 + a ^ b is b ^ a.
     folded = np.arange(1, FOLD_ROW_BYTES // 4 + 1, dtype="<u4") * FOLD_MULTIPLIER
-    for number, start in enumerate(range(0, len(view), FOLD_ROW_BYTES)):
+    for number, row in enumerate(_rows(pieces)):
         if number % 4 == 0:
             np.multiply(folded, FOLD_MULTIPLIER, out=folded)
         mix = np.bitwise_xor if number % 2 else np.add
-        mix(folded, np.frombuffer(_row(view, start, hole), "<u4"), out=folded)
+        mix(folded, np.frombuffer(row, "<u4"), out=folded)
     digest.update(folded.tobytes())
     return digest.hexdigest()
 
 
-def _row(view: memoryview, start: int, hole: tuple[int, int]) -> memoryview | bytearray:
-    """One row as it is, or a copy where it holds the digest or has to be filled up."""
-    row = view[start : start + FOLD_ROW_BYTES]
-    first, last = max(hole[0] - start, 0), min(hole[1] - start, len(row))
-    if first >= last and len(row) == FOLD_ROW_BYTES:
-        return row
-    copy = bytearray(FOLD_ROW_BYTES)
-    copy[: len(row)] = row
-    if first < last:
-        copy[first:last] = b"0" * (last - first)
-    return copy
+def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
+    """The content in rows: views of a piece, or copies where a row spans several; zeros follow."""
+    row = bytearray()
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        position = min(-len(row) % FOLD_ROW_BYTES, len(view))
+        row += view[:position]
+        if len(row) == FOLD_ROW_BYTES:
+            yield row
+            row = bytearray()
+        whole = len(view) - (len(view) - position) % FOLD_ROW_BYTES
+        for start in range(position, whole, FOLD_ROW_BYTES):
+            yield view[start : start + FOLD_ROW_BYTES]
+        row += view[max(whole, position) :]
+    if row:
+        yield row.ljust(FOLD_ROW_BYTES, b"\0")
 
 
 def seal(content: bytes) -> bytes:
     """The content with its placeholder replaced by the digest."""
-    digest_at = read_layout(content).digest_at
-    if digest_at is None:
+    return b"".join(seal_pieces([content]))
+
+
+def seal_pieces(pieces: Sequence[Any]) -> list[Any]:
+    """The same for a content in pieces; those that are `bytes` hold all of its strings."""
+    placeholder = DIGEST_PLACEHOLDER.encode() + b"\0"
+    holders = [
+        i for i, piece in enumerate(pieces) if type(piece) is bytes and DIGEST_PREFIX in piece
+    ]
+    if (
+        len(holders) != 1
+        or pieces[holders[0]].count(DIGEST_PREFIX) != 1
+        or (placeholder not in pieces[holders[0]])
+    ):
         raise ArtifactError(
             "the module holds no digest placeholder, or a string that looks like one",
             do=f"remove strings that begin with {DIGEST_PREFIX.decode()!r} from the program",
         )
-    start = digest_at + len(DIGEST_PREFIX)
-    return b"".join(
-        (content[:start], fingerprint(content, digest_at).encode(), content[start + 64 :])
+    digest = _fold(pieces, sum(memoryview(piece).nbytes for piece in pieces))
+    sealed = list(pieces)
+    sealed[holders[0]] = pieces[holders[0]].replace(
+        placeholder, DIGEST_PREFIX + digest.encode() + b"\0"
     )
+    return sealed
 
 
-def is_whole(content: bytes, layout: Layout) -> bool:
+def is_whole(content: Any, layout: Layout) -> bool:
     """Whether the digest is that of the bytes; raises ArtifactError where it is of others.
 
     False means that the file has no digest: nothing of ours wrote it.

@@ -79,7 +79,8 @@ class LoadedProgram:
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program, where it runs."""
-        return tuple(jax.device_put(self.opened.constants, self.executable.devices[0]))
+        device = self.executable.devices[0]
+        return tuple(jax.device_put(self.opened.constants, device, may_alias=True))
 
 
 def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:

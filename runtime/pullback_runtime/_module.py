@@ -209,9 +209,17 @@ def element_dtype(kind: ir.Type, where: str) -> np.dtype:
         word = word or _WORDS[number[1]] + number[2]
     elif small := _SMALL_FLOAT.fullmatch(name):
         word = f"float{small[1]}_{small[2].lower()}"
-    scalar = getattr(ml_dtypes, word, None) or getattr(np, word, None) if word else None
-    if scalar is None:
-        raise _unknown_element(name, where)
+    try:
+        return scalar_type(word)
+    except KeyError:
+        raise _unknown_element(name, where) from None
+
+
+def scalar_type(name: str) -> np.dtype:
+    """The dtype of this name, ml_dtypes' included; KeyError when there is none."""
+    scalar = (getattr(ml_dtypes, name, None) or getattr(np, name, None)) if name else None
+    if not isinstance(scalar, type) or not issubclass(scalar, np.generic):
+        raise KeyError(name)
     return np.dtype(scalar)
 
 

@@ -51,11 +51,20 @@ def solver(matrix, vector):
     return jnp.linalg.slogdet(symmetric)[1] + vector @ jnp.linalg.solve(symmetric, vector)
 
 
+TABLE = np.linspace(-1.0, 1.0, 1 << 13, dtype=np.float32)
+
+
+def lookup(x):
+    """A constant of 32 KiB, which a file holds outside the module's stub."""
+    return jnp.sum(jnp.asarray(TABLE)[::1024] * jnp.sin(x))
+
+
 def cases() -> Iterator[tuple[str, Any, tuple[Any, ...], dict[str, Any]]]:
     """Name, function and arguments of each golden program."""
     args, kwargs = models.arguments()
     yield "custom_rules", models.loss, args, kwargs
     yield "smooth", smooth_loss, args, kwargs
+    yield "large_constant", lookup, (jnp.linspace(0.5, 1.0, 8),), {}
     yield "recurrent", recurrent, (jnp.linspace(0.1, 0.9, 3), jnp.linspace(-1.0, 1.0, 5)), {}
     yield "solver", solver, (jnp.arange(9.0).reshape(3, 3) / 5, jnp.linspace(1.0, 2.0, 3)), {}
 
@@ -123,7 +132,9 @@ def gradient_of(path: Path) -> tuple[pb.Program, list[np.ndarray]]:
 def check_gradients(path: Path) -> None:
     """The derivative gives the stored gradients with respect to the positional arguments."""
     derived, arguments = gradient_of(path)
-    found = pullback_runtime.compile(derived.module)(*arguments)[len(stored(path, "result")) :]
+    found = pullback_runtime.compile(derived.module)(*derived.constants, *arguments)[
+        len(stored(path, "result")) :
+    ]
     expected = stored(path, "gradient")
     agree(found, expected[: len(found)])
     assert len(found) >= len(expected) - 1, "all but one keyword argument"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pullback.artifact.errors import ArtifactError
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Any]) -> None:
     """Writes to a new file in the same folder, flushes it to the disk, and renames it.
+
+    The content is bytes, or a row of buffers.
 
     Raises: ArtifactError when the folder cannot be written; the old file is then untouched.
     """
     target = Path(path)
     try:
-        _write(target, content)
+        _write(target, [content] if isinstance(content, bytes) else content)
     except OSError as error:
         raise ArtifactError(
             f"cannot write {str(path)!r}: {error.strerror or error}",
@@ -25,11 +29,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         ) from error
 
 
-def _write(target: Path, content: bytes) -> None:
+def _write(target: Path, pieces: Sequence[Any]) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, _mode(target))

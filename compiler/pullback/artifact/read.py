@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from pullback import _jax
@@ -73,7 +72,7 @@ def as_program(
         in_avals=in_avals,
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
-        constants=tuple(map(jnp.asarray, constants)),
+        constants=tuple(jax.device_put(array, may_alias=True) for array in constants),
         rules=LoadedRules(platforms=tuple(metadata.get("platforms", ("cpu",)))),  # type: ignore[arg-type]
     )
 

@@ -16,7 +16,7 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
-from pullback_runtime import _avals, _container, _module, _trees
+from pullback_runtime import _avals, _constants, _container, _module, _trees
 from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
@@ -49,13 +49,18 @@ def save(
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
-    write_atomically(path, serialize(program, target=target, platforms=platforms))
+    write_atomically(path, _pieces(program, target, platforms))
 
 
 def serialize(
     program: Program, *, target: str | None = None, platforms: Sequence[str] | None = None
 ) -> bytes:
     """The bytes that `save` writes."""
+    return b"".join(_pieces(program, target, platforms))
+
+
+def _pieces(program: Program, target: str | None, platforms: Sequence[str] | None) -> list[Any]:
+    """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     _check_platforms(program, platforms)
     _refuse_callbacks(program.module)
     module = _module.parse(_module.to_bytecode(program.module), _jax.context())
@@ -66,7 +71,7 @@ def serialize(
     _drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
-        return _container.seal(_portable(_module.to_bytecode(module), program, description, target))
+        return _sealed(_module.to_bytecode(module), program, description, target)
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
@@ -101,16 +106,34 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _portable(
+def _sealed(
     bytecode: bytes, program: Program, description: dict[str, Any], target: str | None
+) -> list[Any]:
+    """The file in pieces, with its digest."""
+    embedding = constants.Embedding.of(program)
+    content = _portable(bytecode, embedding, description, target)
+    try:
+        return _container.seal_pieces(_constants.put_in(content, embedding.stored()))
+    except _constants.AmbiguousStub:  # another constant has the bytes of a stub
+        whole = _portable(bytecode, embedding.without_stubs(), description, target)
+        return _container.seal_pieces([whole])
+
+
+def _portable(
+    bytecode: bytes,
+    embedding: constants.Embedding,
+    description: dict[str, Any],
+    target: str | None,
 ) -> bytes:
     """Serialises for the first version that can hold the module."""
     failures = []
+    if described := embedding.describe():
+        description = {**description, _constants.METADATA: described}
     for version in _targets(target):
         # Serialising changes the module, and the shared context would keep its constants.
-        context = runtime_jax.fresh_context() if program.constants else _jax.context()
+        context = runtime_jax.fresh_context() if embedding.values else _jax.context()
         module = _module.parse(bytecode, context)
-        constants.embed(module, program.constants)
+        embedding.embed(module)
         _attach(module, {**description, "stablehlo": version})
         diagnostics = _Diagnostics(context)
         try:

@@ -1,0 +1,56 @@
+"""Read large files without holding them: mapped into memory, and let go page by page."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+MAPPED_FROM = 1 << 22
+CHUNK = 8 << 20
+ALIGNMENT = 64  # what XLA asks of memory that it takes over as it is
+
+
+def read_or_map(path: str | os.PathLike[str]) -> Any:
+    """The bytes of a small file; a large one is mapped into memory."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < MAPPED_FROM:
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def chunks(content: Any, start: int = 0, end: int | None = None) -> Iterator[memoryview]:
+    """The content in turn; pages that were handed out count no longer as memory of ours."""
+    view = memoryview(content)[start : len(content) if end is None else end]
+    for position in range(0, len(view), CHUNK):
+        yield view[position : position + CHUNK]
+        let_go(content, start + position, CHUNK)
+
+
+def let_go(content: Any, start: int, length: int) -> None:
+    """Drops the whole pages of a mapped file in this range; they are read again when needed."""
+    if isinstance(content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        length = min(start + length, len(content)) - first
+        content.madvise(mmap.MADV_DONTNEED, first, length)
+
+
+def read_array(content: Any, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """An array from these bytes, in memory that XLA on a CPU uses without another copy."""
+    array = aligned_empty(dtype, shape)
+    target, done = array.reshape(-1).view(np.uint8).data, 0
+    for chunk in chunks(content, start, start + array.nbytes):
+        target[done : done + len(chunk)] = chunk
+        done += len(chunk)
+    return array
+
+
+def aligned_empty(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """An array whose data begin at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    skipped = -room.ctypes.data % ALIGNMENT
+    return room[skipped : skipped + size].view(dtype).reshape(shape)
