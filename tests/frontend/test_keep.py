@@ -140,7 +140,8 @@ PLACES = {
     "jit": jax.jit,
     "scan": lambda f: lambda x: lax.scan(lambda c, y: (f(c), f(y)), x, x)[0],
     "while_body": lambda f: lambda x: lax.while_loop(lambda c: c.sum() < 3, lambda c: f(c) + 1, x),
-    "while_cond": lambda f: lambda x: lax.while_loop(lambda c: f(c).sum() > 1, lambda c: c / 2, x),
+    # Starts above the bound, is below it after one step: a condition that stays true never returns.
+    "while_cond": lambda f: lambda x: lax.while_loop(lambda c: f(c).sum() > 1, lambda c: c + 1, x),
     "fori_loop": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c) * i, x),
     "cond": lambda f: lambda x: lax.cond(x[0] > 0, f, jnp.negative, x),
     "switch": lambda f: lambda x: lax.switch(1, [jnp.negative, f, jnp.exp], x),
