@@ -131,6 +131,7 @@ def _flat(program: Program) -> Program:
         out_avals=results,
         arg_paths=program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
         constants=(),
+        variants=(),
     )
 
 

@@ -12,7 +12,7 @@ import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _calls, _derivation, _jax
+from pullback import _calls, _derivation, _jax, _platforms
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback._recipe import Recipe
@@ -37,6 +37,7 @@ class Program:
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
       rules: the derivative rules that are not in the module yet.
       recipe: how the module was made, where it can be made again for a batch of arguments.
+      variants: the same program for each further platform it was traced for.
     """
 
     module: ir.Module
@@ -48,6 +49,16 @@ class Program:
     constants: tuple[jax.Array, ...]
     rules: RuleTable
     recipe: Recipe | None = None
+    variants: tuple[Program, ...] = ()
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """What the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
+        return _platforms.platforms_of(self)
+
+    def for_platform(self, platform: str) -> Program:
+        """The program for one of its platforms; calls choose the one they run on themselves."""
+        return _platforms.for_platform(self, platform)
 
     def __str__(self) -> str:
         return self.asm()
@@ -66,7 +77,8 @@ class Program:
 
     def stage_rules(self) -> Program:
         """Writes every rule that a derivative of any order can need into the module, now."""
-        self.rules.stage_all(self.module)
+        for program in (self, *self.variants):
+            program.rules.stage_all(program.module)
         return self
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
@@ -81,6 +93,7 @@ class Program:
             object.__setattr__(self, "recipe", self.recipe.and_then(pipeline))
         return self
 
+    @_platforms.for_each
     def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
         """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
@@ -92,6 +105,7 @@ class Program:
         """
         return _derivation.jvp(self, wrt, has_aux)
 
+    @_platforms.for_each
     def vjp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
         """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
 
@@ -99,6 +113,7 @@ class Program:
         """
         return _derivation.vjp(self, wrt, has_aux)
 
+    @_platforms.for_each
     def split_vjp(
         self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
     ) -> _derivation.Split:
@@ -108,6 +123,7 @@ class Program:
         """
         return _derivation.split_vjp(self, wrt, has_aux)
 
+    @_platforms.for_each
     def linearize(
         self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
     ) -> _derivation.Split:
@@ -117,6 +133,7 @@ class Program:
         """
         return _derivation.linearize(self, wrt, has_aux)
 
+    @_platforms.for_each
     def transpose(self, wrt: int | Sequence[int] | None = None) -> Program:
         """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
 
@@ -125,6 +142,7 @@ class Program:
         """
         return _derivation.transpose(self, wrt)
 
+    @_platforms.for_each
     def grad(
         self,
         argnums: int | Sequence[int] = 0,
@@ -139,6 +157,7 @@ class Program:
         """
         return _derivation.grad(self, argnums, has_aux, holomorphic, allow_int)
 
+    @_platforms.for_each
     def value_and_grad(
         self,
         argnums: int | Sequence[int] = 0,
@@ -158,13 +177,14 @@ class Program:
           backend: by default, JAX's default backend.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
         """
+        chosen = _platforms.here(self, "tpu" if options.get("topology") else backend)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
-            self.module,
+            chosen.module,
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
-            host_callbacks=self.rules.host_callbacks,
-            keepalives=self.rules.keepalives,
+            host_callbacks=chosen.rules.host_callbacks,
+            keepalives=chosen.rules.keepalives,
             convention=self._convention,
             **options,
         )
@@ -207,7 +227,7 @@ class Program:
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:
         """The program as a value that `pullback_runtime.call_module` calls."""
-        return _calls.handle_of(self)
+        return _calls.handle_of(_platforms.here(self))
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""

@@ -6,7 +6,7 @@ ever, XLA folds and embeds it. As an argument it is one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,14 +202,17 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
     return b"".join(_blobs.replace(content, tables, stubs)), stored
 
 
-def hoist_stored(module: ir.Module, stored: Sequence[Stored]) -> tuple[np.ndarray, ...]:
-    """Turns the stubs in `@main` into its leading arguments; their arrays, in this order."""
+def hoist_stored(
+    module: ir.Module, stored: Sequence[Stored], entries: Iterable[str]
+) -> tuple[np.ndarray, ...]:
+    """Turns the stubs in each entry into its leading arguments; their arrays, in this order."""
     waiting = {normal_text(each.stub, module.context): each.array for each in stored}
 
     def data_of(op: Any) -> np.ndarray | None:
         return waiting.get(value_text(op)) if op.operation.name == CONSTANT else None
 
-    arrays = _hoist(module, "main", data_of)
-    if len(arrays) != len(stored):
-        raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
-    return arrays
+    first, *others = [_hoist(module, entry, data_of) for entry in sorted(set(entries))]
+    for arrays in (first, *others):
+        if len(arrays) != len(stored) or list(map(id, arrays)) != list(map(id, first)):
+            raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+    return first

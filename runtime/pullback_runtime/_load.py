@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _compile
+from pullback_runtime import _avals, _backend, _compile, _variants
 from pullback_runtime._artifact import Opened, open_module
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._executable import Executable
@@ -73,8 +73,15 @@ class LoadedProgram:
         return _compile.compile(
             self.opened.module,
             backend=self.backend,
+            entry=self._entry,
             arg_names=None if names is None else [*hidden, *names],
         )
+
+    @property
+    def _entry(self) -> str:
+        """The entry for where the program runs, or that of its first platform."""
+        entries = _variants.entries_of(self.metadata)
+        return entries.get(self.backend or _backend.backends()[0], "main")
 
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:

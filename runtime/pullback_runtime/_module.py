@@ -129,10 +129,10 @@ def is_function(op: Any) -> bool:
 def make_private(module: ir.Module, keep: str) -> None:
     """Let only `keep` be seen from outside, so that symbol-dce can drop the rest."""
     with module.context:
-        private = ir.StringAttr.get("private")
+        private, public = ir.StringAttr.get("private"), ir.StringAttr.get("public")
     for op in module.body.operations:
-        if is_function(op) and op.name.value != keep:
-            op.attributes["sym_visibility"] = private
+        if is_function(op):
+            op.attributes["sym_visibility"] = public if op.name.value == keep else private
 
 
 def lower_composites(module: ir.Module, content: bytes) -> None:

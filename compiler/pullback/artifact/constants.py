@@ -7,9 +7,9 @@ times: the module that is serialised has a small stub for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from pullback.artifact import high_level
 from pullback_runtime import _blobs, _constants
 from pullback_runtime import _jax as runtime_jax
 from pullback_runtime._constants import Stub
-
-if TYPE_CHECKING:
-    from pullback._program import Program
 
 FIRST_STUB = 0x5A
 COMPARED_BYTES = 1 << 16
@@ -40,14 +37,14 @@ class Embedding:
     places: tuple[int, ...]
 
     @staticmethod
-    def of(program: Program) -> Embedding:
+    def of(hidden: Sequence[Any], module: ir.Module) -> Embedding:
         """Chooses a stub for each large constant, unlike any constant of the module."""
-        values, places = _distinct([_jax.physical(value) for value in program.constants])
-        constants = high_level.find(program.module, _is_constant) if values else []
+        values, places = _distinct([_jax.physical(value) for value in hidden])
+        constants = high_level.find(module, _is_constant) if values else []
         taken = set(map(_constants.value_text, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
         numbers = itertools.count(FIRST_STUB)
-        with ir.Location.unknown(program.module.context):
+        with ir.Location.unknown(module.context):
             stubs = tuple(
                 None if _is_in(value, whole) else _stub(value, taken, numbers) for value in values
             )
@@ -66,16 +63,18 @@ class Embedding:
         """What a loader has to know of them."""
         return [_constants.describe(*pair) for pair in self.stored()]
 
-    def embed(self, module: ir.Module) -> None:
-        """Turns the leading arguments of `@main` into constants, in place.
+    def embed(self, module: ir.Module, entries: Iterable[str]) -> None:
+        """Turns the leading arguments of the entries into constants, in place.
 
-        `@main` hands them on to the functions that use them, so each is stored once.
+        They hand them on to the functions that use them, so each is stored once.
         """
-        if not self.values:
-            return
-        function = ir.SymbolTable(module.operation)["main"]
+        symbols = ir.SymbolTable(module.operation)
+        for entry in entries if self.values else ():
+            self._embed(symbols[entry])
+
+    def _embed(self, function: Any) -> None:
         block = function.regions[0].blocks[0]
-        with ir.Location.unknown(module.context), ir.InsertionPoint.at_block_begin(block):
+        with ir.Location.unknown(function.context), ir.InsertionPoint.at_block_begin(block):
             arguments = list(block.arguments)[: len(self.places)]
             made = [_constant(*pair) for pair in zip(self.values, self.stubs, strict=True)]
             for argument, place in zip(arguments, self.places, strict=True):

@@ -12,12 +12,13 @@ import numpy as np
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback._platforms import together
 from pullback._program import Program
-from pullback.artifact import exported, high_level
+from pullback.artifact import exported, high_level, variants
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import ops
 from pullback.passes.base import NoRules
-from pullback_runtime import _artifact, _avals, _module
+from pullback_runtime import _artifact, _avals, _module, _variants
 from pullback_runtime._load import flat_trees
 
 
@@ -55,6 +56,21 @@ def as_program(
     """The program of a module whose entry `@main` takes the constants, then the arguments."""
     ops.restore_symbol_refs(module)
     high_level.restore_chlo(module)
+    placed = tuple(jax.device_put(array, may_alias=True) for array in constants)
+    modules = variants.separated(module, _variants.entries_of(metadata)) or {"cpu": module}
+    return together(
+        [_variant(each, trees, metadata, placed, platform) for platform, each in modules.items()]
+    )
+
+
+def _variant(
+    module: ir.Module,
+    trees: Any,
+    metadata: dict[str, Any],
+    constants: tuple[jax.Array, ...],
+    platform: str,
+) -> Program:
+    """The program for one of its platforms."""
     with as_ours():
         in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
     trees = trees or flat_trees(len(in_avals), len(out_avals))
@@ -72,8 +88,8 @@ def as_program(
         in_avals=in_avals,
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
-        constants=tuple(jax.device_put(array, may_alias=True) for array in constants),
-        rules=LoadedRules(platforms=tuple(metadata.get("platforms", ("cpu",)))),  # type: ignore[arg-type]
+        constants=constants,
+        rules=LoadedRules(platforms=(platform,)),  # type: ignore[arg-type]
     )
 
 

@@ -11,7 +11,7 @@ import jax
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.artifact import constants, high_level
+from pullback.artifact import constants, high_level, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
@@ -62,23 +62,33 @@ def serialize(
 def _pieces(program: Program, target: str | None, platforms: Sequence[str] | None) -> list[Any]:
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     _check_platforms(program, platforms)
-    _refuse_callbacks(program.module)
-    module = _module.parse(_module.to_bytecode(program.module), _jax.context())
-    program.rules.stage_all(module)
-    _refuse_callbacks(module)
+    chosen = list(map(program.for_platform, platforms or program.platforms))
+    module, entries = variants.merged([_staged(each) for each in chosen])
     description = _describe(program, rule_inventory(module))
+    description["platforms"] = list(platforms or program.platforms)
+    if len(entries) > 1:
+        description[variants.METADATA] = entries
     high_level.wrap_chlo(module)
     _drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
-        return _sealed(_module.to_bytecode(module), program, description, target)
+        embedding = constants.Embedding.of(program.constants, module)
+        return _sealed(_module.to_bytecode(module), embedding, description, target)
+
+
+def _staged(program: Program) -> ir.Module:
+    """A copy of the module that has all of its rules."""
+    _refuse_callbacks(program.module)
+    module = _module.parse(_module.to_bytecode(program.module), _jax.context())
+    program.rules.stage_all(module)
+    _refuse_callbacks(module)
+    return module
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "pullback": _pullback_version(),
         "jax": jax.__version__,
-        "platforms": list(program.rules.platforms),
         "in_tree": _trees.describe(program.in_tree),
         "out_tree": _trees.describe(program.out_tree),
         "in_avals": [_avals.describe(aval) for aval in program.in_avals],
@@ -107,10 +117,12 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
 
 
 def _sealed(
-    bytecode: bytes, program: Program, description: dict[str, Any], target: str | None
+    bytecode: bytes,
+    embedding: constants.Embedding,
+    description: dict[str, Any],
+    target: str | None,
 ) -> list[Any]:
     """The file in pieces, with its digest."""
-    embedding = constants.Embedding.of(program)
     content = _portable(bytecode, embedding, description, target)
     try:
         return _container.seal_pieces(_constants.put_in(content, embedding.stored()))
@@ -133,7 +145,7 @@ def _portable(
         # Serialising changes the module, and the shared context would keep its constants.
         context = runtime_jax.fresh_context() if embedding.values else _jax.context()
         module = _module.parse(bytecode, context)
-        embedding.embed(module)
+        embedding.embed(module, set(description.get(variants.METADATA, ["main"])))
         _attach(module, {**description, "stablehlo": version})
         diagnostics = _Diagnostics(context)
         try:
@@ -209,7 +221,7 @@ def _checked(target: str) -> str:
 
 
 def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
-    traced = set(program.rules.platforms)
+    traced = set(program.platforms)
     if platforms is None or set(platforms) <= traced:
         return
     raise ArtifactError(

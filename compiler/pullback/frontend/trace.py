@@ -9,6 +9,7 @@ import jax
 
 from pullback import _jax
 from pullback._errors import PullbackError
+from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import link, portable
@@ -38,14 +39,15 @@ def trace(
       fun: a function that JAX can trace.
       static_argnums: positions of arguments that are Python values; as in `jax.jit`.
       static_argnames: names of such arguments.
-      platforms: what to lower for, by default 'cpu': 'cpu', 'cuda', 'rocm' or 'tpu'. The hardware
-        need not be there.
+      platforms: what to lower for, by default 'cpu': any of 'cpu', 'cuda', 'rocm' and 'tpu'. The
+        hardware need not be there. Of several, each has a variant of its own in the program.
     """
     chosen = _platforms(platforms)
     traceable = jax.jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)
 
     def traced(*args: Any, **kwargs: Any) -> Program:
-        return _program(traceable.trace(*args, **kwargs), RuleTable(chosen))
+        stages = traceable.trace(*args, **kwargs)
+        return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 
     return traced
 
@@ -72,10 +74,10 @@ def _program(stages: Any, rules: RuleTable) -> Program:
 
 def _platforms(platforms: str | Sequence[str] | None) -> tuple[str, ...]:
     chosen = (platforms,) if isinstance(platforms, str) else tuple(platforms or ("cpu",))
-    if len(chosen) != 1 or chosen[0] not in PLATFORMS:
+    if len(set(chosen)) != len(chosen) or not set(chosen) <= set(PLATFORMS):
         raise PullbackError(
             f"cannot lower for the platforms {', '.join(map(repr, chosen))}",
             where="pullback.trace(platforms=…)",
-            do=f"name one of {', '.join(PLATFORMS)}; trace again for each further platform",
+            do=f"name any of {', '.join(PLATFORMS)}, each once",
         )
     return chosen

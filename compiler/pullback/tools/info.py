@@ -30,7 +30,7 @@ def info(file: str) -> None:
 def rows(content: bytes, program: Program) -> Iterator[tuple[str, str]]:
     """Each fact and its name."""
     yield from _file(content)
-    yield "platforms", ", ".join(program.rules.platforms)
+    yield "platforms", ", ".join(program.platforms)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {_type(aval)}"
     paths = result_paths(program.out_tree)

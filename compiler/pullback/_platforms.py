@@ -1,0 +1,65 @@
+"""Programs for several platforms: one variant for each, derived together and saved together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pullback_runtime
+from pullback._errors import PullbackError
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def for_each(method: Method) -> Method:
+    """A method that derives programs from one, for each variant as well."""
+
+    @functools.wraps(method)
+    def derived(program: Program, *args: Any, **kwargs: Any) -> Any:
+        if not program.variants:
+            return method(program, *args, **kwargs)
+        alone = dataclasses.replace(program, variants=())
+        made = [method(each, *args, **kwargs) for each in (alone, *program.variants)]
+        if not isinstance(made[0], tuple):
+            return together(made)
+        split: Any = type(made[0])
+        return split(*map(together, zip(*made, strict=True)))
+
+    return derived  # type: ignore[return-value]
+
+
+def together(programs: Any) -> Program:
+    """The first program with the others as its variants."""
+    first, *others = programs
+    return dataclasses.replace(first, variants=tuple(others)) if others else first
+
+
+def platforms_of(program: Program) -> tuple[str, ...]:
+    """The platforms of a program and of its variants."""
+    variants = (program, *program.variants)
+    return tuple(name for each in variants for name in each.rules.platforms)
+
+
+def for_platform(program: Program, platform: str) -> Program:
+    """The variant for a platform; raises PullbackError when there is none."""
+    for each in (dataclasses.replace(program, variants=()), *program.variants):
+        if platform in each.rules.platforms:
+            return each
+    raise PullbackError(
+        f"the program was traced for {', '.join(platforms_of(program))}, not for {platform}",
+        do="trace it again with platforms=…",
+    )
+
+
+def here(program: Program, backend: str | None = None) -> Program:
+    """The variant for a backend, by default JAX's; the first where none is for it."""
+    if not program.variants:
+        return program
+    name = backend or pullback_runtime.backends()[0]
+    known = name in platforms_of(program)
+    return for_platform(program, name if known else program.rules.platforms[0])

@@ -1,0 +1,42 @@
+"""Programs for several platforms in one file: an entry for each, all other functions shared.
+
+`@main` is the entry of the first platform, and of all for which the program lowers to the same;
+the entries of the others are private functions, so that other StableHLO tools pass them by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pullback._edits import clone, take_entry
+from pullback._jax import ir
+from pullback.frontend import link
+from pullback.passes.symbols import erase_unreachable
+from pullback_runtime._variants import METADATA as METADATA
+
+
+def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
+    """The first module with the entries of the others, and each one's entry."""
+    first, *others = modules
+    entries = ["main", *(link.merge(first, other, "main") for other in others)]
+    symbols = ir.SymbolTable(first.operation)
+    with first.context:
+        for entry in set(entries) - {"main"}:
+            symbols[entry].attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return first, entries
+
+
+def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[str, ir.Module]:
+    """For each platform, a module whose `@main` is its entry."""
+    if len(entries) < 2:
+        return dict.fromkeys(entries, module)
+    return {platform: _alone(module, entry) for platform, entry in entries.items()}
+
+
+def _alone(module: ir.Module, entry: str) -> ir.Module:
+    """A copy in which one entry is `@main`, and the others are gone."""
+    copy = clone(module)
+    if entry != "main":
+        take_entry(copy, entry)
+    erase_unreachable(copy)
+    return copy

@@ -1,0 +1,127 @@
+"""Programs for several platforms: one file, a variant for each, rules and derivatives included."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+import pullback_runtime
+from pullback import artifact
+from pullback.dialect import ops
+from pullback_runtime import _module
+from tests.artifact import models
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+
+def by_platform(x):
+    y = jax.lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos, default=jnp.tanh)
+    return jnp.sum(models.doubled_sine(y) * models.weights(x.size))
+
+
+def program(size=6, platforms=PLATFORMS):
+    return pb.trace(by_platform, platforms=platforms)(jnp.ones(size))
+
+
+@pytest.fixture(scope="module")
+def saved():
+    return artifact.serialize(program())
+
+
+def expected(function, x):
+    return jnp.sum(models.doubled_sine(function(x)) * models.weights(x.size))
+
+
+@pytest.fixture
+def x():
+    return jnp.linspace(-1.0, 1.0, 6)
+
+
+@pytest.mark.parametrize(
+    ("platform", "function"),
+    [("cpu", jnp.sin), ("tpu", jnp.cos), ("cuda", jnp.tanh), ("rocm", jnp.tanh)],
+)
+def test_each_platform_has_its_own_program(saved, x, platform, function):
+    """Each variant is StableHLO, and so runs here too, where nobody would run it."""
+    variant = pb.load(saved).for_platform(platform)
+    assert variant.platforms == (platform,)
+    assert variant(x) == pytest.approx(float(expected(function, x)), rel=1e-6)
+    gradient = jax.grad(expected, 1)(function, x)
+    np.testing.assert_allclose(variant.grad()(x), gradient, rtol=1e-5)
+    hessian = jax.hessian(expected, 1)(function, x)
+    direction = jnp.arange(6.0)
+    moved = variant.grad().jvp()(x, direction)[1]
+    np.testing.assert_allclose(moved, hessian @ direction, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_choose_the_platform_they_run_on(saved, x):
+    loaded = pb.load(saved)
+    assert loaded.platforms == PLATFORMS
+    for call in (loaded, jax.jit(loaded), pullback_runtime.load(saved), loaded.compile()):
+        assert call(x) == pytest.approx(float(expected(jnp.sin, x)), rel=1e-6)
+    runtime = pullback_runtime.load(artifact.serialize(program(platforms=("tpu", "cpu"))))
+    assert runtime(x) == pytest.approx(float(expected(jnp.sin, x)), rel=1e-6)
+
+
+def test_derived_programs_have_all_platforms(saved, x):
+    forward, linear = pb.load(saved).linearize()
+    derived = pb.load(artifact.serialize(pb.load(saved).grad()))
+    assert forward.platforms == linear.platforms == derived.platforms == PLATFORMS
+    gradient = jax.grad(expected, 1)(jnp.cos, x)
+    np.testing.assert_allclose(derived.for_platform("tpu")(x), gradient, rtol=1e-5)
+
+
+def test_what_platforms_share_is_stored_once(saved):
+    """Functions that lower to the same are one, `@main` included."""
+    same = pb.trace(models.doubled_sine, platforms=PLATFORMS)(jnp.ones(6))
+    alone = pb.trace(models.doubled_sine)(jnp.ones(6))
+    assert len(artifact.serialize(same)) < len(artifact.serialize(alone)) + 100
+    text = str(_module.parse(saved))
+    assert text.count("func.func public") == 1
+    assert text.count("func.func private @doubled_sine.fwd(") <= 1
+
+
+def test_large_constants_are_shared_by_the_platforms():
+    table = jnp.asarray(np.linspace(0.0, 1.0, 1 << 13, dtype=np.float32))
+
+    def lookup(i):
+        scaled = jax.lax.platform_dependent(table, cpu=jnp.sin, default=jnp.cos)
+        return scaled[i]
+
+    content = artifact.serialize(pb.trace(lookup, platforms=("cpu", "tpu"))(jnp.int32(0)))
+    assert content.count(np.asarray(table).tobytes()) == 1
+    loaded = pb.load(content)
+    assert loaded(jnp.int32(99)) == pytest.approx(float(jnp.sin(table[99])))
+    assert loaded.for_platform("tpu")(jnp.int32(99)) == pytest.approx(float(jnp.cos(table[99])))
+    assert len(loaded.constants) == 1
+
+
+def test_a_file_can_hold_fewer_platforms_than_were_traced():
+    loaded = pb.load(artifact.serialize(program(), platforms=["tpu", "cpu"]))
+    assert loaded.platforms == ("tpu", "cpu")
+    with pytest.raises(pb.PullbackError, match="was traced for tpu, cpu, not for rocm"):
+        loaded.for_platform("rocm")
+
+
+def test_jax_exports_the_variants(saved, x):
+    exported = pb.load(saved).to_exported(platforms=["cpu", "tpu"])
+    assert exported.platforms == ("cpu", "tpu")
+    assert exported.call(x) == pytest.approx(float(expected(jnp.sin, x)), rel=1e-6)
+    gradient = jax.grad(expected, 1)(jnp.sin, x)
+    np.testing.assert_allclose(jax.grad(exported.call)(x), gradient, rtol=1e-5)
+
+
+def test_every_variant_keeps_its_rules(saved):
+    loaded = pb.load(saved)
+    for platform in PLATFORMS:
+        assert all(call.symbols for call in ops.walk_calls(loaded.for_platform(platform).module))
+
+
+@pytest.mark.parametrize("platforms", [("cpu", "cpu"), ("gpu",), ("cpu", "metal")])
+def test_unknown_platforms_are_refused(platforms):
+    with pytest.raises(pb.PullbackError, match="cannot lower for the platforms") as caught:
+        pb.trace(jnp.sin, platforms=platforms)
+    assert caught.value.do == "name any of cpu, cuda, rocm, tpu, each once"
