@@ -248,9 +248,16 @@ def in_simpler_terms(equation: Any) -> list[Any]:
     ]
 
 
-def equations_to_function(closed: Any) -> Callable[..., list[Any]]:
-    """The function that evaluates a closed jaxpr, equation by equation."""
-    return _extend.jaxpr_as_fun(closed)
+def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:
+    """The function that evaluates a closed jaxpr, equation by equation.
+
+    What is traced on the way has the line of its equation, or with `own_lines` the line of the
+    Python code that runs: that of a user's rule.
+    """
+    if not own_lines:
+        return _extend.jaxpr_as_fun(closed)
+    jaxpr = getattr(closed, "jaxpr", closed)
+    return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
 Literal = _extend.Literal

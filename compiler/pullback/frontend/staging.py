@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from pullback.frontend.rules import Rule
 
 
+USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
+"""Calls whose rules a user has written."""
+
+
+def _function_of(rule: Rule) -> Any:
+    """The call; operations that a user's rule makes have their lines there."""
+    return _jax.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
+
+
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
-    call = _jax.equations_to_function(rule.call)
+    call = _function_of(rule)
     outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
 
     def jvp(args, tangents):
@@ -34,7 +43,7 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
 def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`."""
-    call = _jax.equations_to_function(rule.call)
+    call = _function_of(rule)
     outs = rule.call.out_avals
     structure = []
 
@@ -57,7 +66,7 @@ def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
 def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
-    call = _jax.equations_to_function(rule.call)
+    call = _function_of(rule)
     avals = _jax.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
 
@@ -119,5 +128,5 @@ def missing(rule: Rule, kind: str) -> type[Exception]:
     Its own primitives refuse in many ways, and whether a call is linear in its operands, it finds
     out by trying. Errors in a user's rule are the user's to see as they are.
     """
-    own = rule.primitive in ("custom_jvp_call", "custom_vjp_call", "call_hi_primitive")
-    return NotImplementedError if own and kind != "transpose" else Exception
+    own = rule.primitive in USERS and kind != "transpose"
+    return NotImplementedError if own else Exception

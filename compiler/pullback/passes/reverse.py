@@ -260,7 +260,7 @@ def _split(diff: Differentiation, name: str, mask: str, ct_mask: str, linear: bo
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
             if linear and v not in frame.active and not is_zero(v):
-                raise _constant_tangent(diff, name)
+                raise _constant_tangent(diff, name, v)
             frame.accumulate(v, ct)
         frame.run()
         cts = [frame.cts.get(a) for a in wrt]
@@ -339,10 +339,11 @@ def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
                 block.erase_argument(index)
 
 
-def _constant_tangent(diff: Differentiation, name: str) -> NotLinearError:
+def _constant_tangent(diff: Differentiation, name: str, v: Value) -> NotLinearError:
+    made_by = diff.function(name) if isinstance(v, ir.BlockArgument) else v.owner
     return NotLinearError(
         f"cannot transpose `@{name}`: a result does not depend on the tangents and is not zero",
-        where=user_line(diff.function(name).location),
+        where=user_line(made_by.location),
         do="make every tangent that the rule returns linear in the tangents it receives",
     )
 
@@ -371,7 +372,7 @@ def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str
         for v, m in zip(outs, ct_mask, strict=True):
             if m == "1":
                 if v not in frame.active and not is_zero(v):
-                    raise _constant_tangent(diff, name)
+                    raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
         cts = [build.instantiate(frame.cts.get(a), a) for a in wrt]

@@ -1,0 +1,58 @@
+"""What must be linear and is not: an error that says where, and what to do."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.custom_derivatives import linear_call
+
+import pullback as pb
+from pullback._errors import NotLinearError
+
+X = jnp.array([0.3, 0.7])
+
+
+def with_rule(tangent):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), tangent(*p, *t)))
+    return f
+
+
+RULES = {
+    "a product of tangents": (lambda x, t: t * t, "is not linear in its operands"),
+    "a sum with a constant": (lambda x, t: t + 1.0, "adds a term to it"),
+    "a select with a constant": (lambda x, t: lax.select(x > 0, t, x), "adds a term to it"),
+    "no tangent in it": (lambda x, t: jnp.cos(x), "does not depend on the tangents"),
+    "a function that is not linear": (lambda x, t: jnp.sin(t), "is not linear in its operands"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_is_not_linear_in_its_tangents(name):
+    tangent, words = RULES[name]
+    program = pb.trace(with_rule(tangent))(X)
+    program.jvp()
+    with pytest.raises(NotLinearError, match=words) as caught:
+        program.vjp()
+    assert "test_not_linear.py" in caught.value.where
+    assert "linear in" in caught.value.do
+
+
+def test_the_residuals_of_a_linear_call_are_not_what_it_is_linear_in():
+    def times(residuals, v):
+        return residuals * v
+
+    program = pb.trace(lambda r, v: linear_call(times, times, r, v))(X, X)
+    transposed = program.transpose(1)
+    assert jnp.array_equal(transposed(X, X), X * X)
+    with pytest.raises(NotLinearError, match="is not linear in its residuals") as caught:
+        program.transpose(0)
+    assert "test_not_linear.py" in caught.value.where
+    assert "behind the residuals" in caught.value.do
+
+
+def test_a_program_that_is_not_linear_cannot_be_transposed():
+    with pytest.raises(NotLinearError, match="is not linear in its operands"):
+        pb.trace(jnp.sin)(X).transpose(0)
