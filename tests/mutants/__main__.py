@@ -1,0 +1,132 @@
+"""`python -m tests.mutants`: every wrong version must make a test fail.
+
+Mutants go into copies of the tree, never into the tree itself. A test run that fails in another
+way than by a failing test, or a text that is no longer in its file, is an error of the catalogue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.mutants.catalogue import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("compiler", "runtime", "tests", "pyproject.toml")
+SOURCES = Path("compiler", "pullback")
+LONGEST_RUN = 300
+"""Seconds; a mutant whose tests hang counts as noticed."""
+
+NOTICED = "noticed"
+SURVIVED = "SURVIVED"
+PYTEST_PASSED, PYTEST_FAILED = 0, 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the tests of one mutant ended."""
+
+    mutant: Mutant
+    status: str
+    seconds: float
+
+
+def copy_tree(folder: Path) -> Path:
+    """A copy of all that tests need."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "golden")
+            shutil.copytree(source, folder / name, ignore=ignored)
+        else:
+            shutil.copy(source, folder / name)
+    return folder
+
+
+def run_tests(tree: Path, tests: tuple[str, ...]) -> int | None:
+    """The exit status of pytest on these tests, in that tree; None if it took too long."""
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, timeout=LONGEST_RUN
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def mutated(text: str, mutant: Mutant) -> str:
+    """The text of a file with the mutant in it."""
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.file} has {text.count(mutant.old)} times: {mutant.old}")
+    return text.replace(mutant.old, mutant.new)
+
+
+def try_out(mutant: Mutant, trees: SimpleQueue[Path]) -> Outcome:
+    """Runs the tests of a mutant in a tree that nobody else uses."""
+    start = time.perf_counter()
+    tree = trees.get()
+    path = tree / SOURCES / mutant.file
+    original = path.read_text()
+    try:
+        path.write_text(mutated(original, mutant))
+        status = run_tests(tree, mutant.tests)
+    except ValueError as error:
+        return Outcome(mutant, f"stale: {error}", 0)
+    finally:
+        path.write_text(original)
+        trees.put(tree)
+    return Outcome(mutant, _name(status), time.perf_counter() - start)
+
+
+def _name(status: int | None) -> str:
+    if status in (PYTEST_FAILED, None):
+        return NOTICED
+    return SURVIVED if status == PYTEST_PASSED else f"pytest ended with {status}"
+
+
+def report(outcome: Outcome) -> None:
+    """One line of the table."""
+    first = outcome.mutant.old.strip().splitlines()[0]
+    line = f"{outcome.status:10} {outcome.seconds:5.1f} s  {outcome.mutant.file:24} {first[:70]}"
+    print(line, flush=True)
+
+
+def main() -> int:
+    """Tries out all mutants, or those whose file or text contains what is given."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("only", nargs="?", default="")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    chosen = [m for m in MUTANTS if options.only in m.file or options.only in m.old]
+    with tempfile.TemporaryDirectory() as folder:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(options.processes):
+            trees.put(copy_tree(Path(folder, str(number))))
+        everything = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
+        tree = trees.get()
+        if run_tests(tree, everything) != PYTEST_PASSED:
+            print("the tests fail without any mutant", file=sys.stderr)
+            return 2
+        trees.put(tree)
+        with ThreadPoolExecutor(options.processes) as pool:
+            outcomes = list(pool.map(lambda mutant: try_out(mutant, trees), chosen))
+    for outcome in outcomes:
+        report(outcome)
+    missed = [outcome for outcome in outcomes if outcome.status != NOTICED]
+    print(f"{len(outcomes) - len(missed)} of {len(outcomes)} mutants noticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

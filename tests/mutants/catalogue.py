@@ -1,0 +1,335 @@
+"""Wrong versions of rules and drivers, and the tests that must notice.
+
+Each is a text of one source file that is there once, and what stands in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong version.
+
+    Attributes:
+      file: a source file, below compiler/pullback.
+      old: a text that is in the file exactly once.
+      new: what is put in its place.
+      tests: the tests of which at least one must fail.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def rule(*cases: str) -> tuple[str, ...]:
+    """Records of tests/rules."""
+    return tuple(f"tests/rules/test_rules.py::test_rule[{case}]" for case in cases)
+
+
+def rules_of_users(*cases: str) -> tuple[str, ...]:
+    """Functions with rules, through the drivers."""
+    return tuple(f"tests/passes/test_differentiation.py::test_rules[{case}]" for case in cases)
+
+
+def flow(*cases: str) -> tuple[str, ...]:
+    """Loops and branches, through the drivers."""
+    return tuple(
+        f"tests/passes/test_differentiation.py::test_control_flow[{case}]" for case in cases
+    )
+
+
+ELEMENTWISE = "rules/elementwise.py"
+
+FORMULAS = (
+    Mutant(
+        ELEMENTWISE,
+        "lambda op, t: neg(mul(t, div(op.result, op.rhs)))",
+        "lambda op, t: mul(t, div(op.result, op.rhs))",
+        rule("stablehlo.divide"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        'elementwise("stablehlo.subtract", same, minus, linear=jointly)',
+        'elementwise("stablehlo.subtract", same, same, linear=jointly)',
+        rule("stablehlo.subtract"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "lambda op, t: div(mul(t, 0.5), op.result)",
+        "lambda op, t: div(t, op.result)",
+        rule("stablehlo.sqrt"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "lambda op, t: mul(t, neg(sin(op.x)))",
+        "lambda op, t: mul(t, sin(op.x))",
+        rule("stablehlo.cosine"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "sub(1.0, op.result)),\n)",
+        "sub(1.0, op.x)),\n)",
+        rule("stablehlo.tanh"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "lambda op, t: mul(t, mul(op.result, sub(1.0, op.result)))",
+        "lambda op, t: mul(t, op.result)",
+        rule("stablehlo.logistic"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "share = select(tie, full_like(mine, 0.5), full_like(mine, 1))",
+        "share = full_like(mine, 1)",
+        rule("stablehlo.maximum-edges"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        'both_zero = and_(compare("EQ", x, 0.0), compare("EQ", y, 0.0))',
+        'both_zero = and_(compare("EQ", x, 0.0), compare("NE", x, 0.0))',
+        rule("stablehlo.power-edges"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        'return and_(compare("GT", x, low), compare("LT", x, high))',
+        'return and_(compare("GE", x, low), compare("LT", x, high))',
+        rule("stablehlo.clamp-edges"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        'select(compare("GE", op.x, 0.0), t, neg(t))',
+        'select(compare("GT", op.x, 0.0), t, neg(t))',
+        rule("stablehlo.abs-edges"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "return [_whole(op, None, neg(cts[0]))]",
+        "return [_whole(op, None, cts[0])]",
+        rule("stablehlo.imag-complex"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "neg(build.imag(ct)) if op.active[1] else None",
+        "build.imag(ct) if op.active[1] else None",
+        rule("stablehlo.complex"),
+    ),
+    Mutant(
+        "rules/chlo.py",
+        "2 / math.sqrt(math.pi)",
+        "1 / math.sqrt(math.pi)",
+        rule("chlo.erf"),
+    ),
+    Mutant(
+        "rules/reduction.py",
+        "x = mul(spread(op, div(ct, winners.count)), winners.share)",
+        "x = mul(spread(op, ct), winners.share)",
+        rule("stablehlo.reduce-ties"),
+    ),
+    Mutant(
+        "rules/reduction.py",
+        "total(ct) if op.active[1] else None]",
+        "ct if op.active[1] and not build.rank(ct) else None]",
+        rule("stablehlo.reduce-add-init"),
+    ),
+    Mutant(
+        "rules/products.py",
+        "pairs = sorted(zip(contract[other], contract[mine], strict=True))",
+        "pairs = sorted(zip(sorted(contract[other]), contract[mine], strict=True))",
+        rule("stablehlo.dot_general-crossed-contraction"),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "value = build.sub(_total(ct), _total(operand))",
+        "value = _total(ct)",
+        rule("stablehlo.pad"),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "        offset += size\n",
+        "",
+        rule("stablehlo.concatenate"),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "return build.dynamic_update_slice(total, build.add(here, ct), starts)",
+        "return build.dynamic_update_slice(total, ct, starts)",
+        rule("stablehlo.slice-overlapping"),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "operand = build.dynamic_update_slice(ct, build.zeros(op.operands[1].type), starts)",
+        "operand = ct",
+        rule("stablehlo.dynamic_update_slice"),
+    ),
+    Mutant(
+        "rules/indexing.py",
+        "indices = indexing.clamp(op.operand(1), shape, dims, sizes)",
+        "indices = op.operand(1)",
+        rule("stablehlo.gather-clip"),
+    ),
+    Mutant(
+        "rules/indexing.py",
+        "return found if mask is None else select(mask, found, None)",
+        "return found",
+        rule("stablehlo.scatter-add", "stablehlo.scatter-add_windows_partly_outside"),
+    ),
+    Mutant(
+        "rules/indexing.py",
+        "operand = select(survives, ct, None) if op.active[0] else None",
+        "operand = ct if op.active[0] else None",
+        rule("stablehlo.scatter-replace"),
+    ),
+    Mutant(
+        "rules/linalg.py",
+        "return mul(add(triangle(x, lower=True), strict), 0.5)",
+        "return triangle(x, lower=True)",
+        rule("stablehlo.cholesky-lower_3_3"),
+    ),
+    Mutant(
+        "rules/linalg.py",
+        "return [system.apply_transposed(neg(ct_a)), ct_b]",
+        "return [system.apply_transposed(ct_a), ct_b]",
+        rule("stablehlo.triangular_solve-left_lower_transpose"),
+    ),
+    Mutant(
+        "rules/linalg.py",
+        'once = build.or_(once, build.compare("EQ", place, half - 1))',
+        "pass",
+        rule("stablehlo.fft-real_even", "stablehlo.fft-inverse_real_even"),
+    ),
+)
+
+DRIVERS = (
+    Mutant(
+        "passes/reverse.py",
+        "self.cts[v] = ct if known is None else build.add(known, ct)",
+        "self.cts[v] = ct",
+        rules_of_users("custom_jvp-vjp"),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "for op in reversed(self.records):",
+        "for op in self.records:",
+        rules_of_users("custom_jvp-vjp"),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "return any(is_zero(x) for x in operation.operands)",
+        "return True",
+        rules_of_users("custom_jvp-vjp", "custom_vjp-vjp,jvp"),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        'if op.name != "stablehlo.select" or not is_nan(v):',
+        "if True:",
+        rules_of_users("a rule that takes elements-vjp"),
+    ),
+    Mutant(
+        "passes/forward.py",
+        "operands += captures(operation)",
+        "pass",
+        flow("cond-jvp", "fori_loop-jvp"),
+    ),
+    Mutant(
+        "rules/calls.py",
+        "total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]",
+        "total = scatter(flags, spread)[::-1]",
+        rules_of_users("custom_jvp, one operand-vjp", "rules of rules-vjp"),
+    ),
+    Mutant(
+        "rules/calls.py",
+        "        if op.frame.linear:\n            raise NotLinearError(",
+        "        if False:\n            raise NotLinearError(",
+        ("tests/passes/test_not_linear.py",),
+    ),
+    Mutant(
+        "rules/calls.py",
+        'mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)\n        name',
+        'mask = mask_of(op.active[:count]) + "1" * (len(op.operands) - count)\n        name',
+        rules_of_users("linear_call-jvp"),
+    ),
+    Mutant(
+        "rules/calls.py",
+        'fenced = build.emit("stablehlo.optimization_barrier"',
+        'fenced = build.emit("stablehlo.tuple"',
+        rules_of_users("checkpoint-vjp"),
+    ),
+    Mutant(
+        "rules/control_flow.py",
+        "            flags[i] |= v in active",
+        "            flags[i] &= v in active",
+        flow("cond-vjp", "cond in scan-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "last = build.sub(self.total, 1)",
+        "last = self.total",
+        flow("fori_loop-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "grown = [c or y in active for c, y in zip(carries, yields, strict=True)]",
+        "grown = carries",
+        flow("carries that swap-jvp", "carries that swap-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "grown = carries | {i for i, a in enumerate(self.arguments) if a in found}",
+        "grown = carries",
+        flow("carries that swap-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "return i if counter.start == 0 else build.add(i, counter.start)",
+        "return i",
+        flow("fori_loop, start not 0-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "if counter is None or (counter.start, counter.step) != (0, 1):",
+        "if counter is None:",
+        flow("fori_loop, start not 0-vjp", "while, counting down in steps-vjp"),
+    ),
+    Mutant(
+        "rules/reading.py",
+        '"LT": lambda a, b, s: max(0, -(-(b - a) // s)) if s > 0 else None,',
+        '"LT": lambda a, b, s: max(0, (b - a) // s + 1) if s > 0 else None,',
+        flow("fori_loop-vjp"),
+    ),
+    Mutant(
+        "rules/reading.py",
+        'return Counter(index, start, step if operation.name == "stablehlo.add" else -step)',
+        "return Counter(index, start, step)",
+        flow("while, counting down in steps-vjp"),
+    ),
+    Mutant(
+        "rules/checkpointing.py",
+        "goal = build.add(mark, half)",
+        "goal = build.add(build.add(mark, half), 1)",
+        flow("while, data-dependent-vjp", "fori_loop, run-time bounds, nested-vjp"),
+    ),
+    Mutant(
+        "rules/checkpointing.py",
+        "sums = [build.add(a, by_value[v])",
+        "sums = [by_value[v]",
+        flow("while, data-dependent-vjp"),
+    ),
+    Mutant(
+        "frontend/keep.py",
+        "        if name in RECURSED or not _carries_derivative(equation):",
+        "        if True:",
+        rules_of_users("logistic-vjp") + ("tests/frontend/test_keep.py",),
+    ),
+    Mutant(
+        "frontend/native.py",
+        '    "select_n": ',
+        '    "custom_jvp_call": "false", "custom_vjp_call": "false", "select_n": ',
+        rules_of_users("custom_jvp-vjp", "custom_vjp-vjp"),
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS
