@@ -205,11 +205,11 @@ leaves = st.sampled_from(sorted(LEAVES)).map(lambda name: (name,))
 
 def chains_of(steps: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Steps that hold a chain of such steps."""
-    inner = st.lists(steps, min_size=1, max_size=3)
+    inner = st.lists(steps, min_size=1, max_size=2)
     return st.tuples(st.sampled_from(sorted(STRUCTURES)), inner, st.integers(1, 3))
 
 
-programs = st.lists(st.recursive(leaves, chains_of, max_leaves=5), min_size=1, max_size=3)
+programs = st.lists(st.recursive(leaves, chains_of, max_leaves=4), min_size=1, max_size=2)
 
 
 # --------------------------------------------------------------------------------------- test
@@ -284,7 +284,7 @@ def differences(chain: Chain, x: Any, p: Any, second: tuple[str, str]) -> None:
 
 
 @settings(
-    max_examples=70,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,
@@ -299,15 +299,18 @@ def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second):
     differences(chain, x, p, SECOND[second])
 
 
-@pytest.mark.parametrize("second", SECOND)
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize(
+    ("name", "second"), zip(sorted(STRUCTURES), sorted(SECOND) * len(STRUCTURES), strict=False)
+)
 def test_each_structure_around_each_kind_of_step(name, second):
     """The corners that random programs might miss: every structure, with a rule inside."""
     chain = [(name, [("sin",), ("custom_jvp", [("product",)], 1), ("logistic",)], 3)]
     differences(chain, jnp.array([0.3, -0.4, 0.7]), jnp.array([0.2, 0.6, -0.5]), SECOND[second])
 
 
-@pytest.mark.parametrize("name", LEAVES)
-def test_each_leaf(name):
+@pytest.mark.parametrize("first", range(0, len(LEAVES), 6))
+def test_every_leaf(first):
+    """In chains of six, where each is also differentiated with respect to `p`."""
+    chain = [(name,) for name in sorted(LEAVES)[first : first + 6]]
     x, p = jnp.array([0.31, -0.47, 0.78]), jnp.array([0.27, 0.69, -0.53])
-    differences([(name,)], x, p, SECOND["jvp of vjp"])
+    differences(chain, x, p, SECOND["jvp of vjp"])
