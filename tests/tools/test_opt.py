@@ -300,7 +300,7 @@ def test_run_reproducer(run) -> None:
         ("foo.bar", "error: Dialect `foo' not found for custom op 'foo.bar'"),
         (b"\xff\xfe\x00", "the input is neither MLIR bytecode nor UTF-8 text: byte 0 is 0xff"),
         (b"ML\xefR\x01garbage", "error: "),
-        (b"ML\xefR\x01StableHLO_v1.0.0\x00garbage", "cannot read the portable artifact"),
+        (b"ML\xefR\x01StableHLO_v1.0.0\x00garbage", "the file is damaged: section 103"),
         (SOURCE.replace("return %1", "return %9"), "use of undeclared SSA value name"),
         (SOURCE.replace("decomposition = @f", "decomposition = @g"), "'g' does not reference"),
     ],
