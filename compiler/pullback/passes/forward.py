@@ -32,16 +32,21 @@ class Forward:
     def __init__(self, diff: Differentiation, tangents: dict[Value, Value]) -> None:
         self.diff = diff
         self.tangents = tangents
+        self.replaced: dict[Value, Value] = {}
+        self.pending: list[Any] = []
 
     def primal(self, v: Value) -> Value:
         return v
 
-    def run(self, block: Any) -> None:
-        """Emit tangents behind each op of the block."""
+    def run(self, block: Any) -> list[Value | None]:
+        """Emit tangents behind each op of the block; the tangents of what the block returns."""
         operations = [view.operation for view in block.operations]
         with build.inserting(None):
             for operation, following in zip(operations, operations[1:], strict=False):
                 self._visit(operation, following)
+        returned = [self.tangents.get(v) for v in operations[-1].operands]
+        self._settle()
+        return returned
 
     def _visit(self, operation: Any, following: Any) -> None:
         name = operation.name
@@ -70,12 +75,23 @@ class Forward:
         )
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
-        """Put new results in the place of an op's; tangents then belong to the new ones."""
-        for old, v in zip(op.results, new, strict=True):
+        """Put new results in the place of an op's, once the block is done.
+
+        Until then the old ones stand for them: a rule may return one of its arguments as a result,
+        whose tangent is another one than the argument's.
+        """
+        self.replaced.update(zip(op.results, new, strict=True))
+        self.pending.append(op.operation)
+
+    def _settle(self) -> None:
+        for old, v in self.replaced.items():
+            while v in self.replaced:
+                v = self.replaced[v]
             old.replace_all_uses_with(v)
-        op.results = list(new)
-        op.operation.detach_from_parent()
-        self.diff.detached.append(op.operation)
+        for operation in self.pending:
+            operation.detach_from_parent()
+        self.diff.detached += self.pending
+        self.replaced, self.pending = {}, []
 
 
 def jvp_in_place(diff: Differentiation, name: str, mask: str, instantiate: bool) -> list[bool]:
@@ -90,10 +106,8 @@ def jvp_in_place(diff: Differentiation, name: str, mask: str, instantiate: bool)
     tangents = {
         a: block.add_argument(a.type, loc) for a, m in zip(arguments, mask, strict=True) if m == "1"
     }
-    frame = Forward(diff, tangents)
-    frame.run(block)
+    found = Forward(diff, tangents).run(block)
     outs = list(terminator(block).operands)
-    found = [tangents.get(v) for v in outs]
     if instantiate:
         with build.inserting(ir.InsertionPoint(terminator(block)), loc):
             found = [

@@ -284,7 +284,7 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     outs, residuals = results[:count], results[count:]
     flags = [inexact(r.type) for r in outs]
     linear_mask = "0" * len(residuals) + "1" * sum(flags)
-    forward = transpose(diff, bwd, linear_mask, "1" * mask.count("1"))
+    forward = _forward_of_backward(op, bwd, linear_mask, "1" * mask.count("1"))
     given = _rule_tangents(op, tangents, mask)
     linear = ops.linear_call(
         forward,
@@ -297,6 +297,20 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     )
     op.frame.replace(op, outs)
     return scatter(flags, list(linear.results))
+
+
+def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
+    """The transpose of a backward rule; an error in it that names no line names the call's."""
+    try:
+        return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
+    except NotLinearError as error:
+        if error.where is None:
+            error.where = f"`@{bwd}`, the backward rule of the call at {_line(op)}"
+        raise
+
+
+def _line(op: Op) -> str | None:
+    return user_line(op.operation.location)
 
 
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:

@@ -63,9 +63,7 @@ class Branches:
         frame = op.frame
         found = []
         for block in blocks(op.operation):
-            inner = Forward(frame.diff, dict(frame.tangents))
-            inner.run(block)
-            found.append([inner.tangents.get(v) for v in terminator(block).operands])
+            found.append(Forward(frame.diff, dict(frame.tangents)).run(block))
         flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
         for block, row in zip(blocks(op.operation), found, strict=True):
             _extend(block, [t for t, f in zip(row, flags, strict=True) if f], op.results, flags)

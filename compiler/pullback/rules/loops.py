@@ -98,12 +98,12 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     extra = iter(arguments[count:])
     inner = Forward(op.frame.diff, dict(op.frame.tangents))
     inner.tangents.update({a: next(extra) for a, c in zip(arguments, carries, strict=False) if c})
-    inner.run(body)
+    returned = inner.run(body)
     end = terminator(body)
     with build.inserting(ir.InsertionPoint(end), end.location):
         found = [
-            build.instantiate(inner.tangents.get(v), v)
-            for v, c in zip(end.operands, carries, strict=False)
+            build.instantiate(t, v)
+            for v, t, c in zip(end.operands, returned, carries, strict=False)
             if c
         ]
     replace_terminator(body, [*end.operands, *found])

@@ -104,9 +104,8 @@ class ManualComputation:
         block = op.operation.regions[0].blocks[0]
         arguments = list(block.arguments)
         inner = Forward(op.frame.diff, _tangent_arguments(op, block, arguments, tangents))
-        inner.run(block)
+        found = inner.run(block)
         outs = list(terminator(block).operands)
-        found = [inner.tangents.get(v) for v in outs]
         flags = [t is not None for t in found]
         replace_terminator(block, [*outs, *(t for t in found if t is not None)])
         new = build.emit(
