@@ -58,6 +58,9 @@ def check_version(version: str = jax.__version__) -> None:
 
 
 check_version()
+
+# The lines of a program are the user's: ours are as internal to it as JAX's own.
+_source_info.register_exclusion(os.path.dirname(os.path.abspath(__file__)))
 _source_info.register_exclusion(os.path.dirname(__file__))
 
 

@@ -305,12 +305,9 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
         return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
     except NotLinearError as error:
         if error.where is None:
-            error.where = f"`@{bwd}`, the backward rule of the call at {_line(op)}"
+            line = user_line(op.operation.location)
+            error.where = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
         raise
-
-
-def _line(op: Op) -> str | None:
-    return user_line(op.operation.location)
 
 
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:

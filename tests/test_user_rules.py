@@ -1,0 +1,242 @@
+"""Derivatives through every form of a user's rule: what the rule sees, and what it may leave out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.custom_derivatives import SymbolicZero
+
+import pullback as pb
+from pullback import NotLinearError
+
+X, Y = jnp.array([0.3, 0.7]), jnp.array([0.2, -0.7])
+
+
+def same(ours, theirs, rtol=1e-5):
+    ours, theirs = jax.tree.leaves(ours), jax.tree.leaves(theirs)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-6)
+
+
+# ------------------------------------------------------------------------ symbolic zeros
+
+
+def seen_by_jvp():
+    """A rule that multiplies by ten what it receives while the other tangent is absent."""
+
+    @jax.custom_jvp
+    def f(x, y):
+        return jnp.sum(x * y)
+
+    def rule(primals, tangents):
+        (x, y), (dx, dy) = primals, tangents
+        alone = type(dx) is SymbolicZero or type(dy) is SymbolicZero
+        dx, dy = (jnp.zeros(2) if type(t) is SymbolicZero else t for t in (dx, dy))
+        return f(x, y), jnp.sum(dx * y + x * dy) * (10.0 if alone else 1.0)
+
+    f.defjvp(rule, symbolic_zeros=True)
+    return f
+
+
+def test_a_jvp_rule_sees_which_tangents_are_zero():
+    f = seen_by_jvp()
+    same(pb.grad(f)(X, Y), 10 * Y)
+    same(pb.grad(f, argnums=1)(X, Y), 10 * X)
+    same(pb.grad(f, argnums=(0, 1))(X, Y), (Y, X))
+    for argnums in (0, 1, (0, 1)):
+        same(pb.grad(f, argnums)(X, Y), jax.grad(f, argnums)(X, Y))
+    same(pb.jvp(lambda x: f(x, Y), (X,), (X,)), jax.jvp(lambda x: f(x, Y), (X,), (X,)))
+
+
+def test_a_fwd_rule_sees_which_arguments_are_perturbed():
+    @jax.custom_vjp
+    def f(x, y):
+        return jnp.sum(x * y), jnp.sum(x)
+
+    def fwd(x, y):
+        factor = 10.0 if not (x.perturbed and y.perturbed) else 1.0
+        return f(x.value, y.value), (x.value, y.value, factor)
+
+    def bwd(residuals, cts):
+        x, y, factor = residuals
+        product, total = (jnp.zeros(()) if type(c) is SymbolicZero else c for c in cts)
+        return (product * y + total) * factor, product * x * factor
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+
+    def first(x, y):
+        return f(x, y)[0]
+
+    for argnums in (0, 1, (0, 1)):
+        same(pb.grad(first, argnums)(X, Y), jax.grad(first, argnums)(X, Y))
+    same(pb.grad(first)(X, Y), 10 * Y)
+
+
+# --------------------------------------------------------------------- forms of the rules
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def applied(f, x, count):
+    return f(x) * count
+
+
+applied.defvjp(
+    lambda f, x, count: (applied(f, x, count), (x, count)),
+    lambda f, residuals, ct: (7.0 * ct * f(residuals[0]) * residuals[1], None),
+)
+
+
+@partial(jax.custom_jvp, nondiff_argnames=("power",))
+def powered(tree, power):
+    return tree["a"] ** power + tree["b"][0]
+
+
+@powered.defjvp
+def powered_jvp(power, primals, tangents):
+    (tree,), (dtree,) = primals, tangents
+    return powered(tree, power=power), 3.0 * power * dtree["a"] + 5.0 * dtree["b"][0]
+
+
+def with_remat(optimize):
+    @jax.custom_vjp
+    def f(x):
+        return jnp.sin(x)
+
+    f.defvjp(
+        lambda x: (jnp.sin(x), jnp.cos(x)), lambda c, ct: (2.0 * c * ct,), optimize_remat=optimize
+    )
+    return f
+
+
+def scaled_by(scale):
+    """A backward rule that closes over a value of the traced function."""
+
+    @jax.custom_vjp
+    def f(x):
+        return x * 1.0
+
+    f.defvjp(lambda x: (x, None), lambda _, ct: (ct * scale,))
+    return f
+
+
+@jax.custom_gradient
+def tripled_gradient(x, y):
+    shared = jnp.sin(x) * y
+    return shared, lambda ct: (3.0 * ct * jnp.cos(x) * y, 4.0 * ct * jnp.sin(x))
+
+
+@jax.custom_gradient
+def single(x):
+    kept = jnp.exp(x)
+    return kept, lambda ct: 2.0 * ct * kept
+
+
+@jax.custom_jvp
+def by_parts(x, y, z):
+    return x * y + z
+
+
+by_parts.defjvps(lambda t, out, x, y, z: 6.0 * t * y, None, lambda t, out, x, y, z: t)
+
+FORMS = {
+    "nondiff_argnums, None for an integer": lambda x: jnp.sum(applied(jnp.sin, x, 3)),
+    "nondiff_argnames, trees, keywords": lambda x: jnp.sum(
+        powered({"a": x, "b": (x * 2, 1)}, power=3)
+    ),
+    "optimize_remat": lambda x: jnp.sum(with_remat(True)(x)),
+    "optimize_remat under checkpoint": jax.checkpoint(lambda x: jnp.sum(with_remat(True)(x) * x)),
+    "bwd closes over a tracer": lambda x: jnp.sum(scaled_by(2.5)(x)) * x[0],
+    "custom_gradient, tuple": lambda x: jnp.sum(tripled_gradient(x, 2 * x)),
+    "custom_gradient, scalar": lambda x: jnp.sum(single(x)),
+    "defjvps with None": lambda x: jnp.sum(by_parts(x, 3 * x, x * x)),
+}
+
+
+@pytest.mark.parametrize("place", ["top", "jit", "scan", "cond", "vmap"])
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_rule_is_honoured(name, place):
+    f = FORMS[name]
+    placed = {
+        "top": f,
+        "jit": jax.jit(f),
+        "scan": lambda x: jax.lax.scan(lambda c, _: (c + f(x) * x[0], None), 0.0, None, length=2)[
+            0
+        ],
+        "cond": lambda x: jax.lax.cond(x[0] > 0, f, lambda x: jnp.sum(x), x),
+        "vmap": lambda x: jnp.sum(jax.vmap(f)(jnp.stack([x, 2 * x]))),
+    }[place]
+    same(pb.grad(placed)(X), jax.grad(placed)(X))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forward_mode_agrees_with_reverse_mode(name):
+    """JAX refuses forward mode of the custom_vjp ones."""
+    f = FORMS[name]
+    _, forward = pb.jvp(f, (X,), (Y,))
+    same(forward, jnp.vdot(pb.grad(f)(X), Y))
+
+
+def test_closure_convert_hoists_floats_and_keeps_integers():
+    def outer(a, n):
+        def inner(x):
+            return jnp.sin(a * x) * n
+
+        converted, hoisted = jax.closure_convert(inner, X)
+        assert len(hoisted) == 1
+        return jnp.sum(converted(X, *hoisted) * a)
+
+    same(pb.grad(outer)(jnp.float32(1.3), 2), jax.grad(outer)(jnp.float32(1.3), 2))
+
+
+# ------------------------------------------------------------------------- rules that fail
+
+
+@jax.custom_vjp
+def squares_its_cotangent(x):
+    return x * 1.0
+
+
+squares_its_cotangent.defvjp(lambda x: (x, None), lambda _, ct: (ct * ct,))
+
+
+def test_a_bwd_that_is_not_linear_is_an_error_in_forward_mode_only():
+    same(pb.vjp(squares_its_cotangent, X)[1](3 * X), (9 * X * X,))
+    with pytest.raises(NotLinearError, match=r"cannot transpose(.|\n)*test_user_rules.py:\d+"):
+        pb.jvp(lambda x: squares_its_cotangent(x), (X,), (Y,))
+
+
+@jax.custom_jvp
+def squares_its_tangent(x):
+    return x * 1.0
+
+
+squares_its_tangent.defjvp(lambda p, t: (p[0], t[0] * t[0]))
+
+
+@jax.custom_jvp
+def adds_to_its_tangent(x):
+    return x * 1.0
+
+
+adds_to_its_tangent.defjvp(lambda p, t: (p[0], t[0] + 1.0))
+
+
+@jax.custom_jvp
+def forgets_its_tangent(x):
+    return x * 1.0
+
+
+forgets_its_tangent.defjvp(lambda p, t: (p[0], jnp.ones(2)))
+
+
+@pytest.mark.parametrize(
+    "f", [squares_its_tangent, adds_to_its_tangent, forgets_its_tangent], ids=lambda f: f.__name__
+)
+def test_a_jvp_rule_that_is_not_linear_is_an_error_in_reverse_mode(f):
+    with pytest.raises(NotLinearError, match=r"test_user_rules.py:\d+"):
+        pb.grad(lambda x: jnp.sum(f(x)))(X)
