@@ -1,4 +1,4 @@
-"""Derivatives through every form of a user's rule: what the rule sees, and what it may leave out."""
+"""Derivatives through every form of a user's rule: what it sees, and what it may leave out."""
 
 from __future__ import annotations
 
