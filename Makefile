@@ -22,14 +22,14 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test pytest lit test-newer newer-python lint types bench portability
-.PHONY: engines fuzz conformance tpu clean
+.PHONY: engines fuzz conformance mutants tpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
 	@echo "make test   pytest, then lit"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | fuzz   saved files; see docs/artifact.md"
-	@echo "make conformance   JAX's own corpus of primitives"
+	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make test-newer | lint | types | setup | clean"
 
@@ -94,8 +94,14 @@ fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py
 
 # JAX's own corpus of primitives, all of it: hours. Stopped runs go on where they stopped.
+# SWEEP takes options: --again for what was unexplained, --fresh, --only TEXT.
 conformance: setup
-	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS)
+	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) \
+	  --report docs/conformance.md $(SWEEP)
+
+# Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.
+mutants: setup
+	$(RUN) $(BIN)/python -m tests.mutants --processes $(JOBS)
 
 # Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
 TPU ?= .venv-tpu

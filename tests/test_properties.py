@@ -300,7 +300,7 @@ def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second):
 
 
 @pytest.mark.parametrize(
-    ("name", "second"), zip(sorted(STRUCTURES), sorted(SECOND) * len(STRUCTURES), strict=False)
+    ("name", "second"), [*zip(sorted(STRUCTURES), sorted(SECOND) * len(STRUCTURES), strict=False)]
 )
 def test_each_structure_around_each_kind_of_step(name, second):
     """The corners that random programs might miss: every structure, with a rule inside."""

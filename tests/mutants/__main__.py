@@ -52,16 +52,18 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tree: Path, tests: tuple[str, ...]) -> int | None:
+def run_tests(tree: Path, tests: tuple[str, ...], longest: float = LONGEST_RUN) -> int | None:
     """The exit status of pytest on these tests, in that tree; None if it took too long."""
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=LONGEST_RUN
+            command, cwd=tree, env=environment, capture_output=True, timeout=longest, text=True
         )
     except subprocess.TimeoutExpired:
         return None
+    if done.returncode not in (PYTEST_PASSED, PYTEST_FAILED):
+        print(done.stdout, done.stderr, file=sys.stderr)
     return done.returncode
 
 
@@ -115,8 +117,9 @@ def main() -> int:
             trees.put(copy_tree(Path(folder, str(number))))
         everything = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
         tree = trees.get()
-        if run_tests(tree, everything) != PYTEST_PASSED:
-            print("the tests fail without any mutant", file=sys.stderr)
+        status = run_tests(tree, everything, 4 * LONGEST_RUN)
+        if status != PYTEST_PASSED:
+            print(f"without any mutant, pytest ended with {status}", file=sys.stderr)
             return 2
         trees.put(tree)
         with ThreadPoolExecutor(options.processes) as pool:
