@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _backend, _compile, _variants
+from pullback_runtime import _avals, _backend, _compile, _symbolic, _variants
 from pullback_runtime._artifact import Opened, open_module
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._executable import Executable
@@ -34,6 +35,8 @@ class LoadedProgram:
 
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
+        if _symbolic.METADATA in self.metadata:
+            return list(self.symbolic(*leaves))
         results = self.executable(*self.constants, *map(_avals.physical, leaves))
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
 
@@ -45,9 +48,11 @@ class LoadedProgram:
     @functools.cached_property
     def trees(self) -> tuple[PyTreeDef, PyTreeDef]:
         """The trees of `(args, kwargs)` and of the result; flat where the file has none."""
+        found = self.opened.trees()
+        if found is not None and _symbolic.METADATA in self.metadata:
+            return found
         hidden = len(self.opened.constants)
         leaves = len(self.executable.in_avals) - hidden, len(self.executable.out_avals)
-        found = self.opened.trees()
         if found is None:
             return flat_trees(*leaves)
         if tuple(tree.num_leaves for tree in found) != leaves:
@@ -76,6 +81,13 @@ class LoadedProgram:
             entry=self._entry,
             arg_names=None if names is None else [*hidden, *names],
         )
+
+    @functools.cached_property
+    def symbolic(self) -> Callable[..., Any]:
+        """The flat function of a file with symbolic dimensions, for arguments of any size."""
+        described, platforms = self.metadata[_symbolic.METADATA], self.metadata["platforms"]
+        exported = _symbolic.restore(self.opened.module, described["main"], platforms, "main")
+        return jax.jit(exported.call)
 
     @property
     def _entry(self) -> str:

@@ -14,11 +14,11 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback._platforms import together
 from pullback._program import Program
-from pullback.artifact import exported, high_level, variants
+from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import ops
 from pullback.passes.base import NoRules
-from pullback_runtime import _artifact, _avals, _module, _variants
+from pullback_runtime import _artifact, _avals, _module, _symbolic, _variants
 from pullback_runtime._load import flat_trees
 
 
@@ -31,8 +31,8 @@ class LoadedRules(NoRules):
     keepalives: tuple[Any, ...] = ()
 
 
-def load(source: str | os.PathLike[str] | bytes) -> Program:
-    """A program from a file, or from its bytes.
+def load(source: str | os.PathLike[str] | bytes) -> Any:
+    """A program from a file, or from its bytes; a SymbolicProgram where dimensions are symbols.
 
     Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
     `jax.export` serialised. Loading runs no code that the file names.
@@ -45,9 +45,10 @@ def load(source: str | os.PathLike[str] | bytes) -> Program:
         with _artifact.refusing_damage():
             if opened.exported is not None:
                 return exported.from_opened(opened)
-            return as_program(
-                opened.module, opened.trees(), opened.metadata or {}, opened.constants
-            )
+            metadata = opened.metadata or {}
+            if _symbolic.METADATA in metadata:
+                return symbolic.load(opened.module, opened.trees(), metadata)
+            return as_program(opened.module, opened.trees(), metadata, opened.constants)
 
 
 def as_program(

@@ -30,10 +30,10 @@ def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[str, ir.Mod
     """For each platform, a module whose `@main` is its entry."""
     if len(entries) < 2:
         return dict.fromkeys(entries, module)
-    return {platform: _alone(module, entry) for platform, entry in entries.items()}
+    return {platform: alone(module, entry) for platform, entry in entries.items()}
 
 
-def _alone(module: ir.Module, entry: str) -> ir.Module:
+def alone(module: ir.Module, entry: str) -> ir.Module:
     """A copy in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
     if entry != "main":

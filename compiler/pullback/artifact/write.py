@@ -73,22 +73,21 @@ def _pieces(program: Program, target: str | None, platforms: Sequence[str] | Non
     _refuse_other_dialects(module)
     with as_ours():
         embedding = constants.Embedding.of(program.constants, module)
-        return _sealed(_module.to_bytecode(module), embedding, description, target)
+        return sealed(_module.to_bytecode(module), embedding, description, target)
 
 
 def _staged(program: Program) -> ir.Module:
     """A copy of the module that has all of its rules."""
-    _refuse_callbacks(program.module)
+    refuse_callbacks(program.module)
     module = _module.parse(_module.to_bytecode(program.module), _jax.context())
     program.rules.stage_all(module)
-    _refuse_callbacks(module)
+    refuse_callbacks(module)
     return module
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "pullback": _pullback_version(),
-        "jax": jax.__version__,
+        **versions(),
         "in_tree": _trees.describe(program.in_tree),
         "out_tree": _trees.describe(program.out_tree),
         "in_avals": [_avals.describe(aval) for aval in program.in_avals],
@@ -96,6 +95,11 @@ def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, An
         "arguments": list(program.arg_paths),
         "rules": inventory,
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions that write a file."""
+    return {"pullback": _pullback_version(), "jax": jax.__version__}
 
 
 def _pullback_version() -> str:
@@ -116,7 +120,7 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _sealed(
+def sealed(
     bytecode: bytes,
     embedding: constants.Embedding,
     description: dict[str, Any],
@@ -231,7 +235,8 @@ def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
     )
 
 
-def _refuse_callbacks(module: ir.Module) -> None:
+def refuse_callbacks(module: ir.Module) -> None:
+    """Raises NotPortableError, naming the first one, for a module that calls back into Python."""
     attributes = module.operation.attributes
     if portable.ATTRIBUTE in attributes:
         notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
+from pullback import _jax, symbolic
 from pullback._errors import PullbackError
 from pullback._platforms import together
 from pullback._program import Program
@@ -27,13 +27,16 @@ def trace(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     platforms: str | Sequence[str] | None = None,
-) -> Callable[..., Program]:
+) -> Callable[..., Any]:
     """Turns a JAX function into a function that returns the Program of a call.
 
     ```python
     program = pb.trace(f)(x, y)      # arrays, scalars, jax.ShapeDtypeStruct, any pytrees
     print(program)                   # readable MLIR
     ```
+
+    With symbolic dimensions (`jax.export.symbolic_shape`) among the arguments' sizes, what comes
+    back is a `pullback.symbolic.SymbolicProgram`.
 
     Args:
       fun: a function that JAX can trace.
@@ -45,7 +48,9 @@ def trace(
     chosen = _platforms(platforms)
     traceable = jax.jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)
 
-    def traced(*args: Any, **kwargs: Any) -> Program:
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if symbolic.is_symbolic(args, kwargs):
+            return symbolic.of(traceable, args, kwargs, chosen)
         stages = traceable.trace(*args, **kwargs)
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 

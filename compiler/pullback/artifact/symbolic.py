@@ -1,0 +1,110 @@
+"""Programs with symbolic dimensions in a file: the function and its first derivatives."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+
+from pullback import _jax
+from pullback._errors import MissingRuleError
+from pullback._jax import ir
+from pullback.artifact import constants, write
+from pullback.artifact.atomic import write_atomically
+from pullback.artifact.errors import NotPortableError, as_ours
+from pullback.artifact.variants import alone
+from pullback.frontend import link
+from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
+from pullback_runtime import _module, _symbolic, _trees
+
+CALLBACK = "callback"
+
+
+def save(
+    program: SymbolicProgram, path: str | os.PathLike[str], *, target: str | None = None
+) -> None:
+    """Writes a program with symbolic dimensions to one portable file.
+
+    Raises: ArtifactError and its kinds, as for other programs.
+    """
+    write_atomically(path, pieces(program, target))
+
+
+def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
+    """What `save` writes, as a row of buffers."""
+    kinds = (MAIN,) if program.order == 0 else (MAIN, JVP, VJP)
+    exported = {kind: _exported(program, kind) for kind in kinds}
+    modules = {kind: _module_of(each) for kind, each in exported.items()}
+    module = modules[MAIN]
+    names = {kind: _linked(module, kind, modules[kind]) for kind in kinds[1:]}
+    write.refuse_callbacks(module)
+    description = {
+        **write.versions(),
+        "platforms": list(program.platforms),
+        "in_tree": _trees.describe(program.in_tree),
+        "out_tree": _trees.describe(program.out_tree),
+        _symbolic.METADATA: {
+            kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
+            for kind, each in exported.items()
+        },
+    }
+    with as_ours():
+        embedding = constants.Embedding.of((), module)
+        return write.sealed(_module.to_bytecode(module), embedding, description, target)
+
+
+def _exported(program: SymbolicProgram, kind: str) -> Any:
+    """What JAX exports, or why it does not, as an error of ours."""
+    try:
+        return program.exported(kind)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        if CALLBACK in reason.lower():
+            raise NotPortableError(
+                "a program that calls Python in this process cannot be saved",
+                where=f"JAX: {reason}",
+                do="remove the callback or debug print, or put it outside the traced function",
+            ) from error
+        raise MissingRuleError(
+            f"a program with symbolic dimensions has no `{kind}`: {reason}",
+            do="use functions that jax.export exports and JAX differentiates once, or save "
+            "program.with_shapes(…)",
+        ) from error
+
+
+def _module_of(exported: Any) -> ir.Module:
+    return _module.parse(bytes(exported.mlir_module_serialized), _jax.context())
+
+
+def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
+    """Puts the entry of a derivative beside `@main`; returns its name."""
+    symbols = ir.SymbolTable(derivative.operation)
+    symbols.set_symbol_name(symbols[MAIN], kind)
+    name = link.merge(module, derivative, kind)
+    with module.context:
+        entry = ir.SymbolTable(module.operation)[name]
+        entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return name
+
+
+def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicProgram:
+    """The program in a module with such metadata."""
+    with as_ours():
+        stored = {
+            kind: _symbolic.restore(
+                alone(module, described["entry"]), described, metadata["platforms"], kind
+            )
+            for kind, described in metadata[_symbolic.METADATA].items()
+        }
+    in_tree, out_tree = trees
+    main = stored[MAIN]
+    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in main.in_avals]
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        leaves = _trees.flatten_arguments(in_tree, (args, kwargs))
+        return jax.tree.unflatten(out_tree, main.call(*leaves))
+
+    example = jax.tree.unflatten(in_tree, structs)
+    order = 1 if VJP in stored else 0
+    return SymbolicProgram(function, example, tuple(metadata["platforms"]), stored, order)

@@ -1,0 +1,92 @@
+"""Functions with symbolic dimensions, as `jax.export.Exported`, in and out of a saved module.
+
+JAX checks the arguments of a call against the dimensions and refines the shapes as it compiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from pullback_runtime import _jax, _module
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._jax import ir
+
+METADATA = "symbolic"
+
+
+def is_symbolic(aval: Any) -> bool:
+    """Whether some dimension of a type is not a number."""
+    return any(not isinstance(size, int) for size in getattr(aval, "shape", ()))
+
+
+def describe(exported: Any) -> dict[str, Any]:
+    """What `restore` needs besides the module, as JSON."""
+    return {
+        "in_avals": list(map(_describe_aval, exported.in_avals)),
+        "out_avals": list(map(_describe_aval, exported.out_avals)),
+        "constraints": constraints_of(exported.in_avals),
+        "kept": list(exported.module_kept_var_idx),
+        "calling_convention": exported.calling_convention_version,
+        "dimension_arguments": bool(exported.uses_global_constants),
+    }
+
+
+def _describe_aval(aval: Any) -> list[str]:
+    return [aval.dtype.name, ", ".join(map(str, aval.shape))]
+
+
+def constraints_of(avals: Sequence[Any]) -> list[str]:
+    """What the user said of the dimensions, such as `b >= 2`."""
+    sizes = (size for aval in avals for size in aval.shape)
+    scope = next((size.scope for size in sizes if not isinstance(size, int)), None)
+    return [] if scope is None else [c.debug_str for c in scope._explicit_constraints]
+
+
+def restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
+    """The exported function whose `@main` is that of the module, with flat arguments."""
+    try:
+        return _restore(module, described, platforms, name)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the file's symbolic types are damaged: {type(error).__name__}: {error}",
+            do=SAVE_AGAIN,
+        ) from error
+
+
+def _restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
+    scope = jax.export.SymbolicScope(described["constraints"])
+    in_avals = tuple(_restore_aval(pair, scope) for pair in described["in_avals"])
+    out_avals = tuple(_restore_aval(pair, scope) for pair in described["out_avals"])
+    version = _jax.stablehlo.get_current_version()
+    with module.context, ir.Location.unknown(module.context):
+        serialized = _jax.stablehlo.serialize_portable_artifact(module, version)
+    template = jax.export.export(jax.jit(lambda: ()))()
+    inputs, outputs = (None,) * len(in_avals), (None,) * len(out_avals)
+    return dataclasses.replace(
+        template,
+        fun_name=name,
+        in_tree=jax.tree.structure(((0,) * len(in_avals), {})),
+        out_tree=jax.tree.structure((0,) * len(out_avals)),
+        in_avals=in_avals,
+        out_avals=out_avals,
+        _in_named_shardings=inputs,
+        _out_named_shardings=outputs,
+        in_shardings_hlo=inputs,
+        out_shardings_hlo=outputs,
+        platforms=tuple(platforms),
+        mlir_module_serialized=serialized,
+        calling_convention_version=int(described["calling_convention"]),
+        module_kept_var_idx=tuple(map(int, described["kept"])),
+        uses_global_constants=bool(described["dimension_arguments"]),
+        _get_vjp=None,
+    )
+
+
+def _restore_aval(described: Any, scope: Any) -> Any:
+    name, text = described
+    shape = jax.export.symbolic_shape(text, scope=scope) if text else ()
+    return _jax.core.ShapedArray(shape, _module.scalar_type(name))

@@ -1,0 +1,179 @@
+"""Programs with symbolic dimensions: traced, differentiated, saved, loaded, of every size."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.export import symbolic_args_specs, symbolic_shape
+
+import pullback as pb
+import pullback_runtime
+from pullback.artifact import symbolic as files
+from tests.artifact import models
+
+
+@jax.custom_jvp
+def clipped_slope(x):
+    return jnp.maximum(x, 0.0)
+
+
+clipped_slope.defjvp(lambda x, dx: (clipped_slope(*x), 3.0 * dx[0] * (x[0] > 0)))
+
+
+def loss(params, x, *, scale):
+    """Two custom rules: the gradient of the first is twice, of the second three times JAX's."""
+    hidden = models.doubled_sine(jnp.tanh(x @ params["w"])) + clipped_slope(params["b"])
+    return scale * jnp.mean(jax.nn.logsumexp(hidden, axis=1)) * x.shape[0]
+
+
+def arguments(size):
+    rng = np.random.default_rng(size)
+    params = {"w": rng.normal(size=(4, 3)), "b": rng.normal(size=3)}
+    cast = lambda tree: jax.tree.map(lambda a: jnp.asarray(a, "float32"), tree)  # noqa: E731
+    return cast((params, rng.normal(size=(size, 4)))), {"scale": jnp.float32(0.5)}
+
+
+@functools.cache
+def traced(platforms=("cpu",)):
+    args, kwargs = arguments(1)
+    shapes = (jax.tree.map(lambda _: "...", args[0]), "batch, 4")
+    return pb.trace(loss, platforms=platforms)(*symbolic_args_specs(args, shapes), **kwargs)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("symbolic") / "loss.mlirbc"
+    traced().save(path)
+    return path
+
+
+def close(found, expected):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), found, expected
+    )
+
+
+@pytest.mark.parametrize("origin", ["traced", "loaded"])
+@pytest.mark.parametrize("size", [1, 6])
+def test_values_and_gradients_of_every_size(saved, size, origin):
+    args, kwargs = arguments(size)
+    value, gradients = jax.value_and_grad(loss, (0, 1))(*args, **kwargs)
+    program = traced() if origin == "traced" else pb.load(saved)
+    close(program(*args, **kwargs), value)
+    close(program.value_and_grad((0, 1))(*args, **kwargs), (value, gradients))
+    close(program.grad()(*args, **kwargs), gradients[0])
+    close(program.vjp(wrt=1)(*args, jnp.float32(2.0), **kwargs), (value, 2.0 * gradients[1]))
+    close(jax.grad(program)(*args, **kwargs), gradients[0])
+    close(pullback_runtime.load(saved)(*args, **kwargs), value)
+
+
+def test_forward_mode_goes_through_a_custom_vjp(saved):
+    args, kwargs = arguments(5)
+    gradients = jax.grad(loss, (0, 1))(*args, **kwargs)
+    products = jax.tree.map(lambda g, a: jnp.sum(g * a), gradients, args)
+    expected = sum(jax.tree.leaves(products))
+    for program in (traced(), pb.load(saved)):
+        value, tangent = program.jvp()(*args, *args, **kwargs)
+        close((value, tangent), (loss(*args, **kwargs), expected))
+
+
+def test_several_dimensions_and_integers(tmp_path):
+    """A result of symbolic shape, an integer argument and an integer result."""
+
+    def function(x, index):
+        return {"sum": jnp.sin(x) + x[index], "rows": jnp.int32(x.shape[0])}
+
+    x = jax.ShapeDtypeStruct(symbolic_shape("rows, columns", constraints=["rows >= 2"]), "float32")
+    path = tmp_path / "function.mlirbc"
+    pb.trace(function)(x, jnp.int32(0)).save(path)
+    program = pb.load(path)
+    assert "rows, columns" in repr(program)
+    value = jnp.linspace(0.0, 1.0, 6).reshape(3, 2)
+    out, (ct, none) = program.vjp()(value, jnp.int32(1), {"sum": jnp.ones((3, 2)), "rows": None})
+    close(out, function(value, 1))
+    close(ct, jnp.cos(value) + jnp.asarray([0.0, 3.0, 0.0])[:, None])
+    assert none is None
+    with pytest.raises(ValueError, match="rows"):
+        program(value[:1], jnp.int32(0))
+
+
+def test_one_file_for_every_platform(tmp_path):
+    path = tmp_path / "loss.mlirbc"
+    traced(platforms=("cpu", "cuda", "rocm", "tpu")).save(path)
+    program = pb.load(path)
+    args, kwargs = arguments(4)
+    assert program.platforms == program.to_exported().platforms == ("cpu", "cuda", "rocm", "tpu")
+    close(program.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
+
+
+def test_fixed_sizes_give_any_order():
+    args, kwargs = arguments(3)
+    program = traced().with_shapes(*args, **kwargs)
+    assert isinstance(program, pb.Program)
+    direction = jax.tree.map(jnp.ones_like, args[1])
+    close(
+        program.grad(1).jvp(wrt=1)(*args, direction, **kwargs)[1],
+        jax.vjp(lambda x: jax.grad(loss, 1)(args[0], x, **kwargs), args[1])[1](direction)[0],
+    )
+
+
+def test_what_is_differentiated_before_saving_has_its_own_derivative(tmp_path):
+    path = tmp_path / "slope.mlirbc"
+    cube = pb.trace(lambda x: jnp.sum(x**3))(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
+    cube.grad().save(path)
+    x = jnp.arange(4.0)
+    close(pb.load(path)(x), 3 * x**2)
+    close(pb.load(path).jvp()(x, jnp.ones(4))[1], 6 * x)
+
+
+def test_a_second_derivative_of_a_file_is_refused(saved):
+    loaded = pb.load(saved)
+    with pytest.raises(pb.MissingRuleError, match="derivatives of first order") as caught:
+        loaded.grad().grad()
+    assert "differentiate once before saving" in caught.value.do
+    with pytest.raises(pb.MissingRuleError, match="cannot become one of fixed sizes"):
+        loaded.with_shapes(*arguments(2)[0])
+
+
+def test_a_derivative_of_a_file_can_be_saved(saved, tmp_path):
+    path = tmp_path / "grad.mlirbc"
+    pb.load(saved).grad().save(path)
+    args, kwargs = arguments(2)
+    close(pb.load(path)(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
+    with pytest.raises(pb.MissingRuleError, match="derivatives of first order"):
+        pb.load(path).jvp()
+
+
+def test_callbacks_are_refused():
+    def function(x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x[0])
+
+    program = pb.trace(function)(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
+    with pytest.raises(pb.NotPortableError, match="calls Python in this process"):
+        files.pieces(program)
+
+
+def test_a_missing_derivative_is_refused():
+    """JAX has no reverse mode of a loop whose length it does not know."""
+
+    def function(x):
+        return jax.lax.while_loop(
+            lambda s: s[0] < x.shape[0], lambda s: (s[0] + 1, s[1] * 2), (0, x)
+        )
+
+    program = pb.trace(function)(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
+    close(program(jnp.ones(3)), (3, 8 * jnp.ones(3)))
+    with pytest.raises(pb.MissingRuleError, match=r"has no `main.vjp`: Reverse-mode") as caught:
+        files.pieces(program)
+    assert "program.with_shapes" in caught.value.do
+
+
+def test_damaged_types_are_refused(saved):
+    opened = pullback_runtime.load(saved)
+    opened.metadata["symbolic"]["main"]["in_avals"][0] = ["float32", "b +"]
+    with pytest.raises(pullback_runtime.ArtifactError, match="symbolic types are damaged"):
+        opened(*arguments(2)[0], **arguments(2)[1])
