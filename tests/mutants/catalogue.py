@@ -91,7 +91,7 @@ FORMULAS = (
         ELEMENTWISE,
         'both_zero = and_(compare("EQ", x, 0.0), compare("EQ", y, 0.0))',
         'both_zero = and_(compare("EQ", x, 0.0), compare("NE", x, 0.0))',
-        rule("stablehlo.power-edges"),
+        rule("stablehlo.power-integer-exponent"),
     ),
     Mutant(
         ELEMENTWISE,
@@ -274,7 +274,7 @@ DRIVERS = (
         "rules/loops.py",
         "grown = [c or y in active for c, y in zip(carries, yields, strict=True)]",
         "grown = carries",
-        flow("carries that swap-jvp", "carries that swap-vjp"),
+        flow("a carry that becomes active-jvp", "a carry that becomes active-vjp"),
     ),
     Mutant(
         "rules/loops.py",
@@ -286,7 +286,7 @@ DRIVERS = (
         "rules/loops.py",
         "return i if counter.start == 0 else build.add(i, counter.start)",
         "return i",
-        flow("fori_loop, start not 0-vjp"),
+        flow("while, counting down in steps-vjp"),
     ),
     Mutant(
         "rules/loops.py",
@@ -302,8 +302,8 @@ DRIVERS = (
     ),
     Mutant(
         "rules/reading.py",
-        'return Counter(index, start, step if operation.name == "stablehlo.add" else -step)',
-        "return Counter(index, start, step)",
+        '"GT": lambda a, b, s: max(0, -(-(a - b) // -s)) if s < 0 else None,',
+        '"GT": lambda a, b, s: max(0, (a - b) // -s) if s < 0 else None,',
         flow("while, counting down in steps-vjp"),
     ),
     Mutant(
@@ -316,13 +316,16 @@ DRIVERS = (
         "rules/checkpointing.py",
         "sums = [build.add(a, by_value[v])",
         "sums = [by_value[v]",
-        flow("while, data-dependent-vjp"),
+        ("tests/passes/test_captured.py",),
     ),
     Mutant(
         "frontend/keep.py",
         "        if name in RECURSED or not _carries_derivative(equation):",
         "        if True:",
-        rules_of_users("logistic-vjp", "logistic-vjp,vjp"),
+        (
+            "tests/frontend/test_keep.py"
+            "::test_primitives_whose_lowering_loses_the_derivative_are_kept",
+        ),
     ),
     Mutant(
         "frontend/native.py",

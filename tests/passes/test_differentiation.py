@@ -342,6 +342,12 @@ LOOPS = {
         jax.vmap(lambda x: lax.scan(lambda c, _: (jnp.sin(c) * x, c), x, None, length=3)[1]),
         None,
     ),
+    "a carry that becomes active": (
+        lambda x: lax.fori_loop(
+            0, 3, lambda i, c: (jnp.sin(c[1]) * x, c[0] + c[1]), (jnp.ones(2), jnp.ones(2))
+        )[1],
+        None,
+    ),
     "carries that swap": (
         lambda x: lax.fori_loop(0, 3, lambda i, c: (c[1], jnp.sin(c[0]) * x), (x, 2 * x))[0],
         None,
