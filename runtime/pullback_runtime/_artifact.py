@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
     """The bytes of a path, or the bytes themselves; a large file is mapped into memory."""
     if isinstance(source, bytes | bytearray):
         return bytes(source)
+    if isinstance(source, mmap.mmap):
+        return source
     try:
         return _streams.read_or_map(source)
     except OSError as error:

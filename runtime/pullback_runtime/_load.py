@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from jax.tree_util import PyTreeDef
 from pullback_runtime import _avals, _backend, _compile, _symbolic, _variants
 from pullback_runtime._artifact import Opened, open_module
 from pullback_runtime._container import ArtifactError
+from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._executable import Executable
+from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_arguments
 
 
@@ -29,15 +31,38 @@ class LoadedProgram:
     backend: str | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    @functools.cached_property
+    def _function(self) -> Callable[..., Any]:
+        """The program on its pytrees, which are taken apart only while JAX traces."""
+        if _symbolic.METADATA in self.metadata:
+            return jax.jit(self._symbolic_function)
         in_tree, out_tree = self.trees
-        results = self.flat(*flatten_arguments(in_tree, (args, kwargs)))
-        return jax.tree.unflatten(out_tree, results)
+        convention = Convention(
+            example=((), {}),
+            flatten=lambda args, kwargs: [
+                _avals.physical(leaf) for leaf in flatten_arguments(in_tree, (args, kwargs))
+            ],
+            unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
+            constants=self.constants,
+        )
+        device = None if self.backend is None else _backend.pick_device(self.backend, None)
+        return Callee(self.handle, (), convention).callable(device)
+
+    def _symbolic_function(self, *args: Any, **kwargs: Any) -> Any:
+        in_tree, out_tree = self.trees
+        return jax.tree.unflatten(
+            out_tree, self.symbolic(*flatten_arguments(in_tree, (args, kwargs)))
+        )
 
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
-        results = self.executable(*self.constants, *map(_avals.physical, leaves))
+        return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))
+
+    def _logical(self, results: Sequence[Any]) -> list[Any]:
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
 
     @property
@@ -52,7 +77,7 @@ class LoadedProgram:
         if found is not None and _symbolic.METADATA in self.metadata:
             return found
         hidden = len(self.opened.constants)
-        leaves = len(self.executable.in_avals) - hidden, len(self.executable.out_avals)
+        leaves = len(self.handle.in_avals) - hidden, len(self.handle.out_avals)
         if found is None:
             return flat_trees(*leaves)
         if tuple(tree.num_leaves for tree in found) != leaves:
@@ -67,20 +92,26 @@ class LoadedProgram:
         """Shape and dtype of each leaf of the result."""
         described = self.metadata.get("out_avals")
         if described is None:
-            return self.executable.out_avals
+            return self.handle.out_avals
         return tuple(map(_avals.restore, described))
 
     @functools.cached_property
+    def handle(self) -> ModuleHandle:
+        """The module as a value that `call_module` calls, with flat arrays, constants first."""
+        return make_handle(self.opened.module, entry=self._entry, arg_names=self._names)
+
+    @functools.cached_property
     def executable(self) -> Executable:
-        """The compiled module, which takes and returns flat arrays."""
+        """The compiled module, which takes and returns flat arrays, constants first."""
+        return _compile.compile(
+            self.opened.module, backend=self.backend, entry=self._entry, arg_names=self._names
+        )
+
+    @property
+    def _names(self) -> list[str] | None:
         hidden = [f"constant {number}" for number in range(len(self.opened.constants))]
         names = self.metadata.get("arguments")
-        return _compile.compile(
-            self.opened.module,
-            backend=self.backend,
-            entry=self._entry,
-            arg_names=None if names is None else [*hidden, *names],
-        )
+        return None if names is None else [*hidden, *names]
 
     @functools.cached_property
     def symbolic(self) -> Callable[..., Any]:
@@ -98,7 +129,7 @@ class LoadedProgram:
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program, where it runs."""
-        device = self.executable.devices[0]
+        device = _backend.devices(self.backend)[0]
         return tuple(jax.device_put(self.opened.constants, device, may_alias=True))
 
 

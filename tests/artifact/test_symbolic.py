@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from jax.export import symbolic_args_specs, symbolic_shape
 
 import pullback as pb
 import pullback_runtime
 from pullback.artifact import symbolic as files
+from pullback.tools import cli
 from tests.artifact import models
 
 
@@ -170,6 +172,15 @@ def test_a_missing_derivative_is_refused():
     with pytest.raises(pb.MissingRuleError, match=r"has no `main.vjp`: Reverse-mode") as caught:
         files.pieces(program)
     assert "program.with_shapes" in caught.value.do
+
+
+def test_the_command_line_describes_the_file_and_refuses_to_run_it(saved):
+    shown = CliRunner().invoke(cli.main, ["info", str(saved)]).output
+    assert "((float32[3], float32[4, 3], float32[batch, 4], float32[]) -> (float32[]))" in shown
+    assert "of first order, both modes" in shown
+    refused = CliRunner().invoke(cli.main, ["derive", str(saved), "--grad"])
+    assert refused.exit_code != 0
+    assert "has symbolic dimensions" in refused.output + str(refused.exception)
 
 
 def test_damaged_types_are_refused(saved):

@@ -14,6 +14,7 @@ from pullback import Program
 from pullback._derivation import result_paths
 from pullback.artifact.write import rule_inventory
 from pullback.dialect import ops
+from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _artifact, _container
 
 
@@ -27,10 +28,14 @@ def info(file: str) -> None:
         click.echo(f"{label:18}{text}")
 
 
-def rows(content: bytes, program: Program) -> Iterator[tuple[str, str]]:
+def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str, str]]:
     """Each fact and its name."""
     yield from _file(content)
     yield "platforms", ", ".join(program.platforms)
+    if isinstance(program, SymbolicProgram):
+        yield "symbolic", repr(program).removeprefix("SymbolicProgram")
+        yield "derivatives", "none" if program.order == 0 else "of first order, both modes"
+        return
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {_type(aval)}"
     paths = result_paths(program.out_tree)
@@ -41,7 +46,7 @@ def rows(content: bytes, program: Program) -> Iterator[tuple[str, str]]:
     yield "functions", str(functions)
 
 
-def _file(content: bytes) -> Iterator[tuple[str, str]]:
+def _file(content: Any) -> Iterator[tuple[str, str]]:
     yield "size", f"{len(content):,} bytes"
     if not _container.is_bytecode(content):
         yield "format", "text, or another format"

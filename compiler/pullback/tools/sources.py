@@ -27,4 +27,10 @@ def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Sour
         return Source(target.call(traced), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
-    return Source(pullback.load(sys.stdin.buffer.read() if spec == "-" else spec))
+    loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)
+    if not isinstance(loaded, Program):
+        raise UsageError(
+            f"`{spec}` has symbolic dimensions, and the command line wants sizes",
+            do="use pullback.load in Python, or save program.with_shapes(…)",
+        )
+    return Source(loaded)
