@@ -100,6 +100,10 @@ def inexact(type: Any) -> bool:
     return info(type).kind in "fc"
 
 
+def shape_of(type: Any) -> tuple[int, ...]:
+    return info(type).shape
+
+
 def shape(v: Value) -> tuple[int, ...]:
     return info(v.type).shape
 
@@ -587,18 +591,27 @@ def dot_general(
     """x · y; result dimensions are batch, then x's free ones, then y's."""
     if x is None or y is None:
         return None
-    sx, sy = shape(x), shape(y)
-    free_x = [d for i, d in enumerate(sx) if i not in batch[0] and i not in contract[0]]
-    free_y = [d for i, d in enumerate(sy) if i not in batch[1] and i not in contract[1]]
-    dims = (*(sx[i] for i in batch[0]), *free_x, *free_y)
+    dims = product_shape(shape(x), shape(y), batch, contract)
     numbers = (tuple(batch[0]), tuple(batch[1])), (tuple(contract[0]), tuple(contract[1]))
     attributes = {"dot_dimension_numbers": dot_dimensions(*numbers)}
     if precision is not None:
         attributes["precision_config"] = precision
     if algorithm is not None:
         attributes["algorithm"] = algorithm
-    result = tensor(tuple(dims), element if element is not None else info(x.type).element)
+    result = tensor(dims, element if element is not None else info(x.type).element)
     return emit1("stablehlo.dot_general", result, [x, y], attributes)
+
+
+def product_shape(
+    x: Dims,
+    y: Dims,
+    batch: tuple[Sequence[int], Sequence[int]],
+    contract: tuple[Sequence[int], Sequence[int]],
+) -> Dims:
+    """The shape of a product of operands of shapes x and y."""
+    free_x = [d for i, d in enumerate(x) if i not in batch[0] and i not in contract[0]]
+    free_y = [d for i, d in enumerate(y) if i not in batch[1] and i not in contract[1]]
+    return (*(x[i] for i in batch[0]), *free_x, *free_y)
 
 
 @functools.cache

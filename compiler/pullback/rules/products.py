@@ -29,11 +29,6 @@ class Plan:
     order: Dims
 
 
-def _numbers(op: Op) -> Any:
-    """The dimension numbers; None for the matrix product `stablehlo.dot`."""
-    return None if op.name == "stablehlo.dot" else op.attributes["dot_dimension_numbers"]
-
-
 @functools.cache
 def _plan(numbers: Any, ranks: tuple[int, int], mine: int) -> Plan:
     """Of the two orders, the one whose result needs no transpose: `dot(x, ct)` for weights.
@@ -74,41 +69,89 @@ def _free(rank: int, *used: Dims) -> Dims:
     return tuple(i for i in range(rank) if all(i not in dims for dims in used))
 
 
-def transpose_product(op: Op, mine: int, ct: Value) -> Value:
-    """The cotangent of operand `mine`: the product of `ct` and the other operand."""
-    ranks = len(op.shape(0)), len(op.shape(1))
-    plan = _plan(_numbers(op), ranks, mine)
-    other, ct = _common_type(op, op.operand(1 - mine), ct, mine)
-    product = build.dot_general(
-        *((ct, other) if plan.ct_first else (other, ct)),
-        batch=plan.batch,
-        contract=plan.contract,
-        element=build.info(op.result_type).element,
-        **_settings(op, plan.ct_first != (mine == 0)),
-    )
-    product = build.permute(product, plan.order)
-    return build.convert(product, build.info(op.operands[mine].type).element)
+@dataclass(frozen=True)
+class Settings:
+    """The attributes of a product; `numbers` is None for the matrix product `stablehlo.dot`."""
+
+    numbers: Any
+    precision: Any
+    algorithm: Any
+
+    @staticmethod
+    def of(op: Op) -> Settings:
+        names = ("dot_dimension_numbers", "precision_config", "algorithm")
+        return Settings(*map(op.attributes.get, names))
 
 
-def _common_type(op: Op, other: Value, ct: Value, mine: int) -> tuple[Value, Value]:
+@dataclass(frozen=True)
+class Emission:
+    """All that one transposed product needs, but for its operands."""
+
+    ct_first: bool
+    attributes: dict[str, Any]
+    result: Any
+    order: Dims
+    other_element: Any
+    ct_element: Any
+    element: Any
+
+
+@functools.cache
+def _emission(settings: Settings, types: tuple[Any, Any], ct: Any, mine: int) -> Emission:
     """A product that accumulates in a wider type than its operands has a cotangent of that type.
 
     An algorithm says in which type to multiply: the operands', so the cotangent is narrowed.
     """
-    if "algorithm" in op.attributes:
-        return other, build.convert(ct, build.info(op.operands[mine].type).element)
-    return build.convert(other, build.info(ct.type).element), ct
+    mine_type, other_type = types[mine], types[1 - mine]
+    plan = _plan(settings.numbers, (_rank(types[0]), _rank(types[1])), mine)
+    element = build.info(mine_type).element
+    other_element, ct_element = build.info(other_type).element, build.info(ct).element
+    if settings.algorithm is not None:
+        ct_element = element
+    else:
+        other_element = ct_element
+    left, right = (ct, other_type) if plan.ct_first else (other_type, ct)
+    attributes = {"dot_dimension_numbers": build.dot_dimensions(plan.batch, plan.contract)}
+    attributes |= _kept(settings, exchanged=plan.ct_first != (mine == 0))
+    shapes = build.shape_of(left), build.shape_of(right)
+    dims = build.product_shape(*shapes, plan.batch, plan.contract)
+    return Emission(
+        plan.ct_first,
+        attributes,
+        build.tensor(dims, build.info(ct).element),
+        plan.order,
+        other_element,
+        ct_element,
+        element,
+    )
 
 
-def _settings(op: Op, exchanged: bool) -> dict[str, Any]:
+def _rank(type: Any) -> int:
+    return len(build.shape_of(type))
+
+
+def transpose_product(op: Op, mine: int, ct: Value) -> Value:
+    """The cotangent of operand `mine`: the product of `ct` and the other operand."""
+    if op.info is None:
+        op.info = Settings.of(op), (op.operands[0].type, op.operands[1].type)
+    settings, types = op.info
+    e = _emission(settings, types, ct.type, mine)
+    other = build.convert(op.operand(1 - mine), e.other_element)
+    ct = build.convert(ct, e.ct_element)
+    operands = [ct, other] if e.ct_first else [other, ct]
+    product = build.emit1("stablehlo.dot_general", e.result, operands, e.attributes)
+    return build.convert(build.permute(product, e.order), e.element)
+
+
+def _kept(settings: Settings, exchanged: bool) -> dict[str, Any]:
     """Precision and algorithm; each side keeps its own when the sides change places."""
-    attributes, found = op.attributes, {}
-    if "precision_config" in attributes:
-        precision = list(ir.ArrayAttr(attributes["precision_config"]))
+    found = {}
+    if settings.precision is not None:
+        precision = list(ir.ArrayAttr(settings.precision))
         precision = precision[::-1] if exchanged else precision
-        found["precision"] = ir.ArrayAttr.get(precision, context=_jax.context())
-    if "algorithm" in attributes:
-        found["algorithm"] = _algorithm(attributes["algorithm"], exchanged)
+        found["precision_config"] = ir.ArrayAttr.get(precision, context=_jax.context())
+    if settings.algorithm is not None:
+        found["algorithm"] = _algorithm(settings.algorithm, exchanged)
     return found
 
 
