@@ -22,13 +22,13 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test pytest lit test-newer newer-python lint types bench portability
-.PHONY: engines fuzz conformance mutants tpu clean
+.PHONY: engines pjrt fuzz conformance mutants tpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
 	@echo "make test   pytest, then lit"
 	@echo "make bench  the benchmarks, side by side with JAX"
-	@echo "make portability | engines | fuzz   saved files; see docs/artifact.md"
+	@echo "make portability | engines | pjrt | fuzz   saved files; see docs/artifact.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make test-newer | lint | types | setup | clean"
@@ -89,6 +89,18 @@ engines: setup
 	test -x $(IREE)/bin/python || $(BIN)/python -m venv $(IREE)
 	$(IREE)/bin/python -m pip install --quiet $(PIP_ARGS) iree-base-compiler iree-base-runtime
 	$(RUN) $(BIN)/python -m tests.artifact.engines $(IREE)/bin/python
+	$(RUN) $(BIN)/python -m tests.artifact.other_languages iree $(abspath $(IREE))/bin
+
+# Derivatives from C++, through PJRT's C API; docs/other_languages.md says where the header is.
+PJRT ?= .venv-pjrt
+PJRT_INCLUDE ?=
+PJRT_PLUGIN ?= $(PJRT)/lib/python3*/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so
+pjrt: setup
+	@test -f "$(PJRT_INCLUDE)/xla/pjrt/c/pjrt_c_api.h" || { \
+	  echo "set PJRT_INCLUDE= to a folder with XLA's xla/pjrt/c/pjrt_c_api.h" >&2; exit 1; }
+	test -x $(PJRT)/bin/python || $(BIN)/python -m venv $(PJRT)
+	$(PJRT)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps fastatomstruct-xla-cpu
+	$(RUN) $(BIN)/python -m tests.artifact.other_languages pjrt $(PJRT_PLUGIN) $(PJRT_INCLUDE)
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py
