@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +72,14 @@ def test_values_and_gradients_of_every_size(saved, size, origin):
     close(program.vjp(wrt=1)(*args, jnp.float32(2.0), **kwargs), (value, 2.0 * gradients[1]))
     close(jax.grad(program)(*args, **kwargs), gradients[0])
     close(pullback_runtime.load(saved)(*args, **kwargs), value)
+
+
+def test_the_file_of_an_older_jax_still_gives_its_gradients():
+    """Written by jax 0.10.2, like the other golden files."""
+    program = pb.load(Path(__file__).parent / "golden" / "symbolic-1" / "loss.mlirbc")
+    args, kwargs = arguments(3)
+    assert program.platforms == ("cpu", "tpu")
+    close(program.value_and_grad()(*args, **kwargs), jax.value_and_grad(loss)(*args, **kwargs))
 
 
 def test_forward_mode_goes_through_a_custom_vjp(saved):
