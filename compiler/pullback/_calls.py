@@ -92,7 +92,10 @@ def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """Runs a program in the trace that is going on."""
     operands = program.flatten(args, kwargs)
     check_operands(program, operands[len(program.constants) :])
-    out = program.unflatten(call_module(program.handle, *operands))
+    if program.rules.mesh is not None:
+        out = program(*args, **kwargs)
+    else:
+        out = program.unflatten(call_module(program.handle, *operands))
     return jax.tree.map(_as_weak, out, jax.tree.unflatten(program.out_tree, program.out_avals))
 
 

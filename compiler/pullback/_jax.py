@@ -25,7 +25,6 @@ from jax._src import source_info_util as _source_info
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
-from jax.extend import core as _extend
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
@@ -79,26 +78,28 @@ def context() -> ir.Context:
 
 # --- jaxprs: JAX 0.10 has a Jaxpr and a ClosedJaxpr around it, JAX 0.12 has one class ---------
 
-_CLOSED_AND_OPEN_DIFFER = _extend.ClosedJaxpr is not _core.Jaxpr
+# `jax.extend.core` has these names too, and imports Pallas with them.
+_ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
+_CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 
 
 def is_jaxpr(value: object) -> bool:
     """Whether a parameter of an equation is a jaxpr, open or closed."""
-    return isinstance(value, (_extend.ClosedJaxpr, _core.Jaxpr))
+    return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))
 
 
 def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
     """The same jaxpr, open or closed, with other equations; none of them of JAX's high kind."""
-    if _CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _extend.ClosedJaxpr):
+    if _CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=equations, is_high=False))
     return jaxpr.replace(eqns=equations, is_high=False)
 
 
 def close(jaxpr: Any) -> Any:
     """A closed jaxpr without constants, of an open jaxpr or of a closed one."""
-    if isinstance(jaxpr, _extend.ClosedJaxpr):
+    if isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr
-    return _extend.ClosedJaxpr(jaxpr, ())
+    return _ClosedJaxpr(jaxpr, ())
 
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:
@@ -147,7 +148,7 @@ def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
         opened.debug_info._replace(arg_names=None, result_paths=None),
     )
     constants = [value for _, value in small]
-    return _extend.ClosedJaxpr(hoisted, constants), [value for _, value in large]
+    return _ClosedJaxpr(hoisted, constants), [value for _, value in large]
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:
@@ -239,7 +240,7 @@ def in_simpler_terms(equation: Any) -> list[Any]:
         return [equation]
     (result,) = equation.outvars
     power = _core.Var(result.aval)
-    one = _extend.Literal(np.ones((), result.aval.dtype), _core.ShapedArray((), result.aval.dtype))
+    one = _core.Literal(np.ones((), result.aval.dtype), _core.ShapedArray((), result.aval.dtype))
     ones = _core.Var(result.aval)
     fill = {"shape": result.aval.shape, "broadcast_dimensions": (), "sharding": None}
     return [
@@ -258,12 +259,12 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     Python code that runs: that of a user's rule.
     """
     if not own_lines:
-        return _extend.jaxpr_as_fun(closed)
+        return _core.jaxpr_as_fun(closed)
     jaxpr = getattr(closed, "jaxpr", closed)
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
-Literal = _extend.Literal
+Literal = _core.Literal
 """The class of a constant that stands among an equation's operands."""
 
 
@@ -300,7 +301,30 @@ def lower_into(
         function = _mlir.lower_jaxpr_to_fun(
             module_context, name, closed, ordered, num_const_args=0, main_function=entry, **types
         )
+        if entry and ordered:
+            _make_tokens_inside(function, len(ordered))
     return function.sym_name.value
+
+
+def _make_tokens_inside(function: Any, count: int) -> None:
+    """The order of effects as a matter of the function's own: no token crosses its border."""
+    block = function.entry_block
+    for _ in range(count):
+        with ir.InsertionPoint.at_block_begin(block):
+            token = stablehlo.create_token()
+        block.arguments[0].replace_all_uses_with(token)
+        block.erase_argument(0)
+    (returned,) = (op for op in block.operations if op.operation.name == "func.return")
+    values = list(returned.operands)[count:]
+    with ir.InsertionPoint(returned):
+        func.ReturnOp(values)
+    returned.operation.erase()
+    kinds = [argument.type for argument in block.arguments], [value.type for value in values]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            kept = list(ir.ArrayAttr(function.attributes[name]))[count:]
+            function.attributes[name] = ir.ArrayAttr.get(kept)
 
 
 def _channels() -> Iterator[int]:
@@ -351,7 +375,7 @@ CHECKPOINT_ATTRIBUTE = "pullback.checkpoint"
 
 def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
     """A primitive that is a call of its `jaxpr`, and lowers as `lowering` says."""
-    primitive = _extend.Primitive(name)
+    primitive = _core.Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, jaxpr, **_: equations_to_function(jaxpr)(*args))
     primitive.def_effectful_abstract_eval(lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects))
@@ -378,7 +402,7 @@ def _trip_bound_lowering(ctx: Any, predicate: Any, *, count: int) -> Any:
 MAX_TRIP_COUNT = "pullback.max_trip_count"
 """The attribute of a loop that says how often it runs at most."""
 
-_trip_bound = _extend.Primitive("pullback.trip_bound")
+_trip_bound = _core.Primitive("pullback.trip_bound")
 _trip_bound.def_impl(lambda predicate, *, count: predicate)
 _trip_bound.def_abstract_eval(lambda predicate, *, count: predicate)
 _mlir.register_lowering(_trip_bound, _trip_bound_lowering, cacheable=False)
@@ -406,7 +430,7 @@ def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any) -> 
     return func.CallOp(function.type.results, symbol, list(operands)).results
 
 
-_module_call = _extend.Primitive("pullback.module_call")
+_module_call = _core.Primitive("pullback.module_call")
 _module_call.multiple_results = True
 _mlir.register_lowering(_module_call, _module_call_lowering)
 
@@ -534,7 +558,8 @@ def rule_name(equation: Any) -> str | None:
     """The name of the user's function that an equation with a custom rule calls."""
     for body in ("call_jaxpr", "callee"):
         if body in equation.params:
-            return function_name(equation.params[body])
+            name = function_name(equation.params[body])
+            return _custom_gradient_name(equation) if name == "wrapped_fun" else name
     if equation.primitive.name == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
@@ -543,6 +568,14 @@ def rule_name(equation: Any) -> str | None:
         name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
         return name + "_forward" * (equation.primitive.name in BACKWARD_ONLY)
     return None
+
+
+def _custom_gradient_name(equation: Any) -> str:
+    """The name of the function under a `custom_gradient`, which JAX 0.10 hides in a closure."""
+    thunk = equation.params.get("fwd_jaxpr_thunk")
+    forward = None if thunk is None else _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk")[0]
+    function = closed_over(getattr(forward, "f", forward), "fun")
+    return getattr(function, "__name__", "wrapped_fun")
 
 
 def _snake_case(name: str) -> str:

@@ -12,7 +12,7 @@ import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _calls, _derivation, _jax, _platforms
+from pullback import _calls, _derivation, _jax, _meshes, _platforms
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback._recipe import Recipe
@@ -193,7 +193,7 @@ class Program:
     def _convention(self) -> pullback_runtime.Convention:
         return pullback_runtime.Convention(
             example=jax.tree.unflatten(self.in_tree, self.in_avals),
-            flatten=self._leaves,
+            flatten=self._placed_leaves,
             unflatten=self.unflatten,
             constants=self.constants,
         )
@@ -232,6 +232,9 @@ class Program:
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
         return [*self.constants, *self._leaves(args, kwargs)]
+
+    def _placed_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return _meshes.on_devices_of(self.rules.mesh, self._leaves(args, kwargs))
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))

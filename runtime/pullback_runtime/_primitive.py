@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
-from jax.extend.core import Primitive
 
 from pullback_runtime import _jax
 from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
@@ -101,7 +100,7 @@ def lazy_handle(
     return ModuleHandle(key, load, tuple(in_avals), tuple(out_avals), entry)
 
 
-call_module_p = Primitive("call_module")
+call_module_p = _jax.core.Primitive("call_module")
 call_module_p.multiple_results = True
 
 

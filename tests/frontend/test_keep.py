@@ -294,7 +294,7 @@ def test_custom_gradient_and_closure_convert(encoding: str) -> None:
         return f(converted(x, *hoisted))[0]
 
     program = pb.trace(lambda x: g(x) + g(x))(0.5)
-    assert list(program.rules) == ["f" if encoding == "objects" else "wrapped_fun"]
+    assert list(program.rules) == ["f"]
     program.stage_rules()
     assert "1.300000e+01" in str(program)
     np.testing.assert_allclose(program(0.5), 2 * np.exp(0.5), rtol=1e-6)
@@ -311,5 +311,8 @@ def test_linear_call_keeps_its_transpose() -> None:
     (key,) = program.rules
     program.stage_rules()
     assert f"transpose = @{key}.t}}" in str(program)
-    body = str(program).split(f"@{key}.t(")[1]
-    assert "1.700000e+01" in body.split("func.func")[0]
+    # The transpose is a call that itself has a transpose: what it computes is one step further.
+    body = str(program).split(f"func.func private @{key}.t(")[1].split("func.func")[0]
+    (transposed,) = re.findall(r"decomposition = @(\w+)", body)
+    body = str(program).split(f"func.func private @{transposed}(")[1].split("func.func")[0]
+    assert "1.700000e+01" in body

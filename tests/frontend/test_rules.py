@@ -130,5 +130,5 @@ def test_rules_inside_shard_map_are_staged_under_its_axes() -> None:
     ).stdout
     assert "sdy.manual_computation" in found
     assert "@logaddexp.jvp" in found
-    assert "@psum_invariant.t.1" in found
+    assert "psum_invariant" not in found, "its own rule counts equal values once"
     assert "rule = " not in found.replace("sharding_rule = ", "")

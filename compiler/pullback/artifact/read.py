@@ -29,6 +29,7 @@ class LoadedRules(NoRules):
     platforms: tuple[str, ...] = ("cpu",)
     host_callbacks: tuple[Any, ...] = ()
     keepalives: tuple[Any, ...] = ()
+    mesh: None = None
 
 
 def load(source: str | os.PathLike[str] | bytes) -> Any:

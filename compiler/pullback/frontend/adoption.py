@@ -45,6 +45,7 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
         shift_callbacks(module, len(rules.host_callbacks))
         rules.host_callbacks.extend(program.rules.host_callbacks)
         rules.keepalives.extend(program.rules.keepalives)
+        rules.use_mesh(program.rules.mesh)
     return module, symbol
 
 

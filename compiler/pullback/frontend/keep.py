@@ -35,6 +35,11 @@ RECURSED = frozenset(
 )
 """Higher-order primitives whose lowering is structure that our passes differentiate."""
 
+ON_EVERY_DEVICE = frozenset({"psum_invariant", "pvary", "all_gather_invariant"})
+"""Collectives of JAX's checked `shard_map`, whose own rules count a value that is equal on all
+devices once. In the IR its cotangents are parts, one per device, and `rules/collectives.py`
+differentiates what these lower to accordingly."""
+
 CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
 
 
@@ -88,6 +93,8 @@ class Keeper:
         name = equation.primitive.name
         if name == "call_module":
             return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
+        if name == "shard_map":
+            self.rules.use_mesh(equation.params["mesh"])
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
         if name == "custom_vjp_call":
@@ -100,6 +107,8 @@ class Keeper:
             return self._backward_only(equation, debug_info)
         if name in CHECKPOINT:
             return self._checkpoint(equation)
+        if name in ON_EVERY_DEVICE:
+            return equation
         if name in RECURSED or not _carries_derivative(equation):
             return self._inside(equation)
         return self._primitive(equation, debug_info)

@@ -8,6 +8,8 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import jax
+
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
@@ -64,6 +66,7 @@ class RuleTable:
         self.platforms = platforms
         self.keepalives: list[Any] = []
         self.host_callbacks: list[Any] = []
+        self.mesh: jax.sharding.Mesh | None = None
         self.traces = 0
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}
@@ -79,6 +82,11 @@ class RuleTable:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
+
+    def use_mesh(self, mesh: Any) -> None:
+        """Notes the devices that the program runs on, where its mesh names devices."""
+        if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
+            self.mesh = mesh
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
         """The rule of a kept equation: the one already known for equal calls, or a new one."""

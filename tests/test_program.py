@@ -1,0 +1,127 @@
+"""A Program: what it prints, how it is called, compiled, transformed, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+
+import pullback as pb
+
+
+def energy(params, x, scale=2.0):
+    return {"out": scale * jnp.sum(jnp.tanh(x @ params["w"]) ** 2)}
+
+
+PARAMS = {"w": jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)}
+X = jnp.linspace(0.0, 1.0, 6).reshape(2, 3)
+
+
+def test_it_shows_its_types_and_its_module():
+    program = pb.trace(energy)(PARAMS, X)
+    assert repr(program) == ("Program((params['w']: float32[3,4], x: float32[2,3]) -> (float32[]))")
+    assert str(program) == program.asm()
+    assert "module @energy" in str(program)
+    assert "loc(" not in str(program)
+    assert "test_program.py" in program.asm(debug_info=True)
+
+
+def test_it_takes_the_arguments_of_the_function():
+    program = pb.trace(energy)(PARAMS, X, scale=3.0)
+    expected = energy(PARAMS, X, scale=3.0)["out"]
+    np.testing.assert_allclose(program(PARAMS, X, scale=3.0)["out"], expected, rtol=1e-6)
+    compiled = program.compile(backend="cpu")
+    np.testing.assert_allclose(compiled(PARAMS, X, scale=3.0)["out"], expected, rtol=1e-6)
+
+
+def test_other_containers_are_refused_by_name():
+    program = pb.trace(energy)(PARAMS, X)
+    with pytest.raises(pb.PullbackError, match="do not have the structure") as caught:
+        program(X, X)
+    assert caught.value.where == "leaves expected: params['w'], x"
+
+
+def test_passes_run_in_place_and_transformations_do_not():
+    program = pb.trace(jax.nn.softplus)(1.0)
+    before = str(program)
+    derived = program.grad()
+    assert str(program) == before
+    assert "pullback.custom_jvp_call" in before
+    np.testing.assert_allclose(derived(1.0), jax.nn.sigmoid(1.0), rtol=1e-6)
+    assert program.run_passes("to-stablehlo") is program
+    assert "pullback." not in str(program)
+    np.testing.assert_allclose(program(1.0), jax.nn.softplus(1.0), rtol=1e-6)
+
+
+def test_each_transformation_agrees_with_jax():
+    program = pb.trace(jnp.sinc)(0.3)
+    slope = jax.grad(jnp.sinc)(0.3)
+    np.testing.assert_allclose(program.jvp()(0.3, 2.0)[1], 2 * slope, rtol=1e-5)
+    np.testing.assert_allclose(program.vjp(0)(0.3, 2.0)[1], 2 * slope, rtol=1e-5)
+    forward, linear = program.linearize(0)
+    np.testing.assert_allclose(linear(forward(0.3)[1], 2.0), 2 * slope, rtol=1e-5)
+
+
+def test_ordered_effects_happen_in_order():
+    seen: list[float] = []
+
+    def count(x):
+        def body(i, carry):
+            io_callback(lambda value: seen.append(float(value)), None, carry, ordered=True)
+            return carry + 1
+
+        return jax.lax.fori_loop(0, 3, body, x)
+
+    program = pb.trace(count)(1.0)
+    assert program(1.0) == 4.0
+    jax.effects_barrier()
+    assert seen == [1.0, 2.0, 3.0]
+    assert "pullback.not_portable" in str(program)
+    assert "io_callback at" in str(program)
+
+
+ON_FOUR_DEVICES = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import AxisType, PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("i",), axis_types=(AxisType.Auto,))
+
+@jax.custom_jvp
+def wave(x):
+    return jnp.sin(x)
+
+wave.defjvp(lambda p, t: (wave(*p), 3 * jnp.cos(p[0]) * t[0]))
+
+def block(x):
+    return jax.lax.psum(wave(x), "i")
+
+f = jax.shard_map(block, mesh=mesh, in_specs=P("i"), out_specs=P())
+x = jnp.arange(8.0)
+program = pb.trace(f)(x)
+for call in (program, jax.jit(program), program.compile()):
+    np.testing.assert_allclose(call(x), f(x), rtol=1e-6)
+total = lambda x: f(x).sum()
+np.testing.assert_allclose(pb.grad(total)(x), 3 * np.cos(x), rtol=1e-5)
+print("agreed")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_over_a_mesh_runs_on_its_devices():
+    flags = "--xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", ON_FOUR_DEVICES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "agreed\n", done.stderr
