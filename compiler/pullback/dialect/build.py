@@ -305,12 +305,15 @@ def instantiate(v: Value | None, like: Value) -> Value:
 # ------------------------------------------------------------------ elementwise arithmetic
 
 
-def _same_type(x: Value | Number, y: Value | Number) -> tuple[Value, Value]:
-    if isinstance(y, (int, float, complex)):
-        y = full_like(x, y)
-    elif isinstance(x, (int, float, complex)):
-        x = full_like(y, x)
+def _same_type(x: Any, y: Any) -> tuple[Value, Value]:
+    if y.__class__ in _NUMBERS:
+        return x, full_like(x, y)
+    if x.__class__ in _NUMBERS:
+        return full_like(y, x), y
     return x, y
+
+
+_NUMBERS = frozenset({int, float, complex, bool})
 
 
 def add(x: Value | None, y: Value | None) -> Value | None:

@@ -80,10 +80,10 @@ class Reverse:
 
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
-        here, take = build.here, self.cts.pop
+        here, known, take = build.here, self.cts, self.cts.pop
         for op in reversed(self.records):
             cts = [take(r, None) for r in op.results]
-            if all(ct is None for ct in cts):
+            if not cts or (cts[0] is None and all(ct is None for ct in cts)):
                 continue
             here.loc = op.operation.location
             rule = op.rule
@@ -93,8 +93,12 @@ class Reverse:
             if rule.checked:
                 self._check(op, found)
             for v, active, ct in zip(op.operands, op.active, found, strict=True):
-                if active and ct is not None:
+                if not active or ct is None:
+                    continue
+                if v in known or ct.__class__ is InPlace:
                     self.accumulate(v, ct)
+                else:
+                    known[v] = ct
 
     @staticmethod
     def _check(op: Op, found: Sequence[Any]) -> None:
@@ -135,10 +139,11 @@ class Reverse:
 def _offset(op: Op) -> int | None:
     """The first operand that makes a linear op affine, if there is one."""
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
-        if not active and build.inexact(v.type) and not is_zero(v):
-            # JAX calls a gather linear although it puts NaN where an index is outside.
-            if op.name != "stablehlo.select" or not is_nan(v):
-                return i
+        if active or not build.inexact(v.type) or is_zero(v):
+            continue
+        # JAX calls a gather linear although it puts NaN where an index is outside.
+        if op.name != "stablehlo.select" or not is_nan(v):
+            return i
     return None
 
 

@@ -186,6 +186,10 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
             for f, a in zip(scale, op.active, strict=True)
         ]
 
+    def vjp_of_one(op: Op, cts: Tangents) -> list[Value | None]:
+        return [scale[0](op, cts[0])]  # type: ignore[misc]
+
+    vjp = vjp_of_one if len(scale) == 1 else vjp
     module = getattr(scale[0] or scale[1], "__module__", "?")
     return register(Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True))
 
