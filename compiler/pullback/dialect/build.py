@@ -313,7 +313,7 @@ def _same_type(x: Any, y: Any) -> tuple[Value, Value]:
     return x, y
 
 
-_NUMBERS = frozenset({int, float, complex, bool})
+_NUMBERS: frozenset[Any] = frozenset({int, float, complex, bool})
 
 
 def add(x: Value | None, y: Value | None) -> Value | None:
