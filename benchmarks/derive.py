@@ -4,8 +4,8 @@
 
 Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
 and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
-before every run; *warm* keeps them, but the function is new each time. The pass `vjp` alone is timed on
-straight-line functions.
+before every run; *warm* keeps them, but the function is new each time. The pass `vjp` alone is
+timed on straight-line functions.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     python benchmarks/run.py [--runs 20] [--only lstm]
 
 Both are compiled by XLA for the default backend and called in turn; medians, and their ratio
-(ours / JAX: below 1 we are faster). `temp` is the temporary memory of the compiled gradient, ours / JAX.
+(ours / JAX: below 1 we are faster). `temp` is the temporary memory of the compiled gradient,
+ours / JAX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reverse mode keeps: checkpoints recompute, loops grow linearly, unbounded ones not at all."""
+"""What reverse mode keeps: checkpoints recompute, loops grow linearly, unbounded ones nothing."""
 
 from __future__ import annotations
 

@@ -161,7 +161,15 @@ def argument_paths(closed: Any) -> tuple[str, ...]:
 
 def kind_of_high(equation: Any) -> str:
     """The class of a call in the encoding of jax_custom_jvp3, jax_custom_vjp3 and jax_remat3."""
-    return type(equation.params["_prim"]).__name__
+    return type(_without_vmap(equation.params["_prim"])).__name__
+
+
+def _without_vmap(prim: Any) -> Any:
+    """The `custom_vjp` function that JAX 0.10 wraps to map it: it has rules of the same kinds."""
+    inner = prim
+    while type(inner).__name__ == "VmapOf":
+        inner = inner.params["prim"]
+    return inner if type(inner).__name__ == "CustomVJPTraced" else prim
 
 
 def expand_high(equation: Any) -> Any:
@@ -563,17 +571,22 @@ def rule_name(equation: Any) -> str | None:
     if equation.primitive.name == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
-        prim = equation.params["_prim"]
+        prim = _without_vmap(equation.params["_prim"])
         traced = prim.params.get("traced")
         name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
+        name = _custom_gradient_name(equation) if name == "wrapped_fun" else name
         return name + "_forward" * (equation.primitive.name in BACKWARD_ONLY)
     return None
 
 
 def _custom_gradient_name(equation: Any) -> str:
     """The name of the function under a `custom_gradient`, which JAX 0.10 hides in a closure."""
-    thunk = equation.params.get("fwd_jaxpr_thunk")
-    forward = None if thunk is None else _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk")[0]
+    if "_prim" in equation.params:
+        forward = equation.params["_prim"].params.get("fwd")
+    elif (thunk := equation.params.get("fwd_jaxpr_thunk")) is not None:
+        forward = _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk")[0]
+    else:
+        return "wrapped_fun"
     function = closed_over(getattr(forward, "f", forward), "fun")
     return getattr(function, "__name__", "wrapped_fun")
 

@@ -183,13 +183,14 @@ def test_rules(name, pipeline):
     check(f, [A], pipeline, reference)
 
 
-def test_second_order_inside_scan_keeps_the_rule_that_jax_loses():
-    """JAX's own second derivative of a false rule in a scan is that of the primal code."""
+def test_second_order_inside_scan_keeps_the_rule_that_older_jax_loses():
+    """There, JAX's own second derivative of a false rule in a scan is that of the primal code."""
 
     def hessian(f):
         return jax.jvp(jax.grad(lambda x: f(x).sum()), (A,), (B,))[1]
 
-    assert not np.allclose(hessian(scan_of(tripled)), hessian(unrolled(tripled)))
+    jax_keeps = np.allclose(hessian(scan_of(tripled)), hessian(unrolled(tripled)))
+    assert jax_keeps == (jax.__version_info__ >= (0, 12))
 
 
 # -------------------------------------------------------------------------- control flow
