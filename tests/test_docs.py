@@ -1,0 +1,41 @@
+"""The pages of docs/: each is linked from the index, and each error has its line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pullback import _errors as compiler_errors
+from pullback.artifact import errors as artifact_errors
+from pullback_runtime import _container as container
+from pullback_runtime import _errors as runtime_errors
+
+DOCS = Path(__file__).parents[1] / "docs"
+MODULES = (compiler_errors, artifact_errors, runtime_errors, container)
+BASES = (compiler_errors.PullbackError, runtime_errors.PullbackRuntimeError)
+CLASSES = {
+    name
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, type) and issubclass(value, BASES)
+}
+
+
+def test_every_error_has_a_cause_an_example_and_a_remedy():
+    rows = [line.split(" | ") for line in (DOCS / "errors.md").read_text().splitlines()]
+    listed = {row[0].strip("| `"): row for row in rows if row[0].startswith("| `")}
+    assert set(listed) == CLASSES
+    assert {name for name, row in listed.items() if len(row) != 4 or not all(row)} == set()
+
+
+def test_the_index_names_every_page():
+    linked = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "index.md").read_text()))
+    assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path):
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (DOCS / link).exists()] == []
