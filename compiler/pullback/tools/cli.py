@@ -13,6 +13,7 @@ from pullback_runtime import PullbackRuntimeError
 
 # Subcommand -> where its click command is; imported when asked for.
 COMMANDS = {
+    "check": "pullback.tools.check:check",
     "derive": "pullback.tools.derive:derive",
     "dump": "pullback.tools.dump:dump",
     "info": "pullback.tools.info:info",
