@@ -108,6 +108,21 @@ for call in (program, jax.jit(program), program.compile()):
     np.testing.assert_allclose(call(x), f(x), rtol=1e-6)
 total = lambda x: f(x).sum()
 np.testing.assert_allclose(pb.grad(total)(x), 3 * np.cos(x), rtol=1e-5)
+
+# A backward rule that is not linear sees the whole cotangent of what is equal on all devices.
+@jax.custom_vjp
+def clipped(w):
+    return w * 1.0
+
+clipped.defvjp(lambda w: (clipped(w), None), lambda _, ct: (jnp.clip(ct, -1.0, 1.0),))
+
+for check in (True, False):
+    g = jax.shard_map(
+        lambda w, x: jax.lax.psum((clipped(w) * x).sum(), "i"),
+        mesh=mesh, in_specs=(P(), P("i")), out_specs=P(), check_vma=check,
+    )
+    w = jnp.ones(2)
+    np.testing.assert_allclose(pb.grad(g)(w, x), jax.jit(jax.grad(g))(w, x), rtol=1e-5)
 print("agreed")
 """
 

@@ -221,6 +221,18 @@ def tracing_context_of(closed: Any) -> Iterator[None]:
         yield
 
 
+def checked_axes(equation: Any) -> tuple[str, ...]:
+    """The manual axes of a `shard_map` in whose body JAX knows which values differ by device."""
+    params = equation.params
+    return tuple(sorted(params["newly_manual_axes"])) if params["check_vma"] else ()
+
+
+def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
+    """The axes along which a value is the same on all devices."""
+    varying = aval.mat.varying if getattr(aval, "mat", None) else ()
+    return tuple(axis for axis in axes if axis not in varying)
+
+
 def _manual_mesh(closed: Any) -> Any:
     """The mesh of the shard_map that a jaxpr is part of the body of, or None."""
     mesh = closed.eqns[0].ctx.cur_abstract_mesh if closed.eqns else None

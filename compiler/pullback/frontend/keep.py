@@ -95,6 +95,8 @@ class Keeper:
             return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
         if name == "shard_map":
             self.rules.use_mesh(equation.params["mesh"])
+            with self.rules.inside(equation):
+                return self._inside(equation)
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
         if name == "custom_vjp_call":

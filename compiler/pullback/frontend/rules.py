@@ -36,6 +36,7 @@ class Rule:
     num_residuals: int | None
     where: str
     generation: int = 0
+    checked_axes: tuple[str, ...] = ()
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -74,6 +75,7 @@ class RuleTable:
         self._lowered: dict[int, ir.Module] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._generation = 0
+        self._checked_axes: tuple[str, ...] = ()
         self._identities = Identities()
         self.keeper = Keeper(self)
 
@@ -88,9 +90,19 @@ class RuleTable:
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
             self.mesh = mesh
 
+    @contextlib.contextmanager
+    def inside(self, equation: Any) -> Iterator[None]:
+        """Calls met now are in the body of this `shard_map`."""
+        outer = self._checked_axes
+        self._checked_axes = (*outer, *_jax.checked_axes(equation))
+        try:
+            yield
+        finally:
+            self._checked_axes = outer
+
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
         """The rule of a kept equation: the one already known for equal calls, or a new one."""
-        identity = (op, self._identity(equation, decomposition))
+        identity = (op, self._checked_axes, self._identity(equation, decomposition))
         key = self._keys.get(identity)
         if key is None:
             key = self._keys[identity] = self._new_key(_name(equation))
@@ -235,6 +247,7 @@ class RuleTable:
             num_residuals=_jax.num_residuals(equation),
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
+            checked_axes=self._checked_axes,
         )
 
     def _new_key(self, name: str) -> str:

@@ -55,13 +55,32 @@ def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
     def backward(residuals, cotangents):
         pull = jax.tree.unflatten(structure[0], residuals)
-        return pull(_with_float0(outs, cotangents))
+        given = [aval for aval in outs if is_inexact(aval)]
+        whole = [_whole(rule, *each) for each in zip(given, cotangents, strict=True)]
+        found = pull(_with_float0(outs, whole))
+        wanted = [rule.call.in_avals[i] for i in chosen]
+        return [_part(rule, *each) for each in zip(wanted, found, strict=True)]
 
     args = _jax.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
     residuals = _jax.structs(forward_closed.out_avals[len(outs) :])
     cotangents = [aval for aval in _jax.structs(outs) if is_inexact(aval)]
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
+
+
+def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
+    """What a backward rule receives: in a checked `shard_map`, one cotangent for all devices.
+
+    In the IR, the cotangent of a value that is equal on all devices is in parts, whose sum it is.
+    """
+    axes = _jax.equal_along(aval, rule.checked_axes)
+    return jax.lax.psum(jax.lax.pcast(ct, axes, to="varying"), axes) if axes else ct
+
+
+def _part(rule: Rule, aval: Any, ct: Any) -> Any:
+    """One device's part of a cotangent that is equal on all of them."""
+    axes = _jax.equal_along(aval, rule.checked_axes)
+    return ct / jax.lax.axis_size(axes) if axes else ct
 
 
 def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
