@@ -193,6 +193,31 @@ def test_closure_convert_hoists_floats_and_keeps_integers():
     same(pb.grad(outer)(jnp.float32(1.3), 2), jax.grad(outer)(jnp.float32(1.3), 2))
 
 
+@jax.custom_vjp
+def product(w, x):
+    return jnp.dot(w, x)
+
+
+product.defvjp(
+    lambda w, x: (product(w, x), (w, x)),
+    lambda r, ct: (jax.lax.psum(ct * r[1], "batch"), ct * r[0]),
+)
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_reverse_mode_may_reduce_over_a_named_axis(axis):
+    """The rule gives every example the total gradient instead of its own."""
+    xs = jnp.arange(12.0).reshape(4, 3)
+
+    def loss(w, xs):
+        weights = w if axis is None else jnp.broadcast_to(w, (4, 3))
+        return jnp.sum(jax.vmap(product, in_axes=(axis, 0), axis_name="batch")(weights, xs) ** 2)
+
+    w = jnp.array([1.0, -0.5, 2.0])
+    same(pb.trace(loss)(w, xs)(w, xs), loss(w, xs))
+    same(pb.grad(loss)(w, xs), jax.grad(loss)(w, xs))
+
+
 # ------------------------------------------------------------------------- rules that fail
 
 
