@@ -63,7 +63,9 @@ def main(python: str) -> None:
 def compare(path: Path, arguments: list[np.ndarray], python: str) -> None:
     """Runs one file in three engines; raises AssertionError when their numbers differ."""
     by_xla = pullback_runtime.load(path).flat(*arguments)
-    by_interpreter = pullback_runtime.run_interpreted(pb.load(path).module, *arguments)
+    program = pb.load(path)
+    operands = [*program.constants, *arguments]
+    by_interpreter = pullback_runtime.run_interpreted(program.module, *operands)
     corpus.agree(by_interpreter, by_xla)
     corpus.agree(run_with_iree(path, arguments, python), by_xla)
     print(f"{path.stem}: XLA, the interpreter and IREE agree on {len(by_xla)} results", flush=True)
