@@ -146,7 +146,8 @@ def _parse_hoisting(
     """
     if len(content) < PARSED_APART:
         module = _parse(content, context)
-        return module, _constants.hoist(module)
+        small = len(content) < _constants.SMALLEST_BYTES  # no large constant fits in
+        return module, () if small else _constants.hoist(module)
     module = _parse(content, _jax.fresh_context())
     constants = _constants.hoist(module)
     return _parse(_module.to_bytecode(module), context), constants
