@@ -91,14 +91,12 @@ class _Sweep:
 
 def _keep_results(operation: Any, keep: list[bool], operands: bool) -> Any:
     """The same op with fewer results (and operands); its regions move over."""
-    attributes = operation.attributes
-    named = [attributes[i] for i in range(len(attributes))]
     inputs = list(operation.operands)
     new = ir.Operation.create(
         operation.name,
         results=[r.type for r, k in zip(operation.results, keep, strict=True) if k],
         operands=[v for v, k in zip(inputs, keep, strict=True) if k] if operands else inputs,
-        attributes={n.name: n.attr for n in named},
+        attributes=dict(operation.attributes.items()),
         regions=len(operation.regions),
         loc=operation.location,
         ip=ir.InsertionPoint(operation),

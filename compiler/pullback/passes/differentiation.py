@@ -224,10 +224,6 @@ def replace_terminator(block: Any, values: Sequence[Value]) -> None:
     old.erase()
 
 
-def callee_name(operation: Any) -> str:
-    return ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
-
-
 # ------------------------------------------------------------------------------ captures
 
 

@@ -120,10 +120,10 @@ class Residuals:
 
     # --------------------------------------------------------------------------- settling
 
-    def choose(self, store_all: bool = False) -> list[Value]:
+    def choose(self) -> list[Value]:
         """The primal values to store."""
-        if store_all or not self.placeholders:
-            return list(self.placeholders)
+        if not self.placeholders:
+            return []
         return minimum_cut(list(self.placeholders), self._producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:

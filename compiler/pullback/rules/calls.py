@@ -11,13 +11,13 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
-from pullback.passes.differentiation import Differentiation, callee_name, mask_of
+from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.forward import jvp_function
+from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, is_zero, split, transpose
+from pullback.passes.symbols import callee
 from pullback.rules.registry import Op, Tangents, jointly, rule
-
-CHECKPOINT = "pullback.checkpoint"
 
 
 def present(values: Sequence[Value | None]) -> list[Value]:
@@ -44,18 +44,23 @@ class Call:
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        return op.frame.diff.function_activity(callee_name(op.operation), mask_of(op.active))
+        return op.frame.diff.function_activity(callee(op.operation), mask_of(op.active))
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        name, flags = jvp_function(op.frame.diff, callee_name(op.operation), mask_of(op.active))
-        results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
-        op.frame.replace(op, results[: len(flags)])
-        return scatter(flags, results[len(flags) :])
+        return jvp_of_function(op, callee(op.operation), tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        return vjp_of_function(op, callee_name(op.operation), cts)
+        return vjp_of_function(op, callee(op.operation), cts)
+
+
+def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
+    """Tangents of an op that calls @name on its operands."""
+    name, flags = jvp_function(op.frame.diff, name, mask_of(op.active))
+    results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
+    op.frame.replace(op, results[: len(flags)])
+    return scatter(flags, results[len(flags) :])
 
 
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
@@ -134,10 +139,7 @@ def decomposition(op: Op) -> str:
 
 
 def _decomposition_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    name, flags = jvp_function(op.frame.diff, decomposition(op), mask_of(op.active))
-    results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
-    op.frame.replace(op, results[: len(flags)])
-    return scatter(flags, results[len(flags) :])
+    return jvp_of_function(op, decomposition(op), tangents)
 
 
 def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:

@@ -32,7 +32,8 @@ from pullback.passes.differentiation import (
 )
 from pullback.passes.inlining import call
 from pullback.passes.reverse import split
-from pullback.rules.calls import scatter
+from pullback.rules import slots
+from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents
 
 SLOTS = 33
@@ -75,8 +76,6 @@ def _redirect(block: Any, outside: dict[Value, Value]) -> None:
 
 def count_iterations(op: Op, widen: Callable[[Op, Sequence[Value]], Any]) -> None:
     """Give a while a carry that counts its iterations; it becomes the op's last result."""
-    from pullback.rules.calls import before
-
     count = len(op.results)
     with before(op):
         new = widen(op, [build.full(build.scalar("i32"), 0)])
@@ -135,7 +134,7 @@ class Checkpointed:
         self.fixed = {i: self.frame.primal(self.inits[i]) for i in self.forward}
         start = [self.fixed[i] for i in self.state]
         i32 = build.scalar("i32")
-        buffers = [self._push(self._buffer(v), v, build.full(i32, 0)) for v in start]
+        buffers = [slots.write(slots.buffer_of(v, SLOTS), v, build.full(i32, 0)) for v in start]
         marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
         cts = [build.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
         accumulators = [build.zeros_like(v) for v in self.free]
@@ -181,8 +180,8 @@ class Checkpointed:
         self, t: Value, top: Value, marks: Value, buffers: list[Value]
     ) -> tuple[Value, Value, list[Value], list[Value]]:
         """Advance from the top checkpoint to iteration t, with checkpoints at each half."""
-        mark = self._pop(marks, top)
-        state = [self._pop(b, top) for b in buffers]
+        mark = slots.read(marks, top)
+        state = [slots.read(b, top) for b in buffers]
         loop, cond, body = build.while_([mark, top, marks, *buffers, *state])
         with build.inserting(ir.InsertionPoint(cond)):
             build.return_([build.compare("LT", cond.arguments[0], t)])
@@ -198,8 +197,8 @@ class Checkpointed:
         goal = build.add(mark, half)
         state = self._advance(mark, goal, state)
         top = build.add(top, 1)
-        marks = self._push(marks, goal, top)
-        buffers = [self._push(b, v, top) for b, v in zip(buffers, state, strict=True)]
+        marks = slots.write(marks, goal, top)
+        buffers = [slots.write(b, v, top) for b, v in zip(buffers, state, strict=True)]
         build.return_([goal, top, marks, *buffers, *state])
 
     def _advance(self, mark: Value, goal: Value, state: list[Value]) -> list[Value]:
@@ -214,22 +213,3 @@ class Checkpointed:
             outs = dict(zip(self.forward, results, strict=False))
             build.return_([build.add(now, 1), *(outs[i] for i in self.state)])
         return list(loop.results)[1:]
-
-    @staticmethod
-    def _buffer(v: Value) -> Value:
-        t = build.info(v.type)
-        return build.zeros(build.tensor((SLOTS, *t.shape), t.element))
-
-    @staticmethod
-    def _push(buffer: Value, v: Value, top: Value) -> Value:
-        dims = build.shape(v)
-        zero = build.integer(0, top)
-        slot = build.reshape(v, (1, *dims))
-        return build.dynamic_update_slice(buffer, slot, [top] + [zero] * len(dims))
-
-    @staticmethod
-    def _pop(buffer: Value, top: Value) -> Value:
-        dims = build.shape(buffer)[1:]
-        zero = build.integer(0, top)
-        slot = build.dynamic_slice(buffer, [top] + [zero] * len(dims), (1, *dims))
-        return build.reshape(slot, dims)

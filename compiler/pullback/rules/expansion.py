@@ -13,9 +13,10 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, callee_name, mask_of, missing_rule
+from pullback.passes.differentiation import Differentiation, mask_of, missing_rule
 from pullback.passes.forward import jvp_function
 from pullback.passes.inlining import call
+from pullback.passes.symbols import callee
 from pullback.rules.calls import present, scatter
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
 
@@ -51,7 +52,7 @@ def _lift_op(
         return [build.broadcast_in_dim(copy.result, shape, ())]
     operands = [_lifted(operation, v, values) for v in operation.operands]
     if name == "func.call":
-        return lift(diff, diff.block(callee_name(operation)), operands, shape)
+        return lift(diff, diff.block(callee(operation)), operands, shape)
     if name in _SCALAR_MOVES:
         return operands
     if not _is_elementwise(name):

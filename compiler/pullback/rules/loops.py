@@ -24,6 +24,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.forward import Forward
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
+from pullback.rules import slots
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
 from pullback.rules.control_flow import blocks, move_regions, reached
@@ -117,7 +118,7 @@ def widen(op: Op, inits: Sequence[Value], attributes: dict[str, Any] | None = No
     """The same loop with further carries; its body still has to yield them."""
     operation = op.operation
     types = [v.type for v in inits]
-    kept = {named.name: named.attr for named in _named_attributes(operation)} | (attributes or {})
+    kept = dict(operation.attributes.items()) | (attributes or {})
     new = build.emit(
         "stablehlo.while",
         [*(r.type for r in op.results), *types],
@@ -130,11 +131,6 @@ def widen(op: Op, inits: Sequence[Value], attributes: dict[str, Any] | None = No
         for t in types:
             block.add_argument(t, operation.location)
     return new
-
-
-def _named_attributes(operation: Any) -> list[Any]:
-    attributes = operation.attributes
-    return [attributes[i] for i in range(len(attributes))]
 
 
 # ----------------------------------------------------------------------------- reverse mode
@@ -319,21 +315,15 @@ class _Stacked(_Reversed):
         stored = {}
         with build.inserting(ir.InsertionPoint(self.anchor)):
             for v, buffer in zip(chosen, buffers, strict=True):
-                stored[v] = self._read_slot(self.outer.primal(buffer), v.type)
+                stored[v] = slots.read(self.outer.primal(buffer), self.iteration)
         self.residuals.settle(stored)
         self.anchor.erase()
-
-    def _read_slot(self, buffer: Value, type: Any) -> Value:
-        dims = build.info(type).shape
-        zero = build.full(build.scalar("i32"), 0)
-        slot = build.dynamic_slice(buffer, [self.iteration] + [zero] * len(dims), (1, *dims))
-        return build.reshape(slot, dims)
 
     def _stack(self, values: list[Value]) -> list[Value]:
         op = self.op
         count = len(op.results)
         with before(op):
-            inits = [self._buffer(v) for v in values]
+            inits = [slots.buffer_of(v, self.slots) for v in values]
             own_index = self._slot_index() is None
             if own_index:
                 inits.append(build.full(build.scalar("i32"), 0))
@@ -343,7 +333,7 @@ class _Stacked(_Reversed):
         arguments = list(body.arguments)[count:]
         with build.inserting(ir.InsertionPoint(end), end.location):
             index = arguments[-1] if own_index else self._slot_index()
-            extra = [self._write_slot(b, v, index) for b, v in zip(arguments, values, strict=False)]
+            extra = [slots.write(b, v, index) for b, v in zip(arguments, values, strict=False)]
             if own_index:
                 extra.append(build.add(index, 1))
         replace_terminator(body, [*end.operands, *extra])
@@ -357,14 +347,3 @@ class _Stacked(_Reversed):
         if counter is None or (counter.start, counter.step) != (0, 1):
             return None
         return self.arguments[counter.index]
-
-    def _buffer(self, v: Value) -> Value:
-        t = build.info(v.type)
-        return build.zeros(build.tensor((self.slots, *t.shape), t.element))
-
-    def _write_slot(self, buffer: Value, v: Value, index: Value) -> Value:
-        dims = build.shape(v)
-        zero = build.integer(0, index)
-        return build.dynamic_update_slice(
-            buffer, build.reshape(v, (1, *dims)), [index] + [zero] * len(dims)
-        )
