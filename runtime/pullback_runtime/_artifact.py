@@ -6,11 +6,10 @@ parsed in a helper process first.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.util
 import mmap
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +34,7 @@ from pullback_runtime._errors import PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
+COMPOSITE = b"composite"
 UPGRADE = "pip install --upgrade pullback jax"
 
 
@@ -42,15 +42,22 @@ UPGRADE = "pip install --upgrade pullback jax"
 class Opened:
     """A module read from a file, and what the file says about it.
 
-    `metadata` is None for a module that pullback did not write; `exported` is set for what
-    `jax.export` serialised. `constants` are large arrays of the module that have become hidden
-    leading arguments of its `@main`.
+    `text` are the metadata as JSON, None for a module that pullback did not write; `exported` is
+    set for what `jax.export` serialised. `constants` are large arrays of the module that have
+    become hidden leading arguments of its `@main`. `has_composites` is False where surely no op
+    is one.
     """
 
     module: ir.Module
-    metadata: dict[str, Any] | None = None
+    text: str | bytes | None = None
     exported: Any = None
     constants: tuple[np.ndarray, ...] = ()
+    has_composites: bool = True
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any] | None:
+        """What the file says about itself."""
+        return None if self.text is None else parse_metadata(self.text)
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
         """The trees of `(args, kwargs)` and of the result, where the file has them."""
@@ -84,17 +91,18 @@ def open_module(
         return _open(content, context or _jax.context())
 
 
-@contextlib.contextmanager
-def refusing_damage() -> Iterator[None]:
+class refusing_damage:
     """Raises ArtifactError for whatever damaged content makes go wrong while it is read."""
-    try:
-        yield
-    except (PullbackRuntimeError, MemoryError):
-        raise
-    except Exception as error:
-        raise ArtifactError(
-            f"the file is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
-        ) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        expected = (PullbackRuntimeError, MemoryError)
+        if isinstance(error, Exception) and not isinstance(error, expected):
+            raise ArtifactError(
+                f"the file is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
+            ) from error
 
 
 def _open(content: Any, context: ir.Context) -> Opened:
@@ -122,33 +130,36 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     check_versions(layout)
     if not is_whole(content, layout):
         return _open_untrusted(bytes(content), context)
-    entries = set(_variants.entries_of(layout.metadata).values()) or {"main"}
     constants: tuple[np.ndarray, ...] = ()
-    if described := (layout.metadata or {}).get(_constants.METADATA):
-        lean, stored = _constants.take_out(content, described)
-        module = _parse(lean, context)
-        constants = _constants.hoist_stored(module, stored, entries)
-    elif len(entries) > 1:
+    if len(content) < _constants.SMALLEST_BYTES:
         module = _parse(bytes(content), context)
     else:
-        module, constants = _parse_hoisting(bytes(content), context)
-    _take_metadata(module)
-    return Opened(module, layout.metadata, constants=constants)
+        module, constants = _parse_hoisting(content, layout.metadata or {}, context)
+    _forget_file(module)
+    composites = content.find(COMPOSITE, *layout.strings) >= 0
+    return Opened(module, layout.text, constants=constants, has_composites=composites)
 
 
 def _parse_hoisting(
-    content: bytes, context: ir.Context
+    content: Any, metadata: dict[str, Any], context: ir.Context
 ) -> tuple[ir.Module, tuple[np.ndarray, ...]]:
     """The module without its large constants, and these.
 
-    A context keeps the data of every constant it has seen, so a large file is parsed in one that
-    goes away; making it takes 15 ms, which a small file need not wait for.
+    A context keeps the data of every constant it has seen, so a large file that does not say
+    which constants it has is parsed in one that goes away; making it takes 15 ms, which a
+    smaller file need not wait for.
     """
+    entries = set(_variants.entries_of(metadata).values()) or {"main"}
+    if described := metadata.get(_constants.METADATA):
+        lean, stored = _constants.take_out(content, described)
+        module = _parse(lean, context)
+        return module, _constants.hoist_stored(module, stored, entries)
+    if len(entries) > 1:
+        return _parse(bytes(content), context), ()
     if len(content) < PARSED_APART:
-        module = _parse(content, context)
-        small = len(content) < _constants.SMALLEST_BYTES  # no large constant fits in
-        return module, () if small else _constants.hoist(module)
-    module = _parse(content, _jax.fresh_context())
+        module = _parse(bytes(content), context)
+        return module, _constants.hoist(module)
+    module = _parse(bytes(content), _jax.fresh_context())
     constants = _constants.hoist(module)
     return _parse(_module.to_bytecode(module), context), constants
 
@@ -175,17 +186,20 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
-    return Opened(module, _take_metadata(module))
+    found = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
+    text = found.value if isinstance(found, ir.StringAttr) else None
+    if text is not None:
+        parse_metadata(text)  # nothing says that they are whole: raises where they are not
+    _forget_file(module)
+    return Opened(module, text)
 
 
-def _take_metadata(module: ir.Module) -> dict[str, Any] | None:
+def _forget_file(module: ir.Module) -> None:
     """Removes what a save put on the module: it would be stale once the module changes."""
     attributes = module.operation.attributes
-    found = attributes.get(METADATA_ATTRIBUTE, None)
     for name in (METADATA_ATTRIBUTE, DIGEST_ATTRIBUTE):
         if name in attributes:
             del attributes[name]
-    return parse_metadata(found.value) if isinstance(found, ir.StringAttr) else None
 
 
 def _open_exported(content: bytes, context: ir.Context) -> Opened:
@@ -223,12 +237,11 @@ def _parse(content: bytes, context: ir.Context) -> ir.Module:
 
 def check_versions(layout: Layout) -> None:
     """Raises ArtifactError, naming both versions, for a file that is too new or too old."""
-    metadata = layout.metadata or {}
-    written = metadata.get("pullback-format", FORMAT_VERSION)
-    if written > FORMAT_VERSION:
+    if (layout.format or 0) > FORMAT_VERSION:
+        writer = (layout.metadata or {}).get("pullback", "of unknown version")
         raise ArtifactError(
-            f"the file has format {written}, and this pullback reads up to {FORMAT_VERSION}",
-            where=f"written by pullback {metadata.get('pullback', 'of unknown version')}",
+            f"the file has format {layout.format}, and this pullback reads up to {FORMAT_VERSION}",
+            where=f"written by pullback {writer}",
             do=UPGRADE,
         )
     version = layout.stablehlo_version
@@ -236,6 +249,7 @@ def check_versions(layout: Layout) -> None:
         _check_stablehlo(version)
 
 
+@functools.cache
 def _check_stablehlo(version: str) -> None:
     current = _jax.stablehlo.get_current_version()
     oldest = _jax.stablehlo.get_minimum_version()

@@ -8,12 +8,14 @@ hands a byte to MLIR.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,7 @@ FORMAT_VERSION = 1
 DIGEST_PREFIX = b"pullback-sha256:"
 DIGEST_PLACEHOLDER = (DIGEST_PREFIX + b"0" * 64).decode()
 METADATA_PREFIX = b'{"pullback-format":'
+LEADING_FORMAT = re.compile(re.escape(METADATA_PREFIX) + rb"(\d{1,9})[,}]")
 
 STRING_SECTION = 0
 SAVE_AGAIN = "copy the file once more, or save the program again"
@@ -42,8 +45,7 @@ class ArtifactError(PullbackRuntimeError):
     """A file cannot be loaded, or a program cannot be saved."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One section of MLIR bytecode: its number, and where it and its content stand in the file."""
 
     number: int
@@ -55,12 +57,23 @@ class Section:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the bytes of a file say about themselves."""
+    """What the bytes of a file say about themselves; `text` are the metadata as JSON."""
 
     producer: str
     strings: tuple[int, int]
     digest_at: int | None
-    metadata: dict[str, Any] | None
+    text: bytes | None
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any] | None:
+        """What a save wrote about the program; None where the file is not one of ours."""
+        return None if self.text is None else parse_metadata(self.text)
+
+    @property
+    def format(self) -> int | None:
+        """The version of the file's format, for which the JSON need not be parsed."""
+        found = None if self.text is None else LEADING_FORMAT.match(self.text)
+        return None if found is None else int(found[1])
 
     @property
     def stablehlo_version(self) -> str | None:
@@ -93,9 +106,9 @@ def _read_layout(content: Any) -> Layout:
     start, end_of_producer = _producer(content)
     producer = content[start:end_of_producer].decode("ascii", "replace")
     strings = None
-    for section in sections(content):
-        if section.number == STRING_SECTION:
-            strings = (section.start, section.end)
+    for number, _, first, last, _ in _sections(content, end_of_producer + 1):
+        if number == STRING_SECTION:
+            strings = (first, last)
     if strings is None:
         raise Truncated("it has no section of strings")
     return Layout(producer, strings, _find_digest(content, *strings), _metadata(content, *strings))
@@ -115,8 +128,13 @@ def sections(content: Any) -> Iterator[Section]:
 
     Raises: Truncated when one is not.
     """
-    position = _producer(content)[1] + 1
-    while position < len(content):
+    return map(Section._make, _sections(content, _producer(content)[1] + 1))
+
+
+def _sections(content: Any, position: int) -> Iterator[tuple[int, int, int, int, bool]]:
+    """The fields of each section, from that position on: a small file waits for this."""
+    size = len(content)
+    while position < size:
         start, head = position, content[position]
         length, position = read_varint(content, position + 1)
         if head & 0x80:
@@ -125,9 +143,9 @@ def sections(content: Any) -> Iterator[Section]:
                 raise Truncated(f"a section is aligned to {alignment} bytes")
             position += -position % alignment
         end = position + length
-        if end > len(content):
+        if end > size:
             raise Truncated(f"section {head & 0x7F} declares {length} bytes, past the end")
-        yield Section(head & 0x7F, start, position, end, bool(head & 0x80))
+        yield head & 0x7F, start, position, end, bool(head & 0x80)
         position = end
 
 
@@ -139,6 +157,8 @@ def read_varint(content: Any, position: int) -> tuple[int, int]:
     if position >= len(content):
         raise Truncated("it ends inside a number")
     first = content[position]
+    if first & 1:
+        return first >> 1, position + 1
     further = 8 if first == 0 else (first & -first).bit_length() - 1
     end = position + 1 + further
     if end > len(content):
@@ -158,12 +178,12 @@ def _find_digest(content: Any, start: int, end: int) -> int | None:
     return found if ends_there and found + length < end else None
 
 
-def _metadata(content: Any, start: int, end: int) -> dict[str, Any] | None:
+def _metadata(content: Any, start: int, end: int) -> bytes | None:
     found = content.find(METADATA_PREFIX, start, end)
     if found < 0:
         return None
     stop = content.find(b"\0", found, end)
-    return parse_metadata(content[found : stop if stop >= 0 else end])
+    return content[found : stop if stop >= 0 else end]  # type: ignore[no-any-return]
 
 
 def parse_metadata(text: str | bytes) -> dict[str, Any]:
@@ -186,11 +206,14 @@ def dump_metadata(fields: dict[str, Any]) -> str:
 
 def fingerprint(content: Any, digest_at: int) -> str:
     """SHA-256 over the folded content, with the digest's own 64 characters read as zeros."""
-    view, size = memoryview(content), len(content)
+    size = len(content)
     hole = (digest_at + len(DIGEST_PREFIX), digest_at + len(DIGEST_PLACEHOLDER))
     first, last = (min(max(place, 0), size) for place in hole)
-    pieces = (_streams.chunks(content, 0, first), [b"0" * (last - first)])
-    return _fold(itertools.chain(*pieces, _streams.chunks(content, last)), len(view))
+    zeros = b"0" * (last - first)
+    if size <= FOLD_ROW_BYTES:
+        return _fold((content[:first], zeros, content[last:]), size)
+    whole = _streams.chunks(content, 0, first), [zeros], _streams.chunks(content, last)
+    return _fold(itertools.chain(*whole), size)
 
 
 def _fold(pieces: Iterable[Any], size: int) -> str:
@@ -202,10 +225,9 @@ def _fold(pieces: Iterable[Any], size: int) -> str:
     shows. This finds damage; it is no signature, for whoever changes a file
     on purpose can write a new digest as well.
     """
-    digest = hashlib.sha256(size.to_bytes(8, "little"))
     if size <= FOLD_ROW_BYTES:
-        digest.update(b"".join(pieces))
-        return digest.hexdigest()
+        return hashlib.sha256(b"".join((size.to_bytes(8, "little"), *pieces))).hexdigest()
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
     # Not zeros: the first two rows could change places unseen, for 0 + a ^ b is b ^ a.
     folded = np.arange(1, FOLD_ROW_BYTES // 4 + 1, dtype="<u4") * FOLD_MULTIPLIER
     for number, row in enumerate(_rows(pieces)):
@@ -269,7 +291,7 @@ def is_whole(content: Any, layout: Layout) -> bool:
     False means that the file has no digest: nothing of ours wrote it.
     """
     if layout.digest_at is None:
-        if layout.metadata is None:
+        if layout.text is None:
             return False
         raise ArtifactError("the file is damaged: its digest is missing", do=SAVE_AGAIN)
     start = layout.digest_at + len(DIGEST_PREFIX)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -110,10 +110,11 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
 
 def find_entry(module: ir.Module, entry: str) -> Any:
     """The function called `entry`."""
-    functions = {op.name.value: op for op in module.body.operations if is_function(op)}
-    if entry in functions:
-        return functions[entry]
-    names = ", ".join(f"@{name}" for name in functions) or "none"
+    symbols = ir.SymbolTable(module.operation)
+    if entry in symbols and is_function(symbols[entry]):
+        return symbols[entry]
+    functions = filter(is_function, module.body.operations)
+    names = ", ".join(f"@{op.name.value}" for op in functions) or "none"
     raise ModuleError(
         f"the module has no function @{entry}",
         where=f"functions of the module: {names}",
@@ -174,8 +175,12 @@ def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, 
     )
 
 
-def _avals(types: Sequence[ir.Type], entry: str, what: str) -> list[Aval]:
-    return [_aval(kind, f"{what} {index} of @{entry}") for index, kind in enumerate(types)]
+def _avals(types: Sequence[ir.Type], entry: str, what: str) -> Iterator[Aval]:
+    known: dict[ir.Type, Aval] = {}
+    for index, kind in enumerate(types):
+        if kind not in known:
+            known[kind] = _aval(kind, f"{what} {index} of @{entry}")
+        yield known[kind]
 
 
 def _aval(kind: ir.Type, where: str) -> Aval:

@@ -11,15 +11,23 @@ import numpy as np
 
 MAPPED_FROM = 1 << 22
 CHUNK = 8 << 20
+BUFFER = 1 << 16
 ALIGNMENT = 64  # what XLA asks of memory that it takes over as it is
 
 
 def read_or_map(path: str | os.PathLike[str]) -> Any:
     """The bytes of a small file; a large one is mapped into memory."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size < MAPPED_FROM:
-            return file.read()
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        size = os.fstat(file).st_size
+        if size >= MAPPED_FROM:
+            return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+        content = os.read(file, size)
+        while more := os.read(file, BUFFER):  # of a pipe, say, nobody knows the size
+            content += more
+        return content
+    finally:
+        os.close(file)
 
 
 def chunks(content: Any, start: int = 0, end: int | None = None) -> Iterator[memoryview]:

@@ -10,6 +10,7 @@ import jax
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback.artifact import high_level
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback_runtime import _artifact
 from pullback_runtime import _jax as runtime_jax
@@ -54,6 +55,7 @@ def from_opened(opened: _artifact.Opened) -> Program:
     exported = opened.exported
     _refuse_special_calls(exported)
     _add_dropped_arguments(opened.module, exported)
+    high_level.restore(opened.module)
     return as_program(opened.module, opened.trees(), {"platforms": list(exported.platforms)})
 
 

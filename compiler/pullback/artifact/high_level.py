@@ -28,12 +28,21 @@ def wrap_chlo(module: ir.Module) -> None:
         _jax.PassManager.parse(f"builtin.module({EXPAND})").run(module.operation)
 
 
-def restore_chlo(module: ir.Module) -> None:
-    """Replaces composites named after CHLO ops by these ops, in place."""
+def restore(module: ir.Module) -> None:
+    """Puts back, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules."""
+    found: dict[bool, list[ir.Operation]] = {True: [], False: []}
+    for op in ops.walk_composites(module, (ops.PREFIX, CHLO)):
+        found[_is_wrapped(op)].append(op)
+    ops.restore_symbol_refs(found[False])
+    _restore_chlo(module, found[True])
+
+
+def _restore_chlo(module: ir.Module, wrapped: list[ir.Operation]) -> None:
+    """Replaces composites named after CHLO ops by these ops."""
     restored = False
-    for op in find(module, _is_wrapped):
+    for op in wrapped:
         name = ops.composite_name(op)
-        if not module.context.is_registered_operation(name):
+        if name is None or not module.context.is_registered_operation(name):
             continue
         attributes = op.attributes
         given = attributes.get("composite_attributes", None)

@@ -16,7 +16,6 @@ from pullback._platforms import together
 from pullback._program import Program
 from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
-from pullback.dialect import ops
 from pullback.passes.base import NoRules
 from pullback_runtime import _artifact, _avals, _module, _symbolic, _variants
 from pullback_runtime._load import flat_trees
@@ -49,6 +48,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
             metadata = opened.metadata or {}
             if _symbolic.METADATA in metadata:
                 return symbolic.load(opened.module, opened.trees(), metadata)
+            if opened.has_composites:
+                high_level.restore(opened.module)
             return as_program(opened.module, opened.trees(), metadata, opened.constants)
 
 
@@ -56,8 +57,6 @@ def as_program(
     module: ir.Module, trees: Any, metadata: dict[str, Any], constants: Sequence[np.ndarray] = ()
 ) -> Program:
     """The program of a module whose entry `@main` takes the constants, then the arguments."""
-    ops.restore_symbol_refs(module)
-    high_level.restore_chlo(module)
     placed = tuple(jax.device_put(array, may_alias=True) for array in constants)
     modules = variants.separated(module, _variants.entries_of(metadata)) or {"cpu": module}
     return together(
@@ -112,10 +111,10 @@ def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
 
 
 def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    if described == _avals.describe(found):
+        return found
     saved = _avals.restore(described)
     if _avals.is_key(saved):
-        return saved
-    if (saved.shape, saved.dtype) == (found.shape, found.dtype):
         return saved
     raise ArtifactError(
         f"the file declares an argument or result of type {saved}, and its module has {found}",

@@ -6,7 +6,7 @@ is a thin handle: it reads attributes when asked and holds nothing but the op.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pullback._jax import ir
@@ -207,12 +207,14 @@ def view(op: ir.Operation | ir.OpView) -> Any:
     return None if view_class is None else view_class(op)
 
 
-def walk_composites(root: ir.Module | ir.Operation) -> list[ir.Operation]:
+def walk_composites(
+    root: ir.Module | ir.Operation, prefix: str | tuple[str, ...] = PREFIX
+) -> list[ir.Operation]:
     """Every `stablehlo.composite` below `root` that has a name of ours, known or not."""
     found: list[ir.Operation] = []
 
     def collect(op: ir.Operation) -> ir.WalkResult:
-        if op.name == COMPOSITE and (composite_name(op) or "").startswith(PREFIX):
+        if op.name == COMPOSITE and (composite_name(op) or "").startswith(prefix):
             found.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -279,13 +281,16 @@ def linear_call(
     return _create(LinearCall.NAME, linear_map, operands, result_types, attributes, **placement)
 
 
-def restore_symbol_refs(module: ir.Module) -> int:
+def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
     """Turns rule names that are strings into symbol references; returns how many.
 
     A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
+
+    Args:
+      composites: what `walk_composites` found.
     """
     restored = 0
-    for op in walk_composites(module):
+    for op in composites:
         call = DerivativeCall(op)
         names = {
             name: ir.StringAttr(attribute).value

@@ -11,7 +11,7 @@ from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.artifact.errors import as_ours
-from pullback.dialect.ops import restore_symbol_refs
+from pullback.dialect.ops import restore_symbol_refs, walk_composites
 from pullback_runtime import _artifact, _module
 
 BYTECODE_MAGIC = b"ML\xefR"
@@ -75,7 +75,7 @@ def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
     """Bytecode that was checked first: MLIR's reader crashes on some damaged files."""
     with as_ours():
         module = _module.parse(_artifact.trusted(content), context)
-    restore_symbol_refs(module)
+    restore_symbol_refs(walk_composites(module))
     return module
 
 
