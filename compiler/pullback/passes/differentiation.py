@@ -39,9 +39,12 @@ class Differentiation:
         self.rules = rules
         self.functions: dict[str, Any] = {}
         self.cache: dict[tuple[Any, ...], Any] = {}
-        self.detached: list[Any] = []  # replaced ops: their values stay valid keys until the end
+        self.detached: list[Any] = []
         self.refresh()
         build.here.loc = ir.Location.unknown(_jax.context())
+        self.nothing = ir.Operation.create(
+            "builtin.unrealized_conversion_cast", [build.scalar("i1")], loc=build.here.loc
+        )
 
     # ---------------------------------------------------------------------------- functions
 
@@ -105,6 +108,17 @@ class Differentiation:
         copy.attributes["sym_visibility"] = build.string("private")
         self.functions[new_name] = copy
         return new_name
+
+    def detach(self, operation: Any) -> None:
+        """Take a replaced op out of its block; its results stay valid keys until the end.
+
+        It stops using its operands: they may go before it does, and would leave it with pointers to
+        nothing.
+        """
+        operation.detach_from_parent()
+        for i in range(len(operation.operands)):
+            operation.operands[i] = self.nothing.result
+        self.detached.append(operation)
 
     def drop_function(self, name: str) -> None:
         self.functions.pop(name).erase()

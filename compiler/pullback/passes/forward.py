@@ -89,8 +89,7 @@ class Forward:
                 v = self.replaced[v]
             old.replace_all_uses_with(v)
         for operation in self.pending:
-            operation.detach_from_parent()
-        self.diff.detached += self.pending
+            self.diff.detach(operation)
         self.replaced, self.pending = {}, []
 
 

@@ -126,8 +126,7 @@ class Reverse:
         for old, v in zip(op.results, new, strict=True):
             old.replace_all_uses_with(v)
             self.replaced[old] = v
-        op.operation.detach_from_parent()
-        self.diff.detached.append(op.operation)
+        self.diff.detach(op.operation)
 
     def current(self, v: Value) -> Value:
         """What stands for a primal value now."""
