@@ -218,6 +218,35 @@ def test_reverse_mode_may_reduce_over_a_named_axis(axis):
     same(pb.grad(loss)(w, xs), jax.grad(loss)(w, xs))
 
 
+def named_like_its_rule(factor):
+    """A jitted function that calls a function with a rule, both of the name `f`."""
+
+    @jax.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    f.defjvp(lambda primals, tangents: (f(*primals), factor * tangents[0]))
+    ruled = f
+
+    @jax.jit
+    def f(x):
+        for _ in range(10):  # too large to be inlined
+            x = jnp.cos(x) + ruled(x)
+        return x
+
+    return f
+
+
+def test_a_jitted_function_may_have_the_name_of_a_rule():
+    f = named_like_its_rule(3.0)
+    same(pb.jvp(f, (X,), (Y,)), jax.jvp(f, (X,), (Y,)))
+    same(pb.vjp(f, X)[1](Y), jax.vjp(f, X)[1](Y))
+    same(
+        pb.jvp(lambda x: pb.jvp(f, (x,), (Y,))[1], (X,), (Y,)),
+        jax.jvp(lambda x: jax.jvp(f, (x,), (Y,))[1], (X,), (Y,)),
+    )
+
+
 # ------------------------------------------------------------------------- rules that fail
 
 

@@ -38,11 +38,6 @@ def lower_alone(
     return module
 
 
-def contains(module: ir.Module, symbol: str) -> bool:
-    """Whether the module has a function of that name."""
-    return symbol in ir.SymbolTable(module.operation)
-
-
 def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
     functions = {_symbol(op): op for op in source.body.operations}

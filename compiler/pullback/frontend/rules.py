@@ -221,8 +221,7 @@ class RuleTable:
             self.keeper.place = outer
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
-        if link.contains(module, name):
-            return name
+        """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
         if id(closed) not in self._lowered:
             self._lowered[id(closed)] = link.lower_alone(name, closed, self)
         return link.merge(module, self._lowered[id(closed)], name)
