@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.rules.record import Case, distinct, ints, real
+from tests.rules.record import Arg, Case, distinct, ints, real, tensor
 
 ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))
 CORNERS = lax.GatherDimensionNumbers((1, 2), (), (0, 1))
@@ -161,9 +163,50 @@ func.func public @main(%x: tensor<5x4xf64>, %i: tensor<3x1xi32>) -> tensor<3x4xf
 }
 """
 
+
+def index_select(x: Arg, indices: Any, dim: int, batch_dims: int = 0, label: str = "") -> Case:
+    """Places along `dim`, as jnp.take finds them; XLA reads 64-bit indices as unsigned ones."""
+    result = (*x.shape[:dim], *indices.shape[batch_dims:], *x.shape[dim + 1 :])
+    types = tensor(x.shape), tensor(indices.shape, f"i{8 * indices.itemsize}")
+    attributes = f"<{{dim = {dim} : i64, batch_dims = {batch_dims} : i64}}>"
+    text = f"""
+func.func public @main(%x: {types[0]}, %i: {types[1]}) -> {tensor(result)} {{
+  %0 = "stablehlo.torch_index_select"(%x, %i) {attributes}
+    : ({types[0]}, {types[1]}) -> {tensor(result)}
+  return %0 : {tensor(result)}
+}}
+"""
+
+    def reference(x: Any, i: Any) -> Any:
+        if x.shape[dim] == 0:  # jnp.take refuses
+            return jnp.zeros(result)
+        if i.dtype == np.int64:
+            i = np.where(i < 0, x.shape[dim] - 1, i)
+        take = functools.partial(jnp.take, axis=dim - batch_dims, mode="clip")
+        for _ in range(batch_dims):
+            take = jax.vmap(take)
+        return take(x, i)
+
+    return Case("stablehlo.torch_index_select", text, [x, indices], label, reference)
+
+
+INDEX_SELECTS = [
+    index_select(real(5), ints([0, 3, 3, 7, -2]), 0, label="vector"),
+    index_select(real(5), ints([0, 3, 3, 7, -2], np.int64), 0, label="64-bit"),
+    index_select(real(2, 3, 4), ints([[2, 0], [1, 9], [1, -1]]), 1, label="middle"),
+    index_select(real(2, 3), ints(1), 1, label="scalar"),
+    index_select(real(2, 3, 4), ints([[2, 5, 0], [-3, 1, 1]]), 1, 1, "batch"),
+    index_select(real(2, 3, 4, 2), ints([[3, 3], [-1, 0]], np.int64), 2, 1, "batch-before-others"),
+    index_select(real(2, 3), ints([2, 1]), 1, 1, "batch-of-scalars"),
+    index_select(real(4, 2), ints(np.zeros((0, 3))), 0, label="no-indices"),
+    index_select(real(0, 2), ints([0, 1]), 0, label="empty-dim"),
+    index_select(real(3, 0), ints([0, 1]), 0, label="empty"),
+]
+
 CASES = [
     *GATHERS,
     *SCATTERS,
+    *INDEX_SELECTS,
     Case(
         "stablehlo.dynamic_gather",
         DYNAMIC_GATHER,

@@ -65,6 +65,11 @@ def floats(values: Any) -> np.ndarray:
     return np.asarray(values, np.float64)
 
 
+def tensor(shape: Sequence[int], element: str = "f64") -> str:
+    """A tensor type, for modules written as text."""
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{element}>"
+
+
 @dataclass(frozen=True)
 class Case:
     """One op under test.

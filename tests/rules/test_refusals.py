@@ -78,6 +78,38 @@ func.func public @main(%x: tensor<?xf64>, %shape: tensor<1xi32>) -> tensor<?xf64
   return %0 : tensor<?xf64>
 }
 """
+EINSUM = """
+func.func public @main(%x: tensor<2x3xf64>, %y: tensor<4xf64>) -> tensor<RESULTf64> {
+  %0 = stablehlo.einsum %x, %y, config = "CONFIG"
+    : (tensor<2x3xf64>, tensor<4xf64>) -> tensor<RESULTf64>
+  return %0 : tensor<RESULTf64>
+}
+"""
+
+
+def einsum(config: str, result: str = "2x4x") -> str:
+    return EINSUM.replace("CONFIG", config).replace("RESULT", result)
+
+
+MIXED_EINSUM = """
+func.func public @main(%x: tensor<3xf64>, %y: tensor<3xf32>) -> tensor<f64> {
+  %0 = stablehlo.einsum %x, %y, config = "a,a->" : (tensor<3xf64>, tensor<3xf32>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+"""
+UNARY_EINSUM = """
+func.func public @main(%x: tensor<2x3xf64>) -> tensor<2xf64> {
+  %0 = stablehlo.unary_einsum %x, config = "aa->a" : (tensor<2x3xf64>) -> tensor<2xf64>
+  return %0 : tensor<2xf64>
+}
+"""
+INDEX_SELECT = """
+func.func public @main(%x: tensor<2x3xf64>, %i: tensor<2xi32>) -> tensor<2x2xf64> {
+  %0 = "stablehlo.torch_index_select"(%x, %i) {dim = -1 : i64, batch_dims = 0 : i64}
+    : (tensor<2x3xf64>, tensor<2xi32>) -> tensor<2x2xf64>
+  return %0 : tensor<2x2xf64>
+}
+"""
 
 REFUSALS = {
     "custom_call": (CALL.replace("RESULT", "f64"), "`stablehlo.custom_call` @my_kernel"),
@@ -91,6 +123,16 @@ REFUSALS = {
     "send": (SEND, "`stablehlo.send`"),
     "dynamic_pad": (DYNAMIC_PAD, "`stablehlo.dynamic_pad` whose operand 2 is not a constant"),
     "dynamic_shape": (DYNAMIC_SHAPE, "`stablehlo.dynamic_reshape` with a dynamic shape"),
+    "einsum_blank": (einsum("ab, c->abc"), '`stablehlo.einsum` with config "ab, c->abc"'),
+    "einsum_operands": (einsum("ab->a"), '`stablehlo.einsum` with config "ab->a": it must name 2'),
+    "einsum_rank": (einsum("abc,c->a"), '"abc,c->a": `abc` does not fit an operand of rank 2'),
+    "einsum_dots": (einsum("a...b...,c->a"), '"a...b...,c->a": it must name 2 operand(s)'),
+    "einsum_size": (einsum("ab,b->a"), '"ab,b->a": `b` has two sizes'),
+    "einsum_result": (einsum("ab,c->ad"), '"ab,c->ad": its result has a label that no operand'),
+    "einsum_type": (einsum("ab,c->ac", "2x5x"), "`stablehlo.einsum` that gives tensor<2x5xf64>"),
+    "einsum_mixed": (MIXED_EINSUM, '"a,a->": its operands have different element types'),
+    "unary_einsum": (UNARY_EINSUM, '`stablehlo.unary_einsum` with config "aa->a": `a` has two'),
+    "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
 }
 
 
@@ -108,7 +150,8 @@ def test_a_form_without_a_rule_is_refused(name: str, mode: str) -> None:
     text, words = REFUSALS[name]
     with pytest.raises(MissingRuleError) as caught:
         derived(text, mode)
-    assert f"no derivative rule for {words}" in caught.value.message
+    assert words in caught.value.message
+    assert "no derivative rule for" in caught.value.message
     assert caught.value.do
 
 

@@ -21,8 +21,7 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.rules.indexing import unsupported
-from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear
+from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear, unsupported
 from pullback.rules.windows import body_name
 
 

@@ -16,7 +16,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.forward import Forward
 from pullback.passes.reverse import Reverse, identity
-from pullback.rules.registry import Jvp, Op, Tangents, Vjp
+from pullback.rules.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
 
 
 def transposed(jvp: Jvp) -> Vjp:
@@ -72,6 +72,33 @@ def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
 
     jvp.__module__ = vjp.__module__ = expand.__module__
     return jvp, vjp
+
+
+def by_expansion(
+    name: str,
+    expand: Callable[[Op, Sequence[Value]], Value],
+    *,
+    linear: Callable[[Mask], bool],
+    family: str,
+) -> Rule:
+    """An op of static shapes and one result, with the derivatives of what `expand` makes of it."""
+
+    def checked(op: Op, operands: Sequence[Value]) -> list[Value]:
+        if any(-1 in build.shape_of(t) for t in (op.result_type, *(v.type for v in operands))):
+            raise unsupported(
+                op, "with a dynamic shape", "refine the shapes first: stablehlo-refine-shapes"
+            )
+        found = expand(op, operands)
+        if found.type != op.result_type:
+            raise unsupported(
+                op, f"that gives {op.result_type}", f"correct the type of its result: {found.type}"
+            )
+        return [found]
+
+    checked.__module__ = expand.__module__
+    return register(
+        Rule(name, *expanded(checked), linear, expand.__module__, family, keeps_type=True)
+    )
 
 
 @contextmanager

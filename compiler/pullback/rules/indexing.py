@@ -7,15 +7,14 @@ gathers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
 from pullback.dialect.indexing import Dimensions
-from pullback.frontend.locations import user_line
-from pullback.rules.derived import transposed
+from pullback.rules.derived import by_expansion, transposed
 from pullback.rules.registry import (
     InPlace,
     Op,
@@ -26,6 +25,7 @@ from pullback.rules.registry import (
     linear,
     never,
     only_in,
+    unsupported,
 )
 
 
@@ -33,15 +33,6 @@ def flag(op: Op, name: str) -> bool:
     """An optional boolean attribute."""
     attributes = op.attributes
     return name in attributes and ir.BoolAttr(attributes[name]).value
-
-
-def unsupported(op: Op, what: str, do: str) -> MissingRuleError:
-    """The error for a form of an op that has no derivative rule."""
-    return MissingRuleError(
-        f"no derivative rule for `{op.name}` {what}",
-        where=user_line(op.operation.location),
-        do=do,
-    )
 
 
 # ---------------------------------------------------------------------------------- gather
@@ -68,6 +59,36 @@ def gather(op: Op, cts: Tangents) -> list[object]:
 
 linear("stablehlo.gather", gather)
 linear("stablehlo.dynamic_gather", gather)
+
+
+def _index_select(op: Op, operands: Sequence[Value]) -> Value:
+    """The gather of single places along `dim`, one for each index, and each batch for itself.
+
+    The spec leaves this op out, so XLA's reading of it counts: indices of 64 bits become unsigned
+    ones of 32, so that a negative one is clamped to the last place; others clamp it to the first.
+    Source: xla/hlo/builder/lib/slicing.cc, `TorchIndexSelect`.
+    """
+    x, indices = operands
+    shape, rank = build.shape(x), build.rank(indices)
+    dim, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    if not 0 <= batch <= dim < len(shape) or batch > rank:
+        raise unsupported(
+            op,
+            f"with dim = {dim} and batch_dims = {batch} on an operand of rank {len(shape)}",
+            "use 0 <= batch_dims <= dim < rank",
+        )
+    if 0 in shape:
+        return build.zeros(op.result_type)
+    if build.info(indices.type).bits == 64 and shape[dim] < 2**32 - 1:
+        indices = build.convert(indices, build.info(build.scalar("ui32")).element)
+    batches = tuple(range(batch))
+    window = (*range(batch, dim), *range(dim + rank - batch, len(shape) + rank - batch - 1))
+    dims = Dimensions(window, (dim,), batches, batches, (dim,), rank)
+    sizes = [1 if i < batch or i == dim else n for i, n in enumerate(shape)]
+    return indexing.gather(x, indices, dims, sizes)
+
+
+by_expansion("stablehlo.torch_index_select", _index_select, linear=only_in(0), family="indexing")
 
 
 # --------------------------------------------------------------------------------- scatter

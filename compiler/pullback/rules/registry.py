@@ -22,9 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback._errors import DuplicateRuleError
+from pullback._errors import DuplicateRuleError, MissingRuleError
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, inexact
+from pullback.frontend.locations import user_line
 
 Mask = Sequence[bool]
 Tangents = Sequence[Value | None]
@@ -137,6 +138,15 @@ def register(rule: Rule) -> Rule:
         )
     RULES[rule.name] = rule
     return rule
+
+
+def unsupported(op: Op, what: str, do: str) -> MissingRuleError:
+    """The error for a form of an op that has no derivative rule."""
+    return MissingRuleError(
+        f"no derivative rule for `{op.name}` {what}",
+        where=user_line(op.operation.location),
+        do=do,
+    )
 
 
 # ------------------------------------------------------------------------------- linearity
@@ -296,6 +306,7 @@ FAMILIES = (
     "linalg",
     "sorting",
     "dynamic",
+    "einsum",
     "collectives",
     "annotations",
     "manual",

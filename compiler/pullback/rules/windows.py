@@ -21,8 +21,16 @@ from pullback.dialect.indexing import Dimensions
 from pullback.passes.reverse import is_zero
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
-from pullback.rules.indexing import unsupported
-from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, never, only_in
+from pullback.rules.registry import (
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    jointly,
+    never,
+    only_in,
+    unsupported,
+)
 
 
 @dataclass(frozen=True)
