@@ -110,6 +110,49 @@ func.func public @main(%x: tensor<2x3xf64>, %i: tensor<2xi32>) -> tensor<2x2xf64
   return %0 : tensor<2x2xf64>
 }
 """
+SET_SIZE = """
+func.func public @main(%x: tensor<3x5xf64>, %n: tensor<i32>) -> RESULT {
+  %0 = stablehlo.set_dimension_size %x, %n, dim = 1 : (tensor<3x5xf64>, tensor<i32>) -> TYPE
+  %1 = NEXT
+  return %1 : RESULT
+}
+"""
+BOUNDED = "tensor<3x?xf64, #stablehlo.bounds<?, 5>>"
+
+
+def set_size(next: str, type: str = BOUNDED, result: str = BOUNDED) -> str:
+    return SET_SIZE.replace("NEXT", next).replace("TYPE", type).replace("RESULT", result)
+
+
+PRODUCT_OF_BOUNDED = set_size(
+    f"stablehlo.dot_general %0, %0, contracting_dims = [0] x [0] : ({BOUNDED}, {BOUNDED}) "
+    "-> tensor<?x?xf64, #stablehlo.bounds<5, 5>>",
+    result="tensor<?x?xf64, #stablehlo.bounds<5, 5>>",
+)
+SET_SIZE_IN_A_BRANCH = """
+func.func public @main(%x: tensor<5xf64>, %n: tensor<i32>, %p: tensor<i1>) -> tensor<f64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %0 = "stablehlo.if"(%p) ({
+    %1 = stablehlo.set_dimension_size %x, %n, dim = 0
+      : (tensor<5xf64>, tensor<i32>) -> tensor<?xf64, #stablehlo.bounds<5>>
+    %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<?xf64, #stablehlo.bounds<5>>, tensor<f64>) -> tensor<f64>
+    stablehlo.return %2 : tensor<f64>
+  }, {
+    stablehlo.return %zero : tensor<f64>
+  }) : (tensor<i1>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+"""
+WHOLE = "tensor<3x5xf64>"
+DYNAMIC_SUM = """
+func.func public @main(%x: tensor<?xf64>) -> tensor<f64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<?xf64>, tensor<f64>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+"""
 
 REFUSALS = {
     "custom_call": (CALL.replace("RESULT", "f64"), "`stablehlo.custom_call` @my_kernel"),
@@ -132,6 +175,15 @@ REFUSALS = {
     "einsum_type": (einsum("ab,c->ac", "2x5x"), "`stablehlo.einsum` that gives tensor<2x5xf64>"),
     "einsum_mixed": (MIXED_EINSUM, '"a,a->": its operands have different element types'),
     "unary_einsum": (UNARY_EINSUM, '`stablehlo.unary_einsum` with config "aa->a": `a` has two'),
+    "set_size_hidden": (
+        set_size(f"stablehlo.sine %0 : {WHOLE}", WHOLE, WHOLE),
+        "`stablehlo.set_dimension_size` to another size than that of its result type",
+    ),
+    "set_size_product": (PRODUCT_OF_BOUNDED, "(of a dynamic shape) rule for `stablehlo.dot_gen"),
+    "set_size_branch": (
+        SET_SIZE_IN_A_BRANCH,
+        "`stablehlo.set_dimension_size` in a loop or branch",
+    ),
     "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
 }
 
@@ -151,8 +203,16 @@ def test_a_form_without_a_rule_is_refused(name: str, mode: str) -> None:
     with pytest.raises(MissingRuleError) as caught:
         derived(text, mode)
     assert words in caught.value.message
-    assert "no derivative rule for" in caught.value.message
+    assert caught.value.message.startswith("no derivative")
+    assert caught.value.where
     assert caught.value.do
+
+
+def test_the_sum_of_an_unknown_number_of_elements_has_no_reverse_mode() -> None:
+    """There is no telling how often to repeat its cotangent."""
+    derived(DYNAMIC_SUM, "jvp")
+    with pytest.raises(MissingRuleError, match=r"`stablehlo.reduce` with a dynamic shape"):
+        derived(DYNAMIC_SUM, "vjp")
 
 
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pullback import _jax
+from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback.frontend.locations import user_line
 
 Value = Any  # ir.Value: jaxlib ships no type stubs
 Dims = tuple[int, ...]
@@ -133,7 +135,12 @@ def with_shape(type: Any, shape: tuple[int, ...]) -> Any:
 
 @functools.cache
 def with_element(type: Any, element: Any) -> Any:
-    return tensor(info(type).shape, element)
+    """The same shape, its bounds included, with other elements."""
+    ranked = ir.RankedTensorType(type)
+    if ranked.encoding is None:
+        return tensor(info(type).shape, element)
+    loc = ir.Location.unknown(_jax.context())
+    return ir.RankedTensorType.get(ranked.shape, element, ranked.encoding, loc=loc)
 
 
 @functools.cache
@@ -259,7 +266,11 @@ def full(type: Any, value: Number) -> Value:
     if table is not None and key in table:
         return table[key]
     if -1 in info(type).shape:
-        raise NotImplementedError(f"constant of dynamic shape {type}: use full_like")
+        raise MissingRuleError(
+            f"no derivative that needs a constant of dynamic shape, {type}",
+            where=user_line(here.loc),
+            do="refine the shapes first: stablehlo-refine-shapes",
+        )
     if info(type).kind == "c":
         result = _full_complex(type, complex(value))
     else:

@@ -1,6 +1,7 @@
 """Dynamic forms of ops: with static result types, they are the static ops they stand for.
 
 What a dynamic op takes as an operand must then be a constant, where the result type does not tell.
+The one source of shapes that are not static is `set_dimension_size`, and there is a bound to them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,22 @@ from typing import Any
 import numpy as np
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import bounds, build
 from pullback.dialect.build import Value
+from pullback.passes.differentiation import missing_rule
 from pullback.rules.derived import by_expansion
-from pullback.rules.registry import Op, only_in, separately, unsupported
+from pullback.rules.reading import integer_constant
+from pullback.rules.reduction import binary_body
+from pullback.rules.registry import (
+    NONDIFFERENTIABLE,
+    RULES,
+    Op,
+    Tangents,
+    only_in,
+    rule,
+    separately,
+    unsupported,
+)
 
 Operands = Sequence[Value]
 
@@ -70,3 +83,100 @@ for _name, _expand, _linear in (
     ("dynamic_conv", _convolution, separately),
 ):
     by_expansion(f"stablehlo.{_name}", _expand, linear=_linear, family="dynamic")
+
+
+# --------------------------------------------------------------------------- bounded dimensions
+
+
+@rule("stablehlo.set_dimension_size", linear=only_in(0), keeps_type=True, family="dynamic")
+class SetDimensionSize:
+    """What lies inside of both sizes stays; the rest is no value, and has no derivative."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        _check_bounds(op)
+        _check_users(op)
+        return [True]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        SetDimensionSize.activity(op)
+        dimension, before, after = _sizes(op)
+        return [_resized(tangents[0], dimension, before, after)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        dimension, before, after = _sizes(op)
+        return [_resized(cts[0], dimension, after, before), None]
+
+
+def _resized(v: Value, dimension: int, old: bounds.Sizes, new: bounds.Sizes) -> Value:
+    """From one size to the other: both directions do the same, so this is its own transpose."""
+    v, size = bounds.whole(v), old[dimension]
+    if size is not None:
+        v = build.select(bounds.inside(v, dimension, size), v, None)
+    return bounds.cut(v, new)
+
+
+def _sizes(op: Op) -> tuple[int, bounds.Sizes, bounds.Sizes]:
+    """The dimension, and the sizes of operand and result."""
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    before: bounds.Sizes = [None] * len(op.shape(0))
+    if -1 in op.shape(0):
+        before = bounds.sizes(op.x)
+    after = list(before)
+    dynamic = build.shape_of(op.result_type)[dimension] < 0
+    after[dimension] = op.operand(1) if dynamic else None
+    return dimension, before, after
+
+
+def _check_bounds(op: Op) -> None:
+    """The whole is of one size, and a static result is the whole."""
+    type = op.operands[0].type
+    limits, found = bounds.bounds(type), bounds.bounds(op.result_type)
+    if -1 in limits or limits != found:
+        raise unsupported(
+            op, f"from {type} to {op.result_type}", "give both types the same sizes or bounds"
+        )
+    if op.operation.parent.name != "func.func":
+        raise unsupported(op, "in a loop or branch", "set the size outside of it")
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    static = build.shape_of(op.result_type)[dimension] >= 0
+    if static and integer_constant(op.operands[1]) != limits[dimension]:
+        raise unsupported(
+            op,
+            f"to another size than that of its result type {op.result_type}",
+            f"give the result a bound instead: tensor<?x…, #stablehlo.bounds<{limits[dimension]}>>",
+        )
+
+
+def _check_users(op: Op) -> None:
+    """Rules for other ops than elementwise ones and sums take shapes for static."""
+    parent, values = op.operation.parent, list(op.results)
+    seen: set[Value] = set()
+    while values:
+        v = values.pop()
+        if v in seen or -1 not in build.shape(v):
+            continue
+        seen.add(v)
+        for use in v.uses:
+            operation = use.owner.operation
+            if operation.parent != parent or not _knows_bounds(operation):
+                raise missing_rule(operation, operation.name, "derivative (of a dynamic shape)")
+            if operation.name not in NONDIFFERENTIABLE:
+                values += operation.results
+
+
+def _knows_bounds(operation: Any) -> bool:
+    name = operation.name
+    if name in _KNOW_BOUNDS or name in NONDIFFERENTIABLE:
+        return True
+    if name == "stablehlo.reduce":
+        return binary_body(operation) == "stablehlo.add"
+    if name not in RULES or RULES[name].family != "elementwise":
+        return False
+    values = [*operation.operands, *operation.results]
+    return len({build.with_element(v.type, build.boolean()) for v in values}) == 1
+
+
+_KNOW_BOUNDS = {"stablehlo.set_dimension_size", "stablehlo.convert", "func.return"}

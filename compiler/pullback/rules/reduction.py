@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
@@ -21,6 +21,7 @@ from pullback.rules.registry import (
     by_variant,
     jointly,
     never,
+    unsupported,
 )
 from pullback.rules.shape import integers
 
@@ -56,7 +57,13 @@ def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 def spread(op: Op, v: Value) -> Value:
     """A value shaped like a reduction's result, in the shape of its operand."""
     reduced, shape = integers(op, "dimensions"), op.shape(0)
-    return build.broadcast_in_dim(v, shape, [i for i in range(len(shape)) if i not in reduced])
+    kept = [i for i in range(len(shape)) if i not in reduced]
+    if -1 not in shape:
+        return build.broadcast_in_dim(v, shape, kept)
+    shape = bounds.bounds(op.operands[0].type)
+    if -1 in shape:
+        raise unsupported(op, "with a dynamic shape", "refine the shapes: stablehlo-refine-shapes")
+    return bounds.cut(build.broadcast_in_dim(bounds.whole(v), shape, kept), bounds.sizes(op.x))
 
 
 def total(v: Value) -> Value:
