@@ -7,11 +7,10 @@ Plain Python numbers are accepted where an operand of the other's type is meant:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pullback import _jax
@@ -29,34 +28,29 @@ class Here(threading.local):
 
     ip: Any = None
     loc: Any = None
-    constants: dict[Any, Value] | None = None  # one dict per emission block
+    made: dict[Any, Any] | None = None  # what serves again within one emission block
 
 
 here = Here()
 
 
-@contextlib.contextmanager
-def inserting(ip: Any, loc: Any = None) -> Iterator[None]:
+class inserting:
     """Emit at `ip` (and `loc`, if given) inside the block; constants are shared within it."""
-    saved = here.ip, here.loc, here.constants
-    here.ip, here.constants = ip, {}
-    if loc is not None:
-        here.loc = loc
-    try:
-        yield
-    finally:
-        here.ip, here.loc, here.constants = saved
 
+    __slots__ = ("ip", "loc", "saved")
 
-@contextlib.contextmanager
-def sharing_constants(table: dict[tuple[Any, Any], Value]) -> Iterator[None]:
-    """Reuse the constants of an earlier visit to the same emission block."""
-    saved = here.constants
-    here.constants = table
-    try:
-        yield
-    finally:
-        here.constants = saved
+    def __init__(self, ip: Any, loc: Any = None) -> None:
+        self.ip = ip
+        self.loc = loc
+
+    def __enter__(self) -> None:
+        self.saved = here.ip, here.loc, here.made
+        here.ip, here.made = self.ip, {}
+        if self.loc is not None:
+            here.loc = self.loc
+
+    def __exit__(self, *failure: object) -> None:
+        here.ip, here.loc, here.made = self.saved
 
 
 # ---------------------------------------------------------------------------------- types
@@ -175,6 +169,12 @@ def i64s(values: tuple[int, ...]) -> Any:
     return ir.DenseI64ArrayAttr.get(values, _jax.context())
 
 
+@functools.cache
+def integers(attribute: Any) -> tuple[int, ...]:
+    """The values of an integer-array attribute."""
+    return tuple(ir.DenseI64ArrayAttr(attribute))
+
+
 def i64(value: int) -> Any:
     return attr(f"{value} : i64")
 
@@ -208,7 +208,7 @@ def splat(type: Any, value: Number) -> Any:
 
 
 @functools.cache
-def _splat(type: Any, value: Any, sign: float) -> Any:
+def _splat(type: Any, value: Any, sign: str) -> Any:
     t = info(type)
     if t.kind == "f":
         literal = _float_literal(float(value), str(t.element))
@@ -261,10 +261,11 @@ def infer(name: str, operands: Sequence[Value], attributes: dict[str, Any] | Non
 
 def full(type: Any, value: Number) -> Value:
     """A constant of the type with every element `value`; shared within the emission block."""
-    key = (type, value, _sign(value))
-    table = here.constants
-    if table is not None and key in table:
-        return table[key]
+    made = here.made
+    key = type, value or _sign(value)
+    found = None if made is None else made.get(key)
+    if found is not None:
+        return found
     if -1 in info(type).shape:
         raise MissingRuleError(
             f"no derivative that needs a constant of dynamic shape, {type}",
@@ -275,8 +276,8 @@ def full(type: Any, value: Number) -> Value:
         result = _full_complex(type, complex(value))
     else:
         result = emit1("stablehlo.constant", type, (), {"value": splat(type, value)})
-    if table is not None:
-        table[key] = result
+    if made is not None:
+        made[key] = result
     return result
 
 
@@ -286,8 +287,10 @@ def _full_complex(type: Any, value: complex) -> Value:
     return emit1("stablehlo.complex", type, [full(part, value.real), full(part, value.imag)])
 
 
-def _sign(value: Number) -> float:
-    return math.copysign(1.0, value) if isinstance(value, float) else 0.0
+def _sign(value: Number) -> str:
+    """Tells zeros apart, which compare equal."""
+    negative = isinstance(value, float) and math.copysign(1.0, value) < 0
+    return "-" if negative else "+"
 
 
 def zeros(type: Any) -> Value:
@@ -332,7 +335,8 @@ def add(x: Value | None, y: Value | None) -> Value | None:
         return y
     if y is None:
         return x
-    x, y = _same_type(x, y)
+    if x.__class__ in _NUMBERS or y.__class__ in _NUMBERS:
+        x, y = _same_type(x, y)
     return emit1("stablehlo.add", x.type, [x, y])
 
 
@@ -349,7 +353,8 @@ def _absorbing(name: str) -> Callable[..., Value | None]:
     def build(x: Value | None, y: Value | None) -> Value | None:
         if x is None or y is None:
             return None
-        x, y = _same_type(x, y)
+        if x.__class__ in _NUMBERS or y.__class__ in _NUMBERS:
+            x, y = _same_type(x, y)
         return emit1(name, x.type, [x, y])
 
     build.__name__ = build.__qualname__ = name.split(".")[1]
@@ -472,19 +477,32 @@ def select(predicate: Value, x: Value | None, y: Value | None) -> Value | None:
 
 
 def reshape(x: Value | None, shape: Sequence[int]) -> Value | None:
-    if x is None or info(x.type).shape == tuple(shape):
+    if x is None:
         return x
-    return emit1("stablehlo.reshape", with_shape(x.type, tuple(shape)), [x])
+    type, shape = x.type, tuple(shape)
+    if info(type).shape == shape:
+        return x
+    return emit1("stablehlo.reshape", with_shape(type, shape), [x])
 
 
 def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
     """The array transpose (`stablehlo.transpose`)."""
-    permutation = tuple(permutation)
-    if x is None or permutation == tuple(range(len(permutation))):
+    if x is None:
         return x
-    dims = tuple(info(x.type).shape[p] for p in permutation)
-    attributes = {"permutation": i64s(permutation)}
-    return emit1("stablehlo.transpose", with_shape(x.type, dims), [x], attributes)
+    permutation = tuple(permutation)
+    result = _permuted(x.type, permutation)
+    if result is None:
+        return x
+    return emit1("stablehlo.transpose", result, [x], {"permutation": i64s(permutation)})
+
+
+@functools.cache
+def _permuted(type: Any, permutation: Dims) -> Any:
+    """The type with its dimensions permuted; None if they stay where they are."""
+    if permutation == tuple(range(len(permutation))):
+        return None
+    dims = info(type).shape
+    return with_shape(type, tuple(dims[p] for p in permutation))
 
 
 def broadcast_in_dim(
@@ -569,20 +587,34 @@ def reduce_sum(x: Value | None, dimensions: Sequence[int]) -> Value | None:
 
 def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:
     """Reduction by a binary op given by name, e.g. 'stablehlo.maximum'."""
-    t = info(x.type)
-    dims = tuple(d for i, d in enumerate(t.shape) if i not in dimensions)
-    element = tensor((), t.element)
-    if isinstance(init, (int, float, complex)):
+    type, dimensions = x.type, tuple(dimensions)
+    result, element = _reduced(type, dimensions)
+    if init.__class__ in _NUMBERS:
         init = full(element, init)
-    op = emit(
-        "stablehlo.reduce",
-        [with_shape(x.type, dims)],
-        [x, init],
-        {"dimensions": i64s(tuple(dimensions))},
-        regions=1,
-    )
+    key = body, type, dimensions
+    made = here.made
+    if made is not None and key in made:
+        return _again(made[key], [x, init])
+    op = emit("stablehlo.reduce", [result], [x, init], {"dimensions": i64s(dimensions)}, regions=1)
     fill_binary(op.regions[0], body, element)
+    if made is not None:
+        made[key] = op
     return op.result
+
+
+@functools.cache
+def _reduced(type: Any, dimensions: Dims) -> tuple[Any, Any]:
+    """The result type of a reduction, and the type of one element."""
+    t = info(type)
+    dims = tuple(d for i, d in enumerate(t.shape) if i not in dimensions)
+    return with_shape(type, dims), tensor((), t.element)
+
+
+def _again(op: Any, operands: Sequence[Value]) -> Value:
+    """An op like one emitted before: copying its region is faster than making another."""
+    copy = clone(op, operands)
+    copy.location = here.loc
+    return copy.result
 
 
 def fill_binary(region: Any, body: str, element: Any) -> None:
@@ -674,6 +706,7 @@ def integer(value: int, like: Value) -> Value:
 def clone(op: Any, operands: Sequence[Value]) -> Any:
     """A copy of `op` here, on other operands of the same types; regions are copied with it."""
     copy = op.clone(here.ip)
+    places = copy.operands
     for i, v in enumerate(operands):
-        copy.operands[i] = v
+        places[i] = v
     return copy

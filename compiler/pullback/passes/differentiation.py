@@ -274,33 +274,41 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
     """
     records = []
     frame = frame or _Analysis(diff)
+    is_active, activate = active.__contains__, active.update
     for view in block.operations:
         operation = view.operation
-        name = operation.name
-        rule = RULES.get(name)
+        rule = RULES.get(operation.name)
         if rule is None:
-            if name not in NONDIFFERENTIABLE:
-                _check_known(operation, name, active)
+            _check_known(operation, operation.name, active)
             continue
         operands = list(operation.operands)
         if rule.regions:
             operands += captures(operation)
-        mask = [v in active for v in operands]
+        mask = list(map(is_active, operands))
         if True not in mask:
             continue
-        results = list(operation.results)
-        op = Op(operation, name, operands, results, mask, rule, frame)
-        if rule.variant is not None:
-            rule = op.rule = rule.variant(op)
-        if rule.activity is not None:
-            flags = rule.activity(op)
-            active.update(r for r, a in zip(results, flags, strict=True) if a)
-        elif rule.keeps_type:
-            active.update(results)
+        try:
+            results = [operation.result]  # faster than asking for a list of one
+        except ValueError:
+            results = list(operation.results)
+        op = Op(operation, operands, results, mask, rule, frame)
+        if rule.plain:
+            activate(results)
         else:
-            active.update(r for r in results if inexact(r.type))
+            if rule.variant is not None:
+                op.rule = rule.variant(op)
+            activate(_active_results(op))
         records.append(op)
     return records
+
+
+def _active_results(op: Op) -> list[Value]:
+    if op.rule.activity is not None:
+        flags = op.rule.activity(op)
+        return [r for r, active in zip(op.results, flags, strict=True) if active]
+    if op.rule.keeps_type:
+        return op.results
+    return [r for r in op.results if inexact(r.type)]
 
 
 class _Analysis:

@@ -61,7 +61,7 @@ class Forward:
         active = [t is not None for t in tangents]
         if True not in active:
             return
-        op = Op(operation, name, operands, list(operation.results), active, rule, self)
+        op = Op(operation, operands, list(operation.results), active, rule, self)
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
         found = rule.jvp(op, tangents)

@@ -69,9 +69,11 @@ class Reverse:
         self.records = analyze(block, self.active, self.diff, self)
 
     def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
-        """Add to the cotangent of a primal value."""
-        if ct is None or v not in self.active:
-            return
+        """Add to the cotangent of a primal value, if it is active."""
+        if ct is not None and v in self.active:
+            self._add(v, ct)
+
+    def _add(self, v: Value, ct: Value | InPlace) -> None:
         known = self.cts.get(v)
         if ct.__class__ is InPlace:
             self.cts[v] = ct.update(build.zeros(v.type) if known is None else known)
@@ -81,8 +83,10 @@ class Reverse:
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
         here, known, take = build.here, self.cts, self.cts.pop
-        for op in reversed(self.records):
-            cts = [take(r, None) for r in op.results]
+        while self.records:  # consumed: each refers to this frame, and no cycle shall outlive it
+            op = self.records.pop()
+            rs = op.results
+            cts = [take(rs[0], None)] if len(rs) == 1 else [take(r, None) for r in rs]
             if not cts or (cts[0] is None and all(ct is None for ct in cts)):
                 continue
             here.loc = op.operation.location
@@ -92,11 +96,11 @@ class Reverse:
             found = rule.vjp(op, cts)
             if rule.checked:
                 self._check(op, found)
-            for v, active, ct in zip(op.operands, op.active, found, strict=True):
-                if not active or ct is None:
+            for v, active, ct in zip(op.operands, op.active, found):
+                if ct is None or not active:
                     continue
                 if v in known or ct.__class__ is InPlace:
-                    self.accumulate(v, ct)
+                    self._add(v, ct)
                 else:
                     known[v] = ct
 

@@ -28,10 +28,10 @@ class Window:
     lhs: Layout
     rhs: Layout
     out: Layout
-    strides: list[int]
+    strides: Sequence[int]
     padding: list[tuple[int, int]]
-    lhs_dilation: list[int]
-    rhs_dilation: list[int]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
     reversal: list[bool]
     feature_groups: int
     batch_groups: int
@@ -62,10 +62,10 @@ def read_window(op: Op) -> Window:
     )
 
 
-def _integers(op: Op, name: str, count: int) -> list[int]:
+def _integers(op: Op, name: str, count: int) -> Sequence[int]:
     if name not in op.attributes:
         return [1] * count
-    return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+    return build.integers(op.attributes[name])
 
 
 def _reversal(op: Op, count: int) -> list[bool]:

@@ -35,10 +35,11 @@ def transposed(jvp: Jvp) -> Vjp:
             for out, ct in zip(outs, cts, strict=True):
                 if out is not None:
                     reverse.accumulate(out, ct)
+            linear = [record.operation for record in reverse.records]
             reverse.run()
             found = [None if t is None else reverse.cts.get(t) for t in tangents]
-            for record in reversed(reverse.records):
-                record.operation.erase()
+            for operation in reversed(linear):
+                operation.erase()
             return found
 
     vjp.__module__ = jvp.__module__

@@ -123,7 +123,7 @@ def _reduce(
     """
     count = len(arguments) // 2
     xs, inits = arguments[:count], arguments[count:]
-    dimensions = list(ir.DenseI64ArrayAttr(operation.attributes["dimensions"]))
+    dimensions = build.integers(operation.attributes["dimensions"])
     shape = build.shape(operation.results[0])
     xs = [_flatten(x, dimensions) for x in xs]
     start = [build.broadcast_in_dim(i, shape, ()) for i in inits]

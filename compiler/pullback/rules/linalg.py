@@ -199,7 +199,7 @@ def fft(op: Op, cts: Tangents) -> list[Value | None]:
     """
     (ct,) = cts
     kind = str(op.attributes["fft_type"]).split()[-1].rstrip(">")
-    lengths = tuple(ir.DenseI64ArrayAttr(op.attributes["fft_length"]))
+    lengths = build.integers(op.attributes["fft_length"])
     total = math.prod(lengths)
     if 0 in op.shape(0):
         return [build.zeros(op.operands[0].type)]

@@ -70,59 +70,58 @@ def _free(rank: int, *used: Dims) -> Dims:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The attributes of a product; `numbers` is None for the matrix product `stablehlo.dot`."""
-
-    numbers: Any
-    precision: Any
-    algorithm: Any
-
-    @staticmethod
-    def of(op: Op) -> Settings:
-        names = ("dot_dimension_numbers", "precision_config", "algorithm")
-        return Settings(*map(op.attributes.get, names))
-
-
-@dataclass(frozen=True)
 class Emission:
-    """All that one transposed product needs, but for its operands."""
+    """All that one transposed product needs, but for its operands; None where nothing is to do."""
 
     ct_first: bool
     attributes: dict[str, Any]
     result: Any
-    order: Dims
+    order: Dims | None
     other_element: Any
     ct_element: Any
     element: Any
 
 
+_SETTINGS = ("dot_dimension_numbers", "precision_config", "algorithm")
+
+
 @functools.cache
-def _emission(settings: Settings, types: tuple[Any, Any], ct: Any, mine: int) -> Emission:
+def _emissions(
+    numbers: Any, precision: Any, algorithm: Any, lhs: Any, rhs: Any, ct: Any
+) -> tuple[Emission, Emission]:
+    """The transposes in each operand; `numbers` is None for the matrix product `stablehlo.dot`."""
+    plans = [_plan(numbers, (_rank(lhs), _rank(rhs)), mine) for mine in (0, 1)]
+    settings = [_kept(precision, algorithm, p.ct_first != (i == 0)) for i, p in enumerate(plans)]
+    narrow = algorithm is not None
+    return (
+        _emission(plans[0], settings[0], narrow, lhs, rhs, ct),
+        _emission(plans[1], settings[1], narrow, rhs, lhs, ct),
+    )
+
+
+def _emission(
+    plan: Plan, settings: dict[str, Any], narrow: bool, mine: Any, other: Any, ct: Any
+) -> Emission:
     """A product that accumulates in a wider type than its operands has a cotangent of that type.
 
-    An algorithm says in which type to multiply: the operands', so the cotangent is narrowed.
+    An algorithm says in which type to multiply (`narrow`): the operands', so the cotangent is
+    narrowed.
     """
-    mine_type, other_type = types[mine], types[1 - mine]
-    plan = _plan(settings.numbers, (_rank(types[0]), _rank(types[1])), mine)
-    element = build.info(mine_type).element
-    other_element, ct_element = build.info(other_type).element, build.info(ct).element
-    if settings.algorithm is not None:
-        ct_element = element
-    else:
-        other_element = ct_element
-    left, right = (ct, other_type) if plan.ct_first else (other_type, ct)
+    mine_info, other_info, ct_info = build.info(mine), build.info(other), build.info(ct)
+    ct_element = mine_info.element if narrow else ct_info.element
+    other_element = other_info.element if narrow else ct_info.element
+    left, right = (ct, other) if plan.ct_first else (other, ct)
     attributes = {"dot_dimension_numbers": build.dot_dimensions(plan.batch, plan.contract)}
-    attributes |= _kept(settings, exchanged=plan.ct_first != (mine == 0))
     shapes = build.shape_of(left), build.shape_of(right)
     dims = build.product_shape(*shapes, plan.batch, plan.contract)
     return Emission(
         plan.ct_first,
-        attributes,
-        build.tensor(dims, build.info(ct).element),
-        plan.order,
-        other_element,
-        ct_element,
-        element,
+        attributes | settings,
+        build.tensor(dims, ct_info.element),
+        None if plan.order == tuple(range(len(dims))) else plan.order,
+        None if other_element == other_info.element else other_element,
+        None if ct_element == ct_info.element else ct_element,
+        None if mine_info.element == ct_info.element else mine_info.element,
     )
 
 
@@ -133,25 +132,30 @@ def _rank(type: Any) -> int:
 def transpose_product(op: Op, mine: int, ct: Value) -> Value:
     """The cotangent of operand `mine`: the product of `ct` and the other operand."""
     if op.info is None:
-        op.info = Settings.of(op), (op.operands[0].type, op.operands[1].type)
-    settings, types = op.info
-    e = _emission(settings, types, ct.type, mine)
-    other = build.convert(op.operand(1 - mine), e.other_element)
-    ct = build.convert(ct, e.ct_element)
+        types = [op.operands[0].type, op.operands[1].type, ct.type]
+        op.info = _emissions(*map(op.attributes.get, _SETTINGS), *types)
+    e = op.info[mine]
+    other = op.operand(1 - mine)
+    if e.other_element is not None:
+        other = build.convert(other, e.other_element)
+    if e.ct_element is not None:
+        ct = build.convert(ct, e.ct_element)
     operands = [ct, other] if e.ct_first else [other, ct]
     product = build.emit1("stablehlo.dot_general", e.result, operands, e.attributes)
-    return build.convert(build.permute(product, e.order), e.element)
+    if e.order is not None:
+        product = build.permute(product, e.order)
+    return product if e.element is None else build.convert(product, e.element)
 
 
-def _kept(settings: Settings, exchanged: bool) -> dict[str, Any]:
+def _kept(precision: Any, algorithm: Any, exchanged: bool) -> dict[str, Any]:
     """Precision and algorithm; each side keeps its own when the sides change places."""
     found = {}
-    if settings.precision is not None:
-        precision = list(ir.ArrayAttr(settings.precision))
-        precision = precision[::-1] if exchanged else precision
-        found["precision_config"] = ir.ArrayAttr.get(precision, context=_jax.context())
-    if settings.algorithm is not None:
-        found["algorithm"] = _algorithm(settings.algorithm, exchanged)
+    if precision is not None:
+        sides = list(ir.ArrayAttr(precision))
+        sides = sides[::-1] if exchanged else sides
+        found["precision_config"] = ir.ArrayAttr.get(sides, context=_jax.context())
+    if algorithm is not None:
+        found["algorithm"] = _algorithm(algorithm, exchanged)
     return found
 
 

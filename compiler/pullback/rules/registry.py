@@ -34,12 +34,11 @@ Tangents = Sequence[Value | None]
 class Op:
     """One op as a rule sees it: read once, with primal values behind the driver's accessor."""
 
-    __slots__ = ("active", "frame", "info", "name", "operands", "operation", "results", "rule")
+    __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule")
 
     def __init__(
         self,
         operation: Any,
-        name: str,
         operands: list[Value],
         results: list[Value],
         active: list[bool],
@@ -47,13 +46,16 @@ class Op:
         frame: Any,
     ) -> None:
         self.operation = operation
-        self.name = name
         self.operands = operands  # operands, then values captured by regions
         self.results = results
         self.active = active  # one flag per entry of `operands`
         self.rule = rule
         self.frame = frame
         self.info: Any = None  # what a rule found out in `activity`, for its other methods
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
 
     def operand(self, index: int) -> Value:
         return self.frame.primal(self.operands[index])
@@ -115,6 +117,12 @@ class Rule:
     regions: bool = False  # regions may capture active values
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether an active operand makes every result active, and the op tells nothing more."""
+        special = self.regions or self.variant is not None or self.activity is not None
+        return self.keeps_type and not special
 
     @functools.cached_property
     def checked(self) -> bool:
@@ -189,19 +197,32 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
                 total = add(total, f(op, t))
         return [total]
 
-    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        (ct,) = cts
-        return [
-            f(op, ct) if a and f is not None else None
-            for f, a in zip(scale, op.active, strict=True)
-        ]
-
-    def vjp_of_one(op: Op, cts: Tangents) -> list[Value | None]:
-        return [scale[0](op, cts[0])]  # type: ignore[misc]
-
-    vjp = vjp_of_one if len(scale) == 1 else vjp
     module = getattr(scale[0] or scale[1], "__module__", "?")
+    vjp = _diagonal_vjp(*scale)
     return register(Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True))
+
+
+def _diagonal_vjp(*scale: Any) -> Vjp:
+    """The cotangents of an elementwise op. Most have one or two operands: those are unrolled."""
+
+    def of_any(op: Op, cts: Tangents) -> Sequence[Value | None]:
+        (ct,) = cts
+        pairs = zip(scale, op.active, strict=True)
+        return [f(op, ct) if active and f is not None else None for f, active in pairs]
+
+    if len(scale) > 2 or None in scale:
+        return of_any
+    f, g = scale[0], scale[-1]
+
+    def of_one(op: Op, cts: Tangents) -> Sequence[Value | None]:
+        return (f(op, cts[0]),)
+
+    def of_two(op: Op, cts: Tangents) -> Sequence[Value | None]:
+        (ct,) = cts
+        first, second = op.active
+        return f(op, ct) if first else None, g(op, ct) if second else None
+
+    return of_one if len(scale) == 1 else of_two
 
 
 def linear(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value
+from pullback.dialect.build import Dims, Value
 from pullback.passes.reverse import is_zero
 from pullback.rules.registry import InPlace, Op, Tangents, linear
 
 
-def integers(op: Op, name: str) -> list[int]:
+def integers(op: Op, name: str) -> tuple[int, ...]:
     """An integer-array attribute."""
-    return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+    return build.integers(op.attributes[name])
 
 
 def reshape(op: Op, cts: Tangents) -> list[Value | None]:
@@ -23,8 +24,12 @@ def reshape(op: Op, cts: Tangents) -> list[Value | None]:
 
 def transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """The inverse permutation."""
-    permutation = integers(op, "permutation")
-    return [build.permute(cts[0], [permutation.index(i) for i in range(len(permutation))])]
+    return [build.permute(cts[0], _inverse(integers(op, "permutation")))]
+
+
+@functools.cache
+def _inverse(permutation: Dims) -> Dims:
+    return tuple(permutation.index(i) for i in range(len(permutation)))
 
 
 def reverse(op: Op, cts: Tangents) -> list[Value | None]:
@@ -34,16 +39,19 @@ def reverse(op: Op, cts: Tangents) -> list[Value | None]:
 
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     """Sum over the dimensions that were added or stretched."""
-    (ct,) = cts
-    kept, small = integers(op, "broadcast_dimensions"), op.shape(0)
-    big = build.shape(ct)
+    small = op.shape(0)
+    summed, order = _unbroadcast(integers(op, "broadcast_dimensions"), small, build.shape(cts[0]))
+    return [build.reshape(build.permute(build.reduce_sum(cts[0], summed), order), small)]
+
+
+@functools.cache
+def _unbroadcast(kept: Dims, small: Dims, big: Dims) -> tuple[Dims, Dims]:
+    """The dimensions to sum over, and the order in which the others belong."""
     stretched = [d for i, d in enumerate(kept) if small[i] == 1 and big[d] != 1]
-    summed = [d for d in range(len(big)) if d not in kept or d in stretched]
-    ct = build.reduce_sum(ct, summed)
+    summed = tuple(d for d in range(len(big)) if d not in kept or d in stretched)
     left = [i for i, d in enumerate(kept) if d not in stretched]
     order = sorted(left, key=lambda i: kept[i])
-    ct = build.permute(ct, [order.index(i) for i in left])
-    return [build.reshape(ct, small)]
+    return summed, tuple(order.index(i) for i in left)
 
 
 def broadcast(op: Op, cts: Tangents) -> list[Value | None]:

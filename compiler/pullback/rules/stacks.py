@@ -143,5 +143,5 @@ def _is_reshape(operation: Any) -> bool:
     if operation.name != "stablehlo.broadcast_in_dim":
         return False
     small, big = build.shape(operation.operands[0]), build.shape(operation.results[0])
-    dims = list(ir.DenseI64ArrayAttr(operation.attributes["broadcast_dimensions"]))
-    return dims == sorted(dims) and [d for d in big if d != 1] == [d for d in small if d != 1]
+    dims = build.integers(operation.attributes["broadcast_dimensions"])
+    return list(dims) == sorted(dims) and [d for d in big if d != 1] == [d for d in small if d != 1]

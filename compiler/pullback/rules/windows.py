@@ -51,7 +51,7 @@ class Window:
         def integers(name: str) -> tuple[int, ...]:
             if name not in op.attributes:
                 return (1,) * rank
-            return tuple(ir.DenseI64ArrayAttr(op.attributes[name]))
+            return build.integers(op.attributes[name])
 
         padding = np.zeros((rank, 2), np.int64)
         if "padding" in op.attributes:

@@ -15,8 +15,7 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
 // JVP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[C1]], %[[X]]
-// JVP: %[[C2:.*]] = stablehlo.constant dense<1.000000e+00>
-// JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C2]]
+// JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C1]]
 // JVP: %[[POWER1:.*]] = stablehlo.power %[[SELECT]], %[[SUBTRACT]]
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[Y]], %[[POWER1]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
@@ -37,8 +36,7 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
 // VJP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[C1]], %[[X]]
-// VJP: %[[C2:.*]] = stablehlo.constant dense<1.000000e+00>
-// VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C2]]
+// VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C1]]
 // VJP: %[[POWER1:.*]] = stablehlo.power %[[SELECT]], %[[SUBTRACT]]
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[Y]], %[[POWER1]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
