@@ -29,6 +29,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+try:
+    from jax._src import flattree as _flat_trees
+except ImportError:  # JAX 0.10 counts the operands of a scan instead
+    _flat_trees = None
+
 from pullback._errors import UnsupportedJaxVersion
 
 __all__ = [
@@ -131,24 +136,55 @@ def lifted_tracers(traced: Any) -> list[Any]:
     return list(traced._consts)
 
 
-def hoist_constants(closed: Any, largest_inline: int) -> tuple[Any, list[Any]]:
-    """Makes large constants of a closed jaxpr its leading arguments, and returns them."""
-    opened = getattr(closed, "jaxpr", closed)
-    pairs = list(zip(opened.constvars, closed.consts, strict=True))
-    large = [(var, value) for var, value in pairs if var.aval.size > largest_inline]
-    if not large:
-        return closed, []
-    small = [(var, value) for var, value in pairs if var.aval.size <= largest_inline]
-    hoisted = _core.Jaxpr(
-        [var for var, _ in small],
-        [*(var for var, _ in large), *opened.invars],
+def constants_of(jaxpr: Any) -> list[tuple[Any, Any]]:
+    """The variables of a jaxpr that stand for arrays, and these; an open jaxpr has none."""
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    return list(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
+
+
+def with_arguments(
+    jaxpr: Any, leading: Sequence[Any], constants: Sequence[tuple[Any, Any]], equations: list[Any]
+) -> Any:
+    """The jaxpr with more arguments before its own, and with other constants and equations."""
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    changed = _core.Jaxpr(
+        [variable for variable, _ in constants],
+        [*leading, *opened.invars],
         opened.outvars,
-        opened.eqns,
+        equations,
         opened.effects,
         opened.debug_info._replace(arg_names=None, result_paths=None),
     )
-    constants = [value for _, value in small]
-    return _ClosedJaxpr(hoisted, constants), [value for _, value in large]
+    closed = isinstance(jaxpr, _ClosedJaxpr)
+    return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
+
+
+def numbers_its_arguments(jaxpr: Any) -> bool:
+    """Whether effects of a jaxpr name arguments by position, as those on mutable arrays do."""
+    return any(isinstance(effect, _effects.JaxprInputEffect) for effect in jaxpr.effects)
+
+
+Var = _core.Var
+"""The class of a variable; calling it with a type makes a new one."""
+
+
+def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]) -> dict[str, Any]:
+    """Parameters of a call that takes so many constants more, for each of its operand lists."""
+    params, count = dict(params), counts[0]
+    fillers = {"donated_invars": False, "in_shardings": _sharding_impls.UNSPECIFIED}
+    fillers |= {"in_layouts": None}
+    for each in fillers.keys() & params.keys():
+        params[each] = (fillers[each],) * count + params[each]
+    if name == "while":
+        params["cond_nconsts"] += count
+        params["body_nconsts"] += counts[1]
+    elif "num_consts" in params:
+        params["num_consts"] += count
+    elif "ft_in" in params:
+        constants, carry, inputs = params["ft_in"].unpack()
+        more = (_flat_trees.nones(count), constants)
+        params["ft_in"] = _flat_trees.pack((more, carry, inputs))
+    return params
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:

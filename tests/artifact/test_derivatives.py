@@ -70,6 +70,32 @@ def test_hessian_vector_product_over_a_dictionary_of_parameters():
         assert jnp.allclose(found[name], expected[name], atol=1e-5), name
 
 
+def test_a_rule_for_one_operand_is_in_the_file_where_another_has_none():
+    """JAX has no derivative of `igamma` by its first argument but one, and all by the second."""
+
+    def function(x):
+        return jnp.sum(jax.scipy.special.gammainc(2.0, x))
+
+    second = reload(pb.trace(function)(X)).grad().jvp()(X, X)[1]
+    assert jnp.allclose(second, jax.jvp(jax.grad(function), (X,), (X,))[1], rtol=1e-4)
+
+
+def test_checkpoints_come_back():
+    """VHLO has no mark on functions: without it, reverse mode would keep what it should not."""
+
+    def layers(x):
+        for _ in range(2):
+            x = jax.checkpoint(lambda x: jnp.sin(models.doubled_sine(x)))(x)
+        return jnp.sum(x)
+
+    program = pb.trace(layers)(X)
+    marks = str(program).count("{pullback.checkpoint}")
+    for loaded in (reload(program), reload(reload(program))):
+        assert str(loaded).count("{pullback.checkpoint}") == marks > 0
+        assert jnp.allclose(loaded.grad()(X), jax.grad(layers)(X))
+        assert "optimization_barrier" in str(loaded.grad())
+
+
 def test_a_module_without_rules_names_what_is_missing():
     text = """module { func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
       %0 = stablehlo.custom_call @mystery(%x) : (tensor<4xf32>) -> tensor<4xf32>

@@ -1,13 +1,13 @@
-"""CHLO ops in a portable artifact: composites that any StableHLO tool runs, and that we restore.
+"""What VHLO cannot hold: CHLO ops, symbols of rules, marks on functions; taken and put back.
 
-VHLO has no CHLO. Expanding `chlo.erf` for good would trade its derivative rule for that of a
-polynomial, so a save wraps the op as `stablehlo.composite "chlo.erf"` around its expansion, as
-XLA's own export does, and a load puts the op back.
+Expanding `chlo.erf` for good would trade its derivative rule for that of a polynomial, so a save
+wraps the op as `stablehlo.composite "chlo.erf"` around its expansion, as XLA's own export does,
+and any StableHLO tool runs it. The functions of `jax.checkpoint` stand in the metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback import _jax
@@ -15,6 +15,8 @@ from pullback._jax import ir
 from pullback.dialect import ops
 
 CHLO = "chlo."
+CHECKPOINTS = "checkpoints"
+FUNCTION_HINTS = {_jax.CHECKPOINT_ATTRIBUTE, "no_inline"}
 EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 
 
@@ -61,6 +63,29 @@ def _restore_chlo(module: ir.Module, wrapped: list[ir.Operation]) -> None:
     if restored:
         with module.context:
             _jax.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+
+
+def take_checkpoints(module: ir.Module) -> list[str]:
+    """The functions of `jax.checkpoint`, without the mark that says so: VHLO has no room for it.
+
+    Nor has it for `no_inline`, which changes no number.
+    """
+    marked = []
+    for function in module.body.operations:
+        attributes = function.operation.attributes
+        if _jax.CHECKPOINT_ATTRIBUTE in attributes:
+            marked.append(ir.StringAttr(attributes["sym_name"]).value)
+        for name in FUNCTION_HINTS & set(attributes.keys()):
+            del attributes[name]
+    return marked
+
+
+def put_checkpoints(module: ir.Module, names: Iterable[str]) -> None:
+    """Marks functions again."""
+    symbols = ir.SymbolTable(module.operation)
+    with module.context:
+        for name in names:
+            symbols[name].attributes[_jax.CHECKPOINT_ATTRIBUTE] = ir.UnitAttr.get()
 
 
 class _Outliner:

@@ -50,6 +50,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
                 return symbolic.load(opened.module, opened.trees(), metadata)
             if opened.has_composites:
                 high_level.restore(opened.module)
+            if marked := metadata.get(high_level.CHECKPOINTS):
+                high_level.put_checkpoints(opened.module, marked)
             return as_program(opened.module, opened.trees(), metadata, opened.constants)
 
 

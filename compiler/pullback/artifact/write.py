@@ -68,6 +68,8 @@ def _pieces(program: Program, target: str | None, platforms: Sequence[str] | Non
     description["platforms"] = list(platforms or program.platforms)
     if len(entries) > 1:
         description[variants.METADATA] = entries
+    if checkpoints := high_level.take_checkpoints(module):
+        description[high_level.CHECKPOINTS] = checkpoints
     high_level.wrap_chlo(module)
     _drop_sharding_hints(module)
     _refuse_other_dialects(module)

@@ -167,14 +167,33 @@ class RuleTable:
         times without Python.
         """
         symbols: dict[str, dict[str, str]] = {}
-        pending = _unstaged(module)
-        while pending:
-            for call in pending:
-                key = call.rule_key
+        without: set[str] = set()
+        while pending := _unstaged(module) or self._singled_out(module, symbols, without):
+            for call, key in pending:
                 if key not in symbols:
                     symbols[key] = self._all_symbols(module, self._rules[key])
+                if not symbols[key] and self._rules[key].generation <= LAST_GENERATION:
+                    without.add(call.decomposition)
                 call.update(**{RULE: None, **symbols[key]})
-            pending = _unstaged(module)
+
+    def _singled_out(
+        self, module: ir.Module, symbols: dict[str, dict[str, str]], without: set[str]
+    ) -> list[tuple[Any, str]]:
+        """Calls that have new rules now: one for each operand, beside that for all at once.
+
+        A rule for all operands may call what has no rule itself, as that of `igamma` does for its
+        first operand. Who differentiates by the second one again must not need it.
+        """
+        keys = {}
+        for key, found in symbols.items() if without else ():
+            rule = self._rules[key]
+            if "jvp" in found and len(found) == 1 and len(rule.inexact) > 1:
+                function = ir.SymbolTable(module.operation)[found["jvp"]]
+                if any(call.decomposition in without for call in ops.walk_calls(function)):
+                    found.update(self._try(module, rule, "jvp", rule.single_masks))
+                    keys[found["jvp"]] = key
+        calls = ops.walk_calls(module) if keys else ()
+        return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
 
     def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, str]:
         """Every rule of one call that there is, as attributes of its composite."""
@@ -273,8 +292,9 @@ def _name(equation: Any) -> str:
     return _jax.identifier(_jax.rule_name(equation) or equation.primitive.name)
 
 
-def _unstaged(module: ir.Module) -> list[Any]:
-    return [call for call in ops.walk_calls(module) if call.rule_key is not None]
+def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:
+    calls = ops.walk_calls(module)
+    return [(call, key) for call in calls if (key := call.rule_key) is not None]
 
 
 def _no_forward(rule: Rule) -> MissingRuleError:

@@ -12,11 +12,8 @@ from pullback._errors import PullbackError
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import link, portable
+from pullback.frontend import constants, link, portable
 from pullback.frontend.rules import RuleTable
-
-LARGEST_INLINE_CONSTANT = 64
-"""Arrays with more elements that a function closes over become hidden arguments of the program."""
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -58,12 +55,12 @@ def trace(
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
-    closed, constants = _jax.hoist_constants(stages.jaxpr, LARGEST_INLINE_CONSTANT)
-    constants += (lifted := _jax.lifted_tracers(stages))
+    closed, arrays = constants.hoist(stages.jaxpr)
+    arrays += (lifted := _jax.lifted_tracers(stages))
     kept = rules.keeper.keep(closed)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
-    hidden = len(constants)
+    hidden = len(arrays)
     return Program(
         module=module,
         in_tree=stages.in_tree,
@@ -71,7 +68,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         in_avals=tuple(_jax.structs(closed.in_avals[hidden:])),
         out_avals=tuple(_jax.structs(closed.out_avals)),
         arg_paths=_jax.argument_paths(stages.jaxpr)[len(lifted) :],
-        constants=tuple(constants),
+        constants=tuple(arrays),
         rules=rules,
         recipe=Recipe.of(closed),
     )

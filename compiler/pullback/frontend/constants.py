@@ -1,0 +1,103 @@
+"""Large arrays that a function closes over become hidden arguments of its program.
+
+A constant inside a module is copied by each step that touches the module. So the arrays leave the
+jaxpr before it is lowered, also those of functions inside: each call that leads to one hands it on.
+In the body of a custom rule they stay, for its operands are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback import _jax
+
+LARGEST_INLINE = 64
+"""Arrays with more elements become arguments."""
+
+BODIES: dict[str, tuple[tuple[str, int | str], ...]] = {
+    "jit": (("jaxpr", 0),),
+    "scan": (("jaxpr", 0),),
+    "while": (("cond_jaxpr", 0), ("body_jaxpr", "cond_nconsts")),
+    "cond": (("branches", 1),),
+    "remat": (("jaxpr", 0),),
+    "remat2": (("jaxpr", 0),),
+    "checkpoint": (("jaxpr", 0),),
+}
+"""The parameters of a call that hold its functions, and where the operands of each begin."""
+
+Arrays = dict[int, tuple[Any, Any]]  # by identity: the array, and its type
+
+
+def hoist(closed: Any) -> tuple[Any, list[Any]]:
+    """A closed jaxpr whose leading arguments are its large constants, and these."""
+    hoisting = _Hoisting()
+    arrays = hoisting.arrays_of(closed)
+    return hoisting.bind(closed, arrays), [array for array, _ in arrays.values()]
+
+
+class _Hoisting:
+    """Rewrites jaxprs; one that is shared by many calls stays shared."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Arrays] = {}
+        self._bound: dict[tuple[int, tuple[int, ...]], tuple[Any, Any]] = {}
+
+    def arrays_of(self, jaxpr: Any) -> Arrays:
+        """The large constants of a jaxpr and of the functions that it calls."""
+        if id(jaxpr) not in self._found:
+            arrays: Arrays = {}
+            if not _jax.numbers_its_arguments(jaxpr):
+                arrays |= {id(a): (a, var.aval) for var, a in _jax.constants_of(jaxpr) if _large(a)}
+                for equation in jaxpr.eqns:
+                    for body, _ in BODIES.get(equation.primitive.name, ()):
+                        arrays |= self._arrays_of_all(equation.params[body])
+            self._found[id(jaxpr)] = arrays
+        return self._found[id(jaxpr)]
+
+    def _arrays_of_all(self, bodies: Any) -> Arrays:
+        arrays: Arrays = {}
+        for jaxpr in _sequence(bodies):
+            arrays |= self.arrays_of(jaxpr)
+        return arrays
+
+    def bind(self, jaxpr: Any, arrays: Arrays) -> Any:
+        """The jaxpr with these arrays as leading arguments, in this order."""
+        if not arrays:
+            return jaxpr
+        key = id(jaxpr), tuple(arrays)
+        if key not in self._bound:
+            self._bound[key] = jaxpr, self._bind(jaxpr, arrays)
+        return self._bound[key][1]
+
+    def _bind(self, jaxpr: Any, arrays: Arrays) -> Any:
+        own = {id(array): var for var, array in _jax.constants_of(jaxpr)}
+        variables = {key: own.get(key) or _jax.Var(aval) for key, (_, aval) in arrays.items()}
+        bound = set(variables.values())
+        small = [(var, array) for var, array in _jax.constants_of(jaxpr) if var not in bound]
+        equations = [self._equation(equation, variables) for equation in jaxpr.eqns]
+        return _jax.with_arguments(jaxpr, list(variables.values()), small, equations)
+
+    def _equation(self, equation: Any, variables: dict[int, Any]) -> Any:
+        """The call with the arrays that its functions need as operands."""
+        name, params = equation.primitive.name, equation.params
+        bodies = BODIES.get(name, ())
+        needed = [self._arrays_of_all(params[body]) for body, _ in bodies]
+        if not any(needed):
+            return equation
+        operands = list(equation.invars)
+        changed = _jax.with_more_constants(name, params, list(map(len, needed)))
+        for (body, start), arrays in reversed(list(zip(bodies, needed, strict=True))):
+            at = params[start] if isinstance(start, str) else start
+            operands[at:at] = [variables[key] for key in arrays]
+            bound = [self.bind(jaxpr, arrays) for jaxpr in _sequence(params[body])]
+            changed[body] = tuple(bound) if isinstance(params[body], tuple) else bound[0]
+        return equation.replace(invars=operands, params=changed)
+
+
+def _large(array: Any) -> bool:
+    return getattr(array, "size", 0) > LARGEST_INLINE
+
+
+def _sequence(bodies: Any) -> Sequence[Any]:
+    return bodies if isinstance(bodies, tuple) else (bodies,)

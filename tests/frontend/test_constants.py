@@ -1,0 +1,88 @@
+"""Large arrays that a function closes over, wherever they are used, are arguments of its program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import artifact
+
+WEIGHTS = np.random.default_rng(0).normal(size=(2, 10, 10)).astype(np.float32) / 10
+X = np.linspace(-1.0, 1.0, 10, dtype=np.float32)
+
+
+@jax.jit
+def inner(x):
+    return jnp.tanh(x @ WEIGHTS[0])
+
+
+@jax.jit
+def outer(x):
+    return inner(x) + inner(2 * x) @ WEIGHTS[1]
+
+
+def scanned(x):
+    return jax.lax.scan(lambda c, y: (inner(c) * y, outer(c) + y), x, jnp.arange(3.0))[1]
+
+
+def looped(x):
+    return jax.lax.while_loop(lambda c: jnp.sum(inner(c)) > 10, outer, x)
+
+
+def chosen(x):
+    return jax.lax.switch(jnp.int32(jnp.sum(x) + 1), [inner, outer, jnp.sin], x)
+
+
+FUNCTIONS = {
+    "directly": lambda x: jnp.sin(x @ WEIGHTS[0]) @ WEIGHTS[1],
+    "in a jit": inner,
+    "in a jit in a jit": outer,
+    "in a scan": scanned,
+    "in a loop": looped,
+    "in a counted loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, c: outer(c) + i, x),
+    "in branches": chosen,
+    "in a checkpoint": jax.checkpoint(outer),
+    "in a map": lambda x: jax.vmap(outer)(jnp.stack([x, 2 * x])),
+    "in a gradient": jax.grad(lambda x: jnp.sum(outer(x))),
+}
+
+
+@pytest.fixture(params=FUNCTIONS.values(), ids=FUNCTIONS.keys())
+def function(request):
+    return request.param
+
+
+def test_arrays_are_arguments_and_each_is_there_once(function):
+    program = pb.trace(function)(X)
+    assert "dense<" not in "".join(line for line in str(program).splitlines() if "10x10" in line)
+    assert 1 <= len({np.asarray(c).tobytes() for c in program.constants}) == len(program.constants)
+    assert program.arg_paths == ("x",)
+    np.testing.assert_allclose(program(X), function(X), rtol=1e-6)
+
+
+def test_derivatives(function):
+    program = pb.trace(function)(X)
+    direction = np.arange(10.0, dtype=np.float32)
+    for each in (program, pb.load(artifact.serialize(program))):
+        out, tangent = each.jvp()(X, direction)
+        expected = jax.jvp(function, (X,), (direction,))
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+            (out, tangent),
+            expected,
+        )
+
+
+def test_small_arrays_stay_where_they_are():
+    small = np.arange(8, dtype=np.float32)
+    program = pb.trace(lambda x: jax.jit(lambda y: y * small)(x) + jnp.sum(outer(X)))(small)
+    assert len(program.constants) == 2
+    np.testing.assert_allclose(program(small), small**2 + jnp.sum(outer(X)), rtol=1e-6)
+
+
+def test_a_shared_function_stays_one():
+    text = str(pb.trace(lambda x: inner(inner(x)))(X))
+    assert text.count("func.func private @inner") == 1
