@@ -10,7 +10,7 @@ from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import replace_terminator, set_signature, terminator
-from pullback.passes.purity import Purity
+from pullback.passes.purity import Purity, is_used
 from pullback.passes.symbols import erase_unreachable, functions
 
 STRUCTURED = frozenset(
@@ -102,12 +102,12 @@ def _erase_producers(values: list[Value], purity: Purity) -> bool:
     todo, complete = dict.fromkeys(values), True  # a set in order: no value is erased twice
     while todo:
         value, _ = todo.popitem()
-        if isinstance(value, ir.BlockArgument) or _is_used(value):
+        if isinstance(value, ir.BlockArgument) or is_used(value):
             continue
         op = value.owner
         if op.name in STRUCTURED:
             complete = False
-        if op.name in STRUCTURED or any(map(_is_used, op.results)) or not purity.is_pure(op):
+        if op.name in STRUCTURED or any(map(is_used, op.results)) or not purity.is_pure(op):
             continue
         operands = list(op.operands)
         for result in op.results:
@@ -115,10 +115,6 @@ def _erase_producers(values: list[Value], purity: Purity) -> bool:
         op.erase()
         todo.update(dict.fromkeys(operands))
     return complete
-
-
-def _is_used(value: Value) -> bool:
-    return next(iter(value.uses), None) is not None
 
 
 def _entry(module: ir.Module) -> tuple[ir.Operation, Any]:

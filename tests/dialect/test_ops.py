@@ -6,7 +6,7 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.dialect import build, ops
 from pullback.dialect.verify import verify
 from pullback.tools.module_io import parse_module
 
@@ -125,4 +125,4 @@ def test_symbol_references_survive_a_portable_artifact(module: ir.Module) -> Non
     ],
 )
 def test_inexact(text: str, inexact: bool) -> None:
-    assert ops.is_inexact(ir.Type.parse(text, _jax.context())) is inexact
+    assert build.inexact(ir.Type.parse(text, _jax.context())) is inexact

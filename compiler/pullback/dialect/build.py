@@ -252,13 +252,6 @@ def emit1(
     ).result
 
 
-def infer(name: str, operands: Sequence[Value], attributes: dict[str, Any] | None = None) -> Value:
-    """Create an op whose result type MLIR infers; slower than `emit1`."""
-    return ir.Operation.create(
-        name, operands=operands, attributes=attributes, loc=here.loc, ip=here.ip, infer_type=True
-    ).result
-
-
 def full(type: Any, value: Number) -> Value:
     """A constant of the type with every element `value`; shared within the emission block."""
     made = here.made
@@ -366,8 +359,6 @@ div = _absorbing("stablehlo.divide")
 pow = _absorbing("stablehlo.power")
 maximum = _absorbing("stablehlo.maximum")
 minimum = _absorbing("stablehlo.minimum")
-atan2 = _absorbing("stablehlo.atan2")
-rem = _absorbing("stablehlo.remainder")
 and_ = _absorbing("stablehlo.and")
 or_ = _absorbing("stablehlo.or")
 
@@ -383,7 +374,6 @@ def _unary(name: str) -> Callable[[Value | None], Value | None]:
 neg = _unary("stablehlo.negate")
 sin = _unary("stablehlo.sine")
 cos = _unary("stablehlo.cosine")
-tan = _unary("stablehlo.tan")
 tanh = _unary("stablehlo.tanh")
 exp = _unary("stablehlo.exponential")
 expm1 = _unary("stablehlo.exponential_minus_one")
@@ -392,10 +382,8 @@ log1p = _unary("stablehlo.log_plus_one")
 logistic = _unary("stablehlo.logistic")
 sqrt = _unary("stablehlo.sqrt")
 rsqrt = _unary("stablehlo.rsqrt")
-cbrt = _unary("stablehlo.cbrt")
 sign = _unary("stablehlo.sign")
 floor = _unary("stablehlo.floor")
-not_ = _unary("stablehlo.not")
 
 
 def square(x: Value | None) -> Value | None:

@@ -10,23 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pullback._jax import ir
+from pullback.dialect.build import inexact
 
 COMPOSITE = "stablehlo.composite"
 PREFIX = "pullback."
 RULE = "rule"
 
 
-def is_inexact(type_: ir.Type) -> bool:
-    """Whether values of this tensor type carry a derivative: float or complex elements."""
-    if not isinstance(type_, ir.ShapedType):
-        return False
-    element = type_.element_type
-    return isinstance(element, (ir.FloatType, ir.ComplexType))
-
-
 def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
     """Positions of the values that have a tangent and a cotangent slot."""
-    return [position for position, value in enumerate(values) if is_inexact(value.type)]
+    return [position for position, value in enumerate(values) if inexact(value.type)]
 
 
 class DerivativeCall:

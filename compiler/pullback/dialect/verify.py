@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence, Set
 
 from pullback._errors import VerificationError
 from pullback._jax import ir
+from pullback.dialect.build import inexact
 from pullback.dialect.ops import (
     RULE,
     VIEWS,
@@ -19,7 +20,6 @@ from pullback.dialect.ops import (
     DerivativeCall,
     LinearCall,
     composite_name,
-    is_inexact,
     view,
     walk_composites,
 )
@@ -115,7 +115,7 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
     linear = [operand.type for operand in call.linear_operands]
     results = [result.type for result in call.results]
     for type_ in (*linear, *results):
-        check.require(5, is_inexact(type_), f"linear operands and results are inexact, not {type_}")
+        check.require(5, inexact(type_), f"linear operands and results are inexact, not {type_}")
     if call.transpose is not None:
         residuals = [operand.type for operand in call.residuals]
         check.function_type(6, call.transpose, [*residuals, *results], linear)
@@ -222,7 +222,7 @@ def _signature(inputs: Types, results: Types, rest: str = "") -> str:
 
 
 def _inexact_types(values: Sequence[ir.Value]) -> list[ir.Type]:
-    return [value.type for value in values if is_inexact(value.type)]
+    return [value.type for value in values if inexact(value.type)]
 
 
 def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
@@ -237,9 +237,7 @@ def _transpose_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
     """`(args not in the mask…, cotangents of inexact outs…) → (cotangents of masked args…)`."""
     bits = iter(mask)
     others = [
-        operand.type
-        for operand in call.operands
-        if not is_inexact(operand.type) or next(bits) == "0"
+        operand.type for operand in call.operands if not inexact(operand.type) or next(bits) == "0"
     ]
     return [*others, *_inexact_types(call.results)], _masked_types(call, mask, "1")
 

@@ -11,21 +11,13 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import captures, replace_terminator, terminator
-from pullback.passes.purity import Purity
+from pullback.passes.differentiation import blocks, captures, replace_terminator, terminator
+from pullback.passes.purity import Purity, is_used
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
     """Erase what nobody uses, last op first."""
     _Sweep(Purity(functions)).block(block)
-
-
-def _blocks(operation: Any) -> list[Any]:
-    return [region.blocks[0] for region in operation.regions]
-
-
-def _is_used(v: Value) -> bool:
-    return next(iter(v.uses), None) is not None
 
 
 class _Sweep:
@@ -38,7 +30,7 @@ class _Sweep:
             self._operation(operation)
 
     def _operation(self, operation: Any) -> None:
-        used = [_is_used(r) for r in operation.results]
+        used = [is_used(r) for r in operation.results]
         if not any(used) and self.purity.is_pure(operation):
             operation.erase()
         elif operation.name == "stablehlo.while":
@@ -47,16 +39,16 @@ class _Sweep:
             self._branches(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:
-        cond, body = _blocks(operation)
+        cond, body = blocks(operation)
         live = self._live_carries(cond, body, used)
         if not all(live):
-            cond, body = _blocks(_keep_results(operation, live, operands=True))
+            cond, body = blocks(_keep_results(operation, live, operands=True))
             _keep_carries(cond, body, live)
         self.block(body)
 
     def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
         """Carries that a used result or the condition depends on, at any iteration."""
-        live = [u or _is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
+        live = [u or is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
         yields, arguments = list(terminator(body).operands), list(body.arguments)
         while True:
             needed = self._slice(body, [y for y, n in zip(yields, live, strict=True) if n])
@@ -79,13 +71,11 @@ class _Sweep:
         return needed
 
     def _branches(self, operation: Any, used: list[bool]) -> None:
-        blocks = [region.blocks[0] for region in operation.regions]
         if not all(used):
             operation = _keep_results(operation, used, operands=False)
-            blocks = [region.blocks[0] for region in operation.regions]
-            for block in blocks:
+            for block in blocks(operation):
                 _keep_returned(block, used)
-        for block in blocks:
+        for block in blocks(operation):
             self.block(block)
 
 

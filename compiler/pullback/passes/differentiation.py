@@ -229,6 +229,11 @@ def terminator(block: Any) -> Any:
     return operations[len(operations) - 1].operation
 
 
+def blocks(operation: Any) -> list[Any]:
+    """The block of each region; control flow has one in each."""
+    return [region.blocks[0] for region in operation.regions]
+
+
 def replace_terminator(block: Any, values: Sequence[Value]) -> None:
     """Return `values` instead."""
     old = terminator(block)

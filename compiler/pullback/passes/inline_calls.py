@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pullback._jax import ir
+from pullback.dialect import build
 from pullback.passes.base import Pass, Rules
+from pullback.passes.inlining import inline
 from pullback.passes.symbols import (
     CALL,
     callee,
@@ -22,21 +24,11 @@ LOOP = "stablehlo.while"
 
 def inline_call(call: ir.Operation, function: ir.Operation) -> None:
     """Replaces one call by a copy of the single-block body of `function`."""
-    copy = function.clone()
-    try:
-        body = copy.regions[0].blocks[0]
-        for argument, operand in zip(list(body.arguments), list(call.operands), strict=True):
-            argument.replace_all_uses_with(operand)
-        *moved, terminator = [opview.operation for opview in body.operations]
-        for op in moved:
-            op.move_before(call)
-        returned = list(terminator.operands)
-        for result, value in zip(list(call.results), returned, strict=True):
-            result.replace_all_uses_with(value)
-        terminator.erase()
-        call.erase()
-    finally:
-        copy.erase()
+    with build.inserting(ir.InsertionPoint(call)):
+        returned = inline(function, list(call.operands))
+    for result, value in zip(list(call.results), returned, strict=True):
+        result.replace_all_uses_with(value)
+    call.erase()
 
 
 @dataclass

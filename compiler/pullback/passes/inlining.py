@@ -1,14 +1,16 @@
-"""Calls to derived functions: small ones are inlined where they are called."""
+"""The body of a function in the place of a call to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation
+
+if TYPE_CHECKING:
+    from pullback.passes.differentiation import Differentiation
 
 INLINE_LIMIT = 24  # ops; a call and its signature cost as much as a few of them
 

@@ -1,4 +1,4 @@
-"""Which ops can be erased when nobody uses their results."""
+"""Which values are used, and which ops can be erased when nobody uses their results."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ IMPURE = frozenset(
         "stablehlo.send",
     }
 )
+
+
+def is_used(value: ir.Value) -> bool:
+    return next(iter(value.uses), None) is not None
 
 
 @dataclass

@@ -55,12 +55,20 @@ class Call:
         return vjp_of_function(op, callee(op.operation), cts)
 
 
+def jvp_call(
+    diff: Differentiation, name: str, mask: str, operands: Sequence[Value], tangents: Tangents
+) -> tuple[list[Value], list[Value | None]]:
+    """Call the derived jvp of @name, here: its results, and their tangents."""
+    derived, flags = jvp_function(diff, name, mask)
+    results = call(diff, derived, [*operands, *present(tangents)])
+    return results[: len(flags)], scatter(flags, results[len(flags) :])
+
+
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
     """Tangents of an op that calls @name on its operands."""
-    name, flags = jvp_function(op.frame.diff, name, mask_of(op.active))
-    results = call(op.frame.diff, name, [*op.operands, *present(tangents)])
-    op.frame.replace(op, results[: len(flags)])
-    return scatter(flags, results[len(flags) :])
+    results, found = jvp_call(op.frame.diff, name, mask_of(op.active), op.operands, tangents)
+    op.frame.replace(op, results)
+    return found
 
 
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
@@ -356,9 +364,7 @@ def _linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         total = list(build.clone(op.operation, [*op.operands[:count], *given]).results)
     if any(op.active[:count]):
         mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
-        name, flags = jvp_function(diff, view.decomposition, mask)
-        results = call(diff, name, [*op.operands, *present(tangents[:count])])
-        found = scatter(flags, results[len(flags) :])
+        _, found = jvp_call(diff, view.decomposition, mask, op.operands, tangents[:count])
         total = [add(a, b) for a, b in zip(total, found, strict=True)]
     return total
 

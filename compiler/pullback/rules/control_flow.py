@@ -10,6 +10,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import (
     analyze,
+    blocks,
     captures,
     replace_terminator,
     terminator,
@@ -19,10 +20,6 @@ from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.rules.calls import before
 from pullback.rules.registry import Op, Tangents, jointly, rule
-
-
-def blocks(operation: Any) -> list[Any]:
-    return [region.blocks[0] for region in operation.regions]
 
 
 def active_operands(op: Op) -> list[Value]:

@@ -14,10 +14,8 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, mask_of, missing_rule
-from pullback.passes.forward import jvp_function
-from pullback.passes.inlining import call
 from pullback.passes.symbols import callee
-from pullback.rules.calls import present, scatter
+from pullback.rules.calls import jvp_call
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
 
 ELEMENTWISE = frozenset({"elementwise", "linear"})
@@ -26,9 +24,7 @@ _SCALAR_MOVES = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
     """Tangents of an op whose results are those of @name on its operands."""
-    derived, flags = jvp_function(op.frame.diff, name, mask_of(op.active))
-    results = call(op.frame.diff, derived, [*op.operands, *present(tangents)])
-    return scatter(flags, results[len(flags) :])
+    return jvp_call(op.frame.diff, name, mask_of(op.active), op.operands, tangents)[1]
 
 
 def lift(

@@ -17,6 +17,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import (
     analyze,
+    blocks,
     captures,
     replace_terminator,
     terminator,
@@ -27,7 +28,7 @@ from pullback.passes.reverse import Reverse
 from pullback.rules import slots
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
-from pullback.rules.control_flow import blocks, move_regions, reached
+from pullback.rules.control_flow import move_regions, reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
 from pullback.rules.stacks import Stack, aliases, stacks_of

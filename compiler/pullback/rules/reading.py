@@ -8,7 +8,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import terminator
+from pullback.passes.differentiation import blocks, terminator
 
 BOUND = "pullback.max_trip_count"
 
@@ -45,7 +45,7 @@ class Loop:
 
 def read_loop(operation: Any) -> Loop:
     """Inits, yields, the counter and the number of iterations, as far as they are constant."""
-    cond, body = (region.blocks[0] for region in operation.regions)
+    cond, body = blocks(operation)
     inits, yields = list(operation.operands), list(terminator(body).operands)
     counter, trip_count = _count(cond, body, inits, yields)
     bound = None
