@@ -341,6 +341,37 @@ STRUCTURE += [
     for op in ("tuple", "get_tuple_element")
 ]
 
+
+# XLA's CPU backend starts no slices.
+ASYNCHRONOUS = """
+func.func public @main(%x: tensor<2xTYPE>) -> tensor<2xTYPE> {
+  %sine = stablehlo.sine %x : tensor<2xTYPE>
+  %0 = "stablehlo.async_start"(%sine) ({
+  ^bb0(%a: tensor<2xTYPE>):
+    %sum = "stablehlo.all_reduce"(%a) ({
+    ^bb1(%b: tensor<TYPE>, %c: tensor<TYPE>):
+      %d = stablehlo.add %b, %c : tensor<TYPE>
+      stablehlo.return %d : tensor<TYPE>
+    }) {replica_groups = dense<[[0]]> : tensor<1x1xi64>} : (tensor<2xTYPE>) -> tensor<2xTYPE>
+    stablehlo.return %sum : tensor<2xTYPE>
+  }) : (tensor<2xTYPE>) -> !stablehlo.future<tensor<2xTYPE>>
+  %1 = "stablehlo.async_done"(%0) : (!stablehlo.future<tensor<2xTYPE>>) -> tensor<2xTYPE>
+  %2 = stablehlo.multiply %1, %1 : tensor<2xTYPE>
+  return %2 : tensor<2xTYPE>
+}
+"""
+STRUCTURE += [
+    Case(
+        f"stablehlo.{op}",
+        ASYNCHRONOUS.replace("TYPE", "f64").replace("2x", size),
+        [real(*shape)],
+        label,
+        lambda x: jnp.sin(x) ** 2,
+    )
+    for op in ("async_start", "async_done")
+    for size, shape, label in (("2x", (2,), ""), ("", (), "scalar"))
+]
+
 REDUCE = "stablehlo.reduce"
 REDUCTIONS = [
     Case(

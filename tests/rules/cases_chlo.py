@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.rules.record import Case, cplx, floats, ints, real
+from tests.rules.record import Case, cplx, floats, ints, real, tensor
 
 
 def unary(op: str, f: Callable[..., Any], low: float = -2.0, high: float = 2.0) -> Case:
@@ -51,7 +51,99 @@ def without_ragged_dot(text: str) -> str:
     return calls[: calls.rindex("}")] + functions + "}"
 
 
+def scan(
+    label: str,
+    args: Sequence[Any],
+    dimension: int,
+    result: tuple[int, ...],
+    body: str,
+    reference: Callable[..., Any],
+    options: str = "",
+) -> Case:
+    """Slices of %x (and %n), and a carry %c: body from %a (and %m) and %b to %out and %next."""
+    x, *more, c = args
+    small = tensor([n for d, n in enumerate(x.shape) if d != dimension])
+    types = [tensor(x.shape), *(tensor(n.shape, "i32") for n in more)]
+    carry, out = tensor(c.shape), tensor(result)
+    names = ["%x", "%n"][: len(types)]
+    slices = [f"%a: {small}", "%m: tensor<i32>"][: len(types)]
+    signature = ", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))
+    piece = tensor([n for d, n in enumerate(result) if d != dimension])
+    text = f"""
+func.func public @main({signature}, %c: {carry}) -> ({out}, {carry}) {{
+  %0:2 = chlo.scan({", ".join(names)}) inits(%c) dimension = {dimension} attributes {{{options}}} {{
+  ^bb0({", ".join(slices)}, %b: {carry}):
+    {body}
+    stablehlo.return %out, %next : {piece}, {carry}
+  }} : ({", ".join(types)}, {carry}) -> ({out}, {carry})
+  return %0#0, %0#1 : {out}, {carry}
+}}
+"""
+    return Case("chlo.scan", text, args, label, reference)
+
+
+def recurrence(x: Any, c: Any, reverse: bool = False) -> Any:
+    """c, x -> c x, c x + sin(x)."""
+    c, out = lax.scan(lambda c, x: (c * x + jnp.sin(x), c * x), c, x, reverse=reverse)
+    return out, c
+
+
+RECURRENCE = """%out = stablehlo.multiply %a, %b : TYPE
+    %sine = stablehlo.sine %a : TYPE
+    %next = stablehlo.add %out, %sine : TYPE"""
+CUMSUM = """%out = stablehlo.add %a, %b : tensor<f64>
+    %next = stablehlo.add %a, %b : tensor<f64>"""
+SELECTED = """%out = stablehlo.multiply %a, %b : tensor<f64>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %p = stablehlo.compare EQ, %m, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %next = stablehlo.select %p, %out, %b : tensor<i1>, tensor<f64>"""
+
+
+def selected(x: Any, n: Any, c: Any) -> Any:
+    c, out = lax.scan(lambda c, xn: (jnp.where(xn[1] == 1, c * xn[0], c), c * xn[0]), c, (x, n))
+    return out, c
+
+
+def cumsum(x: Any, c: Any) -> Any:
+    return jnp.cumsum(x) + c, jnp.sum(x) + c
+
+
+SCANS = [
+    scan("cumsum", [real(5), real()], 0, (5,), CUMSUM, cumsum, "is_associative = true"),
+    scan("one", [real(1), real()], 0, (1,), CUMSUM, cumsum),
+    scan(
+        "empty",
+        [real(3, 0), real(0)],
+        0,
+        (3, 0),
+        RECURRENCE.replace("TYPE", "tensor<0xf64>"),
+        recurrence,
+    ),
+    scan(
+        "recurrence",
+        [real(4, 2), real(2)],
+        0,
+        (4, 2),
+        RECURRENCE.replace("TYPE", "tensor<2xf64>"),
+        recurrence,
+    ),
+    scan(
+        "reversed-columns",
+        [real(2, 4, 3), real(2, 3)],
+        1,
+        (2, 4, 3),
+        RECURRENCE.replace("TYPE", "tensor<2x3xf64>"),
+        lambda x, c: (
+            (found := recurrence(jnp.moveaxis(x, 1, 0), c, True)) and jnp.moveaxis(found[0], 0, 1),
+            found[1],
+        ),
+        "is_reverse = true, scan_dim_size = 4 : i64",
+    ),
+    scan("integers", [real(4), ints([1, 0, 1, 1]), real()], 0, (4,), SELECTED, selected),
+]
+
 CASES = [
+    *SCANS,
     unary("acos", lax.acos, -0.8, 0.8),
     unary("acosh", lax.acosh, 1.2, 3.0),
     Case("chlo.asin", text_of("asin"), [floats([-0.8, 0.0, 0.3, 0.9])], reference=lax.asin),

@@ -36,6 +36,7 @@ class Collective(NamedTuple):
     after: tuple[int, ...]
     reference: Callable[[Any], Any]
     adds: bool = False
+    waits: bool = False  # started, and waited for
 
 
 CHANNEL = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
@@ -48,6 +49,19 @@ MODULE = """
 func.func public @main(%x: BEFORE) -> AFTER {
   %0 = stablehlo.sine %x : BEFORE
   %1 = "OP"(%0) REGION {ATTRIBUTES} : (BEFORE) -> AFTER
+  %2 = stablehlo.multiply %1, %1 : AFTER
+  return %2 : AFTER
+}
+"""
+WAITING = """
+func.func public @main(%x: BEFORE) -> AFTER {
+  %0 = stablehlo.sine %x : BEFORE
+  %future = "stablehlo.async_start"(%0) ({
+  ^bb0(%y: BEFORE):
+    %z = "OP"(%y) REGION {ATTRIBUTES} : (BEFORE) -> AFTER
+    stablehlo.return %z : AFTER
+  }) : (BEFORE) -> !stablehlo.future<AFTER>
+  %1 = "stablehlo.async_done"(%future) : (!stablehlo.future<AFTER>) -> AFTER
   %2 = stablehlo.multiply %1, %1 : AFTER
   return %2 : AFTER
 }
@@ -114,6 +128,13 @@ COLLECTIVES = {
     "collective_permute": Collective(
         "stablehlo.collective_permute", f"{ARROWS}, {CHANNEL}", (2,), (2,), permuted
     ),
+    "async_all_gather": Collective(
+        "stablehlo.all_gather", f"all_gather_dim = 0 : i64, {ALL}, {GLOBAL}", (2, 3), (8, 3),
+        gathered, waits=True,
+    ),
+    "async_all_reduce": Collective(
+        "stablehlo.all_reduce", f"{PAIRS}, {GLOBAL}", (3,), (3,), in_pairs, adds=True, waits=True
+    ),
 }  # fmt: skip
 
 
@@ -140,7 +161,8 @@ def tensor(shape: tuple[int, ...]) -> str:
 
 
 def module_of(collective: Collective, pipeline: str) -> Any:
-    text = MODULE.replace("REGION", ADD if collective.adds else "")
+    text = WAITING if collective.waits else MODULE
+    text = text.replace("REGION", ADD if collective.adds else "")
     for word, meaning in (
         ("BEFORE", tensor(collective.before)),
         ("AFTER", tensor(collective.after)),

@@ -16,6 +16,8 @@ NAMES = (
     "all_reduce",
     "all_reduce_in_groups",
     "all_to_all",
+    "async_all_gather",
+    "async_all_reduce",
     "collective_broadcast",
     "collective_permute",
     "reduce_scatter",

@@ -145,6 +145,17 @@ func.func public @main(%x: tensor<5xf64>, %n: tensor<i32>, %p: tensor<i1>) -> te
 }
 """
 WHOLE = "tensor<3x5xf64>"
+FUTURE = """
+func.func public @main(%x: tensor<4xf64>) -> !stablehlo.future<tensor<2xf64>> {
+  %0 = "stablehlo.async_start"(%x) ({
+  ^bb0(%a: tensor<4xf64>):
+    %1 = stablehlo.slice %a [0:2] : (tensor<4xf64>) -> tensor<2xf64>
+    stablehlo.return %1 : tensor<2xf64>
+  }) : (tensor<4xf64>) -> !stablehlo.future<tensor<2xf64>>
+  return %0 : !stablehlo.future<tensor<2xf64>>
+}
+"""
+
 DYNAMIC_SUM = """
 func.func public @main(%x: tensor<?xf64>) -> tensor<f64> {
   %zero = stablehlo.constant dense<0.0> : tensor<f64>
@@ -184,6 +195,7 @@ REFUSALS = {
         SET_SIZE_IN_A_BRANCH,
         "`stablehlo.set_dimension_size` in a loop or branch",
     ),
+    "future": (FUTURE, "(of a future) rule for `func.return`"),
     "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
 }
 

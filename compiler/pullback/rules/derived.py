@@ -63,7 +63,7 @@ def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         with _expansion(op, expand) as (block, outs):
             active = [v for v, a in zip(block.arguments, op.active, strict=True) if a]
-            reverse = Reverse(op.frame.diff, identity)
+            reverse = Reverse(op.frame.diff, identity, op.frame.linear)
             reverse.analyze(block, active)
             _move_here(block)
             for out, ct in zip(outs, cts, strict=True):

@@ -322,6 +322,7 @@ FAMILIES = (
     "calls",
     "control_flow",
     "loops",
+    "scan",
     "indexing",
     "windows",
     "linalg",

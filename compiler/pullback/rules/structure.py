@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -10,7 +11,7 @@ from pullback.dialect.build import Value
 from pullback.passes.differentiation import mask_of, missing_rule
 from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.expansion import jvp_of_function, map_as_function
-from pullback.rules.registry import Mask, Op, Tangents, jointly, rule
+from pullback.rules.registry import RULES, Mask, Op, Tangents, jointly, rule
 
 
 def one_by_one(active: Mask) -> bool:
@@ -56,6 +57,56 @@ class Map:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, map_as_function(op), cts)
+
+
+# ---------------------------------------------------------------------------------- futures
+
+
+@rule("stablehlo.async_start", linear=jointly, family="structure")
+class AsyncStart:
+    """Tangents and cotangents of a future are those of the array it will be, computed at once."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        for use in op.results[0].uses:
+            user = use.owner.operation
+            if user.name != "stablehlo.async_done" or user.parent != op.operation.parent:
+                raise missing_rule(user, user.name, "derivative (of a future)")
+        return [build.inexact(_started(op).result_type)]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> Sequence[Value | None]:
+        AsyncStart.activity(op)
+        started = _started(op)
+        return started.rule.jvp(started, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> Sequence[Any]:
+        started = _started(op)
+        return started.rule.vjp(started, cts)
+
+
+def _started(op: Op) -> Op:
+    """The one op in the body, which takes the operands as they are."""
+    block = op.operation.regions[0].blocks[0]
+    operation = block.operations[0].operation
+    known = RULES.get(operation.name)
+    if known is None or list(operation.operands) != list(block.arguments):
+        raise missing_rule(operation, operation.name, "derivative (started asynchronously)")
+    return Op(operation, op.operands, list(operation.results), op.active, known, op.frame)
+
+
+@rule("stablehlo.async_done", linear=one_by_one, keeps_type=True, family="structure")
+class AsyncDone:
+    """The array and its future have one tangent and one cotangent."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return list(tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return list(cts)
 
 
 # ----------------------------------------------------------------------------------- tuples

@@ -1,0 +1,93 @@
+"""`chlo.scan`, which JAX lowers cumulative sums to on a GPU: the loop it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.inlining import inline
+from pullback.rules import slots
+from pullback.rules.derived import expanded
+from pullback.rules.indexing import flag
+from pullback.rules.registry import Op, Rule, jointly, register
+
+
+def scan(op: Op, operands: Sequence[Value]) -> list[Value]:
+    """For each index along a dimension: (slices, carries) -> (slices of outputs, carries).
+
+    Source: StableHLO's stablehlo/dialect/ChloOps.td, `ScanOp`.
+    """
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    many = _segment(op, "operandSegmentSizes")
+    stacked = _segment(op, "resultSegmentSizes")
+    outs = [build.info(v.type) for v in op.results[:stacked]]
+    shapes = [(t.shape[dimension], *_without(t.shape, dimension)) for t in outs]
+    inputs = [_to_front(v, dimension) for v in operands[:many]]
+    buffers = [
+        build.zeros(build.tensor(shape, t.element)) for shape, t in zip(shapes, outs, strict=True)
+    ]
+    carries = list(operands[many:])
+    count = _count(op, [*map(build.shape, inputs), *shapes])
+    if count:
+        carries, buffers = _loop(op, count, inputs, carries, buffers)
+    return [*(_from_front(v, dimension) for v in buffers), *carries]
+
+
+def _loop(
+    op: Op,
+    count: int,
+    inputs: Sequence[Value],
+    carries: Sequence[Value],
+    buffers: Sequence[Value],
+) -> tuple[list[Value], list[Value]]:
+    """One iteration for each index of the first dimension, the last one first if so flagged."""
+    backwards = flag(op, "is_reverse")
+    first, step = (count - 1, -1) if backwards else (0, 1)
+    index = build.full(build.scalar("i32"), first)
+    loop, cond, body = build.while_([index, *carries, *buffers])
+    with build.inserting(ir.InsertionPoint(cond)):
+        i = cond.arguments[0]
+        more = build.compare("GE", i, 0) if backwards else build.compare("LT", i, count)
+        build.return_([more])
+    with build.inserting(ir.InsertionPoint(body)):
+        i, *state = body.arguments
+        slices = [slots.read(x, i) for x in inputs]
+        found = inline(op.operation, [*slices, *state[: len(carries)]])
+        written = [
+            slots.write(buffer, v, i)
+            for buffer, v in zip(state[len(carries) :], found[: len(buffers)], strict=True)
+        ]
+        build.return_([build.add(i, step), *found[len(buffers) :], *written])
+    results = list(loop.results)[1:]
+    return results[: len(carries)], results[len(carries) :]
+
+
+def _segment(op: Op, name: str) -> int:
+    """How many operands (results) come before the carries."""
+    return int(np.asarray(ir.DenseI32ArrayAttr(op.attributes[name]))[0])
+
+
+def _count(op: Op, shapes: Sequence[Sequence[int]]) -> int:
+    if "scan_dim_size" in op.attributes:
+        return ir.IntegerAttr(op.attributes["scan_dim_size"]).value
+    return shapes[0][0]
+
+
+def _without(shape: Sequence[int], dimension: int) -> tuple[int, ...]:
+    return tuple(n for d, n in enumerate(shape) if d != dimension)
+
+
+def _to_front(v: Value, dimension: int) -> Value:
+    return build.permute(v, [dimension, *_without(range(build.rank(v)), dimension)])
+
+
+def _from_front(v: Value, dimension: int) -> Value:
+    order = list(range(1, build.rank(v)))
+    return build.permute(v, [*order[:dimension], 0, *order[dimension:]])
+
+
+register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
