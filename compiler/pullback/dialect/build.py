@@ -575,14 +575,14 @@ def reduce_sum(x: Value | None, dimensions: Sequence[int]) -> Value | None:
 
 def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:
     """Reduction by a binary op given by name, e.g. 'stablehlo.maximum'."""
-    type, dimensions = x.type, tuple(dimensions)
-    result, element = _reduced(type, dimensions)
-    if init.__class__ in _NUMBERS:
-        init = full(element, init)
-    key = body, type, dimensions
-    made = here.made
+    type, dimensions, made = x.type, tuple(dimensions), here.made
+    from_number = init.__class__ in _NUMBERS
+    key = body, type, dimensions, init if from_number else None
     if made is not None and key in made:
-        return _again(made[key], [x, init])
+        return _again(made[key], [x] if from_number else [x, init])
+    result, element = _reduced(type, dimensions)
+    if from_number:
+        init = full(element, init)
     op = emit("stablehlo.reduce", [result], [x, init], {"dimensions": i64s(dimensions)}, regions=1)
     fill_binary(op.regions[0], body, element)
     if made is not None:
@@ -599,7 +599,7 @@ def _reduced(type: Any, dimensions: Dims) -> tuple[Any, Any]:
 
 
 def _again(op: Any, operands: Sequence[Value]) -> Value:
-    """An op like one emitted before: copying its region is faster than making another."""
+    """An op like one emitted before, on other leading operands: faster than a new region."""
     copy = clone(op, operands)
     copy.location = here.loc
     return copy.result

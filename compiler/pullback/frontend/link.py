@@ -61,6 +61,9 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
         )
 
 
+_NUMBERS = re.compile(r"(_\d+)+$")
+
+
 class _Merge:
     def __init__(self, target: ir.Module, functions: dict[str, Any], existing: dict[str, Any]):
         self.target = target
@@ -100,12 +103,10 @@ class _Merge:
 
     def _equal(self, clone: Any, symbol: str) -> str | None:
         """The name of a function that is there already and does the same."""
-        text = _text(clone)
-        for name, other in self.existing.items():
-            alike = other is not None and _base(name) == _base(symbol)
-            if alike and _text(other) == _named(text, name):
-                return name
-        return None
+        base = _base(symbol)
+        alike = {n: f for n, f in self.existing.items() if f is not None and _base(n) == base}
+        text = _text(clone) if alike else ""
+        return next((n for n, f in alike.items() if _text(f) == _named(text, n)), None)
 
     def _free_name(self, symbol: str) -> str:
         numbered = (f"{symbol}_{number}" for number in itertools.count())
@@ -115,7 +116,7 @@ class _Merge:
 
 def _base(symbol: str) -> str:
     """The name without the numbers that made it unique."""
-    return re.sub(r"(_\d+)+$", "", symbol)
+    return _NUMBERS.sub("", symbol)
 
 
 def _named(text: str, name: str) -> str:

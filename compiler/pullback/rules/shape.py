@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect import build
@@ -39,19 +40,27 @@ def reverse(op: Op, cts: Tangents) -> list[Value | None]:
 
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     """Sum over the dimensions that were added or stretched."""
-    small = op.shape(0)
-    summed, order = _unbroadcast(integers(op, "broadcast_dimensions"), small, build.shape(cts[0]))
-    return [build.reshape(build.permute(build.reduce_sum(cts[0], summed), order), small)]
+    dimensions, types = op.attributes["broadcast_dimensions"], (op.operands[0].type, op.result_type)
+    summed, order, shape = _unbroadcast(dimensions, *types)
+    ct = build.reduce_sum(cts[0], summed)
+    if order is not None:
+        ct = build.permute(ct, order)
+    return [ct if shape is None else build.reshape(ct, shape)]
 
 
 @functools.cache
-def _unbroadcast(kept: Dims, small: Dims, big: Dims) -> tuple[Dims, Dims]:
-    """The dimensions to sum over, and the order in which the others belong."""
+def _unbroadcast(
+    dimensions: Any, operand: Any, result: Any
+) -> tuple[Dims, Dims | None, Dims | None]:
+    """The dimensions to sum over; then, if it differs, the order of the others and their shape."""
+    kept, small, big = build.integers(dimensions), build.shape_of(operand), build.shape_of(result)
     stretched = [d for i, d in enumerate(kept) if small[i] == 1 and big[d] != 1]
     summed = tuple(d for d in range(len(big)) if d not in kept or d in stretched)
     left = [i for i, d in enumerate(kept) if d not in stretched]
-    order = sorted(left, key=lambda i: kept[i])
-    return summed, tuple(order.index(i) for i in left)
+    by_position = sorted(left, key=lambda i: kept[i])
+    order = tuple(by_position.index(i) for i in left)
+    shape = None if len(left) == len(small) else small
+    return summed, None if left == by_position else order, shape
 
 
 def broadcast(op: Op, cts: Tangents) -> list[Value | None]:
