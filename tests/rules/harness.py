@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,24 @@ def pairing(xs: Arrays, ys: Arrays) -> tuple[float, float]:
     total = sum(float(np.sum(x * y).real) for x, y in zip(xs, ys, strict=True))
     scale = sum(float(np.sum(np.abs(x * y))) for x, y in zip(xs, ys, strict=True))
     return total, scale
+
+
+NAMES_IN_IR = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+def narrowed(case: Case, args: Arrays, dtype: str) -> tuple[Case, Arrays]:
+    """The case and its arguments in a narrower type; complex numbers have parts of 32 bits."""
+    function = case.function
+    if isinstance(function, str):
+        function = function.replace("complex<f64>", "complex<f32>")
+        function = function.replace("f64", NAMES_IN_IR[dtype])
+    return replace(case, function=function), [_narrow(x, dtype) for x in args]
+
+
+def _narrow(x: np.ndarray, dtype: str) -> np.ndarray:
+    if x.dtype == np.complex128:
+        return x.astype(np.complex64)
+    return x.astype(jnp.dtype(dtype)) if x.dtype == np.float64 else x
 
 
 # ------------------------------------------------------------------------------------ IR
@@ -208,6 +226,7 @@ def output_shapes(module: ir.Module) -> Arrays:
 _DTYPES = {"f64": np.float64, "f32": np.float32, "i1": np.bool_, "i32": np.int32, "i64": np.int64}
 _DTYPES |= {"complex<f64>": np.complex128, "complex<f32>": np.complex64, "ui32": np.uint32}
 _DTYPES |= {"ui64": np.uint64, "i8": np.int8, "ui8": np.uint8}
+_DTYPES |= {"f16": np.float16, "bf16": jnp.bfloat16}
 
 
 def _zeros(type: Any) -> np.ndarray:

@@ -1,0 +1,65 @@
+"""Elementwise ops, shapes, reductions and products in float16 and bfloat16.
+
+Derivatives have the right types, and are near those of float32 at the same point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.rules import cases, cases_chlo, harness
+from tests.rules.harness import Arrays
+from tests.rules.record import Case
+
+TYPES_OF_THEIR_OWN = {"stablehlo.convert", "stablehlo.dot_general-wider-result"}
+
+
+def fits(case: Case) -> bool:
+    """Whether all its numbers are floats of one type."""
+    text = case.function if isinstance(case.function, str) else ""
+    is_complex = "complex" in case.label + text or "bfloat16" not in case.dtypes
+    return not is_complex and case.rewrite is None and case.name not in TYPES_OF_THEIR_OWN
+
+
+CASES = [case for case in [*cases.CASES, *cases_chlo.CASES] if fits(case)]
+
+
+def derivatives(case: Case, args: Arrays, dtype: str) -> list[Arrays]:
+    """What f_jvp and f_vjp give in a type."""
+    case, args = harness.narrowed(case, args, dtype)
+    module = harness.derive(replace(case, second=False), args)
+    rng = np.random.default_rng(1)
+    tangents = [direction(x, rng) for x in args if harness.inexact(x)]
+    cts = [direction(y, rng) for y in harness.output_shapes(module) if harness.inexact(y)]
+    calls = [("f_jvp", [*args, *tangents]), ("f_vjp", [*args, *cts])]
+    return harness.Program(calls, lambda text: text).run(module)
+
+
+def direction(like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers that every type holds exactly."""
+    return np.asarray(rng.choice([-1.5, -1.0, 0.5, 1.25], like.shape), like.dtype)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_near_single_precision(case: Case) -> None:
+    args = harness.sample(case, np.random.default_rng(0))
+    args = [x.astype(jnp.bfloat16).astype(x.dtype) if harness.inexact(x) else x for x in args]
+    single = derivatives(case, args, "float32")
+    for dtype in ("float16", "bfloat16"):
+        half = derivatives(case, args, dtype)
+        for found, expected in zip(half, single, strict=True):
+            for a, b in zip(found, expected, strict=True):
+                check(a, b, dtype)
+
+
+def check(found: np.ndarray, expected: np.ndarray, dtype: str) -> None:
+    """Within 8 units in the last place of the largest element."""
+    assert found.dtype == (jnp.dtype(dtype) if expected.dtype == np.float32 else expected.dtype)
+    size = max(1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))))
+    tolerance = 8 * float(jnp.finfo(dtype).eps)
+    found = found.astype(expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * size)
