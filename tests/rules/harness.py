@@ -66,7 +66,7 @@ def narrowed(case: Case, args: Arrays, dtype: str) -> tuple[Case, Arrays]:
     """The case and its arguments in a narrower type; complex numbers have parts of 32 bits."""
     function = case.function
     if isinstance(function, str):
-        function = function.replace("complex<f64>", "complex<f32>")
+        dtype = "float32" if "complex" in function else dtype
         function = function.replace("f64", NAMES_IN_IR[dtype])
     return replace(case, function=function), [_narrow(x, dtype) for x in args]
 
