@@ -142,6 +142,30 @@ FORMULAS = (
         rule("stablehlo.dot_general-crossed-contraction"),
     ),
     Mutant(
+        "dialect/build.py",
+        "key = body, type, dimensions, init if from_number else None",
+        "key = body, type, init if from_number else None",
+        rule("stablehlo.broadcast_in_dim-to-rows-and-columns"),
+    ),
+    Mutant(
+        "dialect/build.py",
+        "key = type, value or _sign(value)",
+        "key = type, bool(value)",
+        rule("stablehlo.maximum"),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "None if left == by_position else order",
+        "None",
+        rule("stablehlo.broadcast_in_dim-permuted"),
+    ),
+    Mutant(
+        "rules/products.py",
+        "None if plan.order == tuple(range(len(dims))) else plan.order",
+        "None",
+        rule("stablehlo.dot_general-crossed-contraction"),
+    ),
+    Mutant(
         "rules/shape.py",
         "value = build.sub(_total(ct), _total(operand))",
         "value = _total(ct)",
@@ -212,8 +236,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "for op in reversed(self.records):",
-        "for op in self.records:",
+        "op = self.records.pop()",
+        "op = self.records.pop(0)",
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
@@ -248,8 +272,8 @@ DRIVERS = (
     ),
     Mutant(
         "rules/calls.py",
-        'mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)\n        name',
-        'mask = mask_of(op.active[:count]) + "1" * (len(op.operands) - count)\n        name',
+        'mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)\n        _, found',
+        'mask = mask_of(op.active[:count]) + "1" * (len(op.operands) - count)\n        _, found',
         rules_of_users("linear_call-jvp"),
     ),
     Mutant(

@@ -219,6 +219,14 @@ SHAPES = [
         reference=lambda x: jnp.broadcast_to(x.transpose(2, 0, 1)[:, None], (2, 4, 5, 3)),
     ),
     Case(
+        "stablehlo.broadcast_in_dim",
+        lambda x, y: (
+            lax.broadcast_in_dim(x, (3, 3), (0,)) * jnp.sin(lax.broadcast_in_dim(y, (3, 3), (1,)))
+        ),
+        [real(3), real(3)],
+        "to-rows-and-columns",
+    ),
+    Case(
         "stablehlo.broadcast",
         """func.func public @main(%x: tensor<3xf64>) -> tensor<2x4x3xf64> {
            %0 = "stablehlo.broadcast"(%x) <{broadcast_sizes = array<i64: 2, 4>}>
