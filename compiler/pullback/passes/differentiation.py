@@ -224,6 +224,21 @@ def set_signature(function: Any) -> None:
             function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
 
 
+def operations(block: Any) -> list[Any]:
+    """The operations of a block, without what is inside of them."""
+    owner = block.owner.operation
+    if owner.name != "func.func" or len(owner.regions[0].blocks) != 1:
+        return [view.operation for view in block.operations]
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        found.append(operation)
+        return ir.WalkResult.SKIP if len(found) > 1 else ir.WalkResult.ADVANCE
+
+    owner.walk(visit, ir.WalkOrder.PRE_ORDER)  # in half the time of the block's own iterator
+    return found[1:]
+
+
 def terminator(block: Any) -> Any:
     operations = block.operations
     return operations[len(operations) - 1].operation
@@ -280,8 +295,7 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
     records = []
     frame = frame or _Analysis(diff)
     is_active, activate = active.__contains__, active.update
-    for view in block.operations:
-        operation = view.operation
+    for operation in operations(block):
         rule = RULES.get(operation.name)
         if rule is None:
             _check_known(operation, operation.name, active)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from pullback.passes.differentiation import (
     captures,
     check_count,
     check_type,
+    operations,
     replace_terminator,
     set_signature,
     terminator,
@@ -40,11 +42,11 @@ class Forward:
 
     def run(self, block: Any) -> list[Value | None]:
         """Emit tangents behind each op of the block; the tangents of what the block returns."""
-        operations = [view.operation for view in block.operations]
+        sequence = operations(block)
         with build.inserting(None):
-            for operation, following in zip(operations, operations[1:], strict=False):
+            for operation, following in itertools.pairwise(sequence):
                 self._visit(operation, following)
-        returned = [self.tangents.get(v) for v in operations[-1].operands]
+        returned = [self.tangents.get(v) for v in sequence[-1].operands]
         self._settle()
         return returned
 
