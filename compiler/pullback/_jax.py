@@ -283,29 +283,13 @@ def _axis_context(closed: Any) -> Any:
 
 
 def in_simpler_terms(equation: Any) -> list[Any]:
-    """Equations that JAX lowers to the same operations, and that need no rule or fewer rules.
-
-    A real square is a product. `x ** -n` is `1 / x ** n`: its derivative is a multiple of
-    `x ** -(n + 1)`, so as a power its rules of rules would never end.
-    """
-    name = equation.primitive.name
-    if name == "square" and not np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
-        both = [equation.invars[0]] * 2
-        return [equation.replace(primitive=jax.lax.mul_p, invars=both, params={})]
-    if name != "integer_pow" or equation.params["y"] >= 0:
+    """Equations that JAX lowers to the same operations, and that need no rule: real squares."""
+    if equation.primitive.name != "square":
         return [equation]
-    (result,) = equation.outvars
-    power = _core.Var(result.aval)
-    one = _core.Literal(np.ones((), result.aval.dtype), _core.ShapedArray((), result.aval.dtype))
-    ones = _core.Var(result.aval)
-    fill = {"shape": result.aval.shape, "broadcast_dimensions": (), "sharding": None}
-    return [
-        equation.replace(outvars=[power], params={"y": -equation.params["y"]}),
-        equation.replace(
-            primitive=jax.lax.broadcast_in_dim_p, invars=[one], outvars=[ones], params=fill
-        ),
-        equation.replace(primitive=jax.lax.div_p, invars=[ones, power], params={}),
-    ]
+    if np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
+        return [equation]
+    both = [equation.invars[0]] * 2
+    return [equation.replace(primitive=jax.lax.mul_p, invars=both, params={})]
 
 
 def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:

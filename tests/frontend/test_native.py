@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -174,10 +176,45 @@ def test_power_with_an_integer_exponent_is_kept() -> None:
     assert list(program.rules) == ["pow"]
 
 
-def test_a_square_and_a_reciprocal_power_lower_to_what_jax_lowers_them_to() -> None:
+def test_a_square_lowers_to_what_jax_lowers_it_to() -> None:
+    assert list(pb.trace(lax.square)(jnp.ones(3)).rules) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_a_reciprocal_power_has_one_rule_for_all_orders(n: int) -> None:
+    """JAX's rule has another power in it, whose rule has another one."""
     x = jnp.array([-2.0, 0.5, 3.0])
-    assert list(pb.trace(lax.square)(x).rules) == []
-    program = pb.trace(lambda v: v**-3)(x)
-    assert list(program.rules) == []
-    np.testing.assert_array_equal(program(x), x**-3)
-    np.testing.assert_allclose(program.vjp()(x, x)[1][0], -3 * x**-4 * x, rtol=1e-6)
+    program = pb.trace(lambda v: v**-n)(x)
+    assert list(program.rules) == ["reciprocal_power"]
+    np.testing.assert_array_equal(program(x), x**-n)
+    staged = str(program.stage_rules())  # to the end, which is near
+    assert "jvp = @reciprocal_power.jvp" in staged
+    assert 'rule = "' not in staged
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("float32", [0.0, 1e-13, 1e-7, 0.3, 1e13]), ("float16", [0.0, 0.06, 0.15, 2.0, 5.0])],
+)
+def test_derivatives_of_a_reciprocal_power_overflow_where_those_of_jax_do(
+    n: int, dtype: str, values: list[float]
+) -> None:
+    """1 / x ** n as a quotient has a factor x ** -2n in its derivative."""
+    x = jnp.array(values, dtype)
+
+    def f(x: jax.Array) -> jax.Array:
+        return x**-n
+
+    rtol = 4 * float(jnp.finfo(dtype).eps)
+    for order in range(2):
+        ours, theirs = (np.asarray(v, np.float64) for v in _derivatives(f, x, order))
+        np.testing.assert_allclose(ours, theirs, rtol=rtol)
+
+
+def _derivatives(f: Any, x: jax.Array, order: int) -> tuple[Any, Any]:
+    ours, theirs = pb.grad(lambda x: f(x).sum()), jax.grad(lambda x: f(x).sum())
+    for _ in range(order):
+        ours = pb.grad(lambda x, g=ours: g(x).sum())
+        theirs = jax.grad(lambda x, g=theirs: g(x).sum())
+    return ours(x), theirs(x)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from pullback import _jax
 from pullback.frontend import adoption, locations
 from pullback.frontend.native import is_native
+from pullback.frontend.powers import is_negative_power, with_a_rule
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
@@ -83,6 +84,8 @@ class Keeper:
     def _equation(self, equation: Any, debug_info: Any) -> Any:
         if is_native(equation):
             return equation
+        if is_negative_power(equation):
+            equation = with_a_rule(equation, debug_info)
         outer, self.place = self.place, locations.of_equation(equation) or self.place
         try:
             return self._other_equation(equation, debug_info)

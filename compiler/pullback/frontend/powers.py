@@ -1,0 +1,44 @@
+"""`x ** -n` as a function with a rule of its own.
+
+JAX's rule, `-n x ** -(n + 1)`, would need another power for each order, and those of a saved
+program would never end. That of the quotient `1 / x ** n` holds the factors `x ** -2n` and
+`x ** (n - 1)`, of which one overflows long before their product, or is zero.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jax import lax
+
+from pullback import _jax
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def reciprocal_power(x: jax.Array, n: int) -> jax.Array:
+    """1 / x ** n, as JAX lowers `x ** -n`."""
+    return lax.div(lax.full_like(x, 1), lax.integer_pow(x, n))
+
+
+@reciprocal_power.defjvp
+def _reciprocal_power_jvp(n: int, primals: Any, tangents: Any) -> Any:
+    """d y = -n y / x dx."""
+    (x,), (dx,) = primals, tangents
+    y = reciprocal_power(x, n)
+    return y, lax.mul(dx, lax.mul(lax.full_like(x, -n), lax.div(y, x)))
+
+
+def is_negative_power(equation: Any) -> bool:
+    return equation.primitive.name == "integer_pow" and equation.params["y"] < 0
+
+
+def with_a_rule(equation: Any, debug_info: Any) -> Any:
+    """The equation of `reciprocal_power` in the place of one of a negative power."""
+    n = -equation.params["y"]
+    alone = _jax.equation_alone(equation, debug_info)
+    with _jax.tracing_context_of(alone):
+        traced = jax.make_jaxpr(lambda x: reciprocal_power(x, n))(*_jax.structs(alone.in_avals))
+    (call,) = traced.eqns
+    return equation.replace(primitive=call.primitive, params=call.params)
