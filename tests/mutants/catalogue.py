@@ -225,6 +225,48 @@ FORMULAS = (
         "pass",
         rule("stablehlo.fft-real_even", "stablehlo.fft-inverse_real_even"),
     ),
+    Mutant(
+        "rules/einsum.py",
+        "batch = [label for label in both if label in result]",
+        "batch = [label for label in both if label in result and label == both[0]]",
+        rule("stablehlo.einsum-elementwise"),
+    ),
+    Mutant(
+        "rules/einsum.py",
+        'build.compare("EQ", build.iota(type, i), build.iota(type, j))',
+        'build.compare("GE", build.iota(type, i), build.iota(type, j))',
+        rule("stablehlo.unary_einsum-trace"),
+    ),
+    Mutant(
+        "rules/indexing.py",
+        "    if build.info(indices.type).bits == 64 and shape[dim] < 2**32 - 1:",
+        "    if build.info(indices.type).bits == 128:",
+        rule("stablehlo.torch_index_select-64-bit"),
+    ),
+    Mutant(
+        "rules/dynamic.py",
+        "    if size is not None:\n",
+        "    if size is None:\n",
+        rule("stablehlo.set_dimension_size-vector", "stablehlo.set_dimension_size-back"),
+    ),
+    Mutant(
+        "dialect/bounds.py",
+        'build.compare("LT", index,',
+        'build.compare("LE", index,',
+        rule("stablehlo.set_dimension_size-vector"),
+    ),
+    Mutant(
+        "rules/scan.py",
+        "slices = [slots.read(x, i) for x in inputs]",
+        "slices = [slots.read(x, build.integer(0, i)) for x in inputs]",
+        rule("chlo.scan-recurrence"),
+    ),
+    Mutant(
+        "frontend/powers.py",
+        "lax.full_like(x, -n)",
+        "lax.full_like(x, -n - 1)",
+        ("tests/frontend/test_native.py",),
+    ),
 )
 
 DRIVERS = (
