@@ -44,7 +44,6 @@ NO_SCALARS = {
     "prints, without indices, as no parser reads it": (
         "stablehlo.dynamic_slice stablehlo.dynamic_update_slice"
     ),
-    "is not run by XLA on scalars": "stablehlo.scatter",
 }
 NO_EMPTY = {
     "divides by the number of elements": (
