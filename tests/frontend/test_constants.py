@@ -1,4 +1,4 @@
-"""Large arrays that a function closes over, wherever they are used, are arguments of its program."""
+"""Large arrays that a function closes over are arguments of its program, wherever they are used."""
 
 from __future__ import annotations
 
