@@ -256,6 +256,31 @@ def test_a_missing_rule_is_refused_by_name_and_line():
         artifact.serialize(pb.trace(lambda x: without_rule(x))(jnp.ones(2)))
 
 
+@jax.custom_vjp
+def not_traceable(x):
+    return x
+
+
+not_traceable.defvjp(lambda x: (x, None), lambda _, ct: (ct * float(ct[0]),))
+
+
+def test_a_rule_that_cannot_be_staged_is_refused_by_name_and_line():
+    program = pb.trace(lambda x: not_traceable(x))(jnp.ones(2))
+    with pytest.raises(pb.MissingRuleError, match="`not_traceable` cannot be written") as caught:
+        artifact.serialize(program)
+    line = test_a_rule_that_cannot_be_staged_is_refused_by_name_and_line.__code__.co_firstlineno
+    assert f"test_save_load.py:{line + 1}" in caught.value.where
+    assert "ConcretizationTypeError" in caught.value.message
+
+
+def test_values_of_an_outer_trace_are_refused():
+    def outer(y):
+        artifact.serialize(pb.trace(lambda x: x * y)(jnp.ones(100)))
+
+    with pytest.raises(pb.NotPortableError, match="closes over values of a trace"):
+        jax.jit(outer)(jnp.ones(100))
+
+
 def test_an_unstaged_rule_of_a_module_without_table_is_refused():
     text = str(models.program())
     foreign = pb.load(text.encode())

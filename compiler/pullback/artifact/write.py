@@ -62,6 +62,7 @@ def serialize(
 def _pieces(program: Program, target: str | None, platforms: Sequence[str] | None) -> list[Any]:
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     _check_platforms(program, platforms)
+    _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     module, entries = variants.merged([_staged(each) for each in chosen])
     description = _describe(program, rule_inventory(module))
@@ -235,6 +236,15 @@ def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
         f"{', '.join(sorted(set(platforms) - traced))}",
         do="trace it again with platforms=…",
     )
+
+
+def _refuse_tracers(program: Program) -> None:
+    if any(isinstance(value, jax.core.Tracer) for value in program.constants):
+        raise NotPortableError(
+            "a program that closes over values of a trace that still goes on cannot be saved",
+            where="in pb.trace, called inside of jax.jit or of another transformation",
+            do="pass these values as arguments, or trace the program outside",
+        )
 
 
 def refuse_callbacks(module: ir.Module) -> None:

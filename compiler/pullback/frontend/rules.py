@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from pullback import _jax
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import RULE
@@ -171,7 +171,8 @@ class RuleTable:
         while pending := _unstaged(module) or self._singled_out(module, symbols, without):
             for call, key in pending:
                 if key not in symbols:
-                    symbols[key] = self._all_symbols(module, self._rules[key])
+                    with _naming(self._rules[key]):
+                        symbols[key] = self._all_symbols(module, self._rules[key])
                 if not symbols[key] and self._rules[key].generation <= LAST_GENERATION:
                     without.add(call.decomposition)
                 call.update(**{RULE: None, **symbols[key]})
@@ -295,6 +296,23 @@ def _name(equation: Any) -> str:
 def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:
     calls = ops.walk_calls(module)
     return [(call, key) for call in calls if (key := call.rule_key) is not None]
+
+
+@contextlib.contextmanager
+def _naming(rule: Rule) -> Iterator[None]:
+    """Raises what goes wrong in a user's rule as an error that names the rule and the line."""
+    try:
+        yield
+    except PullbackError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise MissingRuleError(
+            f"the rule of `{rule.key}` cannot be written into the program: "
+            f"{type(error).__name__}: {reason}",
+            where=rule.where,
+            do="let the rule use functions that JAX can trace, on its arguments only",
+        ) from error
 
 
 def _no_forward(rule: Rule) -> MissingRuleError:
