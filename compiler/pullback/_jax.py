@@ -636,6 +636,14 @@ BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 """Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
 
 
+def num_closed_over(equation: Any) -> int:
+    """How many leading operands a `custom_vjp` function closes over: its rule ignores them."""
+    if equation.primitive.name != "custom_vjp_call":
+        return 0
+    lifted = _unwrapped(equation.params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")[1]
+    return int(lifted + equation.params["num_consts"])
+
+
 def num_residuals(equation: Any) -> int | None:
     """How many leading operands of a linear call are residuals; None for other calls."""
     name, params = equation.primitive.name, equation.params

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback_runtime import _blobs, _module, _streams
+from pullback_runtime import _blobs, _container, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._jax import ir
 
@@ -72,7 +72,11 @@ def large_array(op: Any) -> np.ndarray | None:
     if str(kind.element_type) not in HOISTED_TYPES:
         return None
     value = op.operation.attributes["value"]
-    if value.is_splat or len(value) * HOISTED_TYPES[str(kind.element_type)] < SMALLEST_BYTES:
+    if (
+        not isinstance(value, ir.DenseElementsAttr)
+        or value.is_splat
+        or len(value) * HOISTED_TYPES[str(kind.element_type)] < SMALLEST_BYTES
+    ):
         return None
     return np.array(value)
 
@@ -205,14 +209,46 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
 def hoist_stored(
     module: ir.Module, stored: Sequence[Stored], entries: Iterable[str]
 ) -> tuple[np.ndarray, ...]:
-    """Turns the stubs in each entry into its leading arguments; their arrays, in this order."""
+    """Turns the stubs in each entry into its leading arguments; their arrays, in this order.
+
+    The stubs in other functions, which are rules, become resources.
+    """
     waiting = {normal_text(each.stub, module.context): each.array for each in stored}
 
     def data_of(op: Any) -> np.ndarray | None:
         return waiting.get(value_text(op)) if op.operation.name == CONSTANT else None
 
     first, *others = [_hoist(module, entry, data_of) for entry in sorted(set(entries))]
-    for arrays in (first, *others):
-        if len(arrays) != len(stored) or list(map(id, arrays)) != list(map(id, first)):
+    for arrays in others:
+        if len(arrays) != len(first) or list(map(id, arrays)) != list(map(id, first)):
             raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+    held = _hold(module, data_of)
+    if {*map(id, first), *held} != {id(each.array) for each in stored}:
+        raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
     return first
+
+
+def _hold(module: ir.Module, data_of: Callable[[Any], np.ndarray | None]) -> set[int]:
+    """Turns the constants that `data_of` knows into resources; the identities of their arrays."""
+    found: list[tuple[Any, np.ndarray]] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if (array := data_of(op)) is not None:
+            found.append((op, array))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op, array in found:
+        op.attributes["value"] = _resource(array, op.results[0].type)
+    return {id(array) for _, array in found}
+
+
+_resources_here: dict[tuple[str, Any], Any] = {}
+
+
+def _resource(array: np.ndarray, kind: Any) -> Any:
+    """One resource for equal arrays: a context keeps each as long as it is there itself."""
+    name = f"constant_{_container.fold(array)[:32]}"
+    if (name, kind) not in _resources_here:
+        _resources_here[name, kind] = _resources.attribute(name, array, kind)
+    return _resources_here[name, kind]

@@ -216,6 +216,12 @@ def fingerprint(content: Any, digest_at: int) -> str:
     return _fold(itertools.chain(*whole), size)
 
 
+def fold(array: np.ndarray) -> str:
+    """The digest of an array's bytes."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return _fold([data], data.nbytes)
+
+
 def _fold(pieces: Iterable[Any], size: int) -> str:
     """The digest of a content that comes in pieces.
 

@@ -15,6 +15,7 @@ from jax._src import core as core
 from jax._src import xla_bridge as xla_bridge
 from jax._src.callback import IOEffect as _IOEffect
 from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.stages import Compiled as Compiled
 from jax.interpreters import ad as ad
@@ -44,7 +45,7 @@ def context() -> ir.Context:
 def fresh_context() -> ir.Context:
     """A context of its own, whose memory goes when it does; the shared one keeps every constant."""
     _register_passes()
-    return getattr(mlir, "_create_ir_context", mlir.make_ir_context)()
+    return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
 
 
 @functools.cache

@@ -96,12 +96,16 @@ def parse(content: bytes, context: ir.Context | None = None) -> ir.Module:
 
 def prepare(content: bytes, entry: str = "main") -> Prepared:
     """Parse, lower pullback ops to calls, drop what `entry` does not reach, read the signature."""
-    module = parse(content)
+    from pullback_runtime import _resources
+
+    resources = _resources.read(content)
+    module = parse(content, _jax.fresh_context() if resources else None)
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
     make_private(module, keep=entry)
     lower_composites(module, content)
     _jax.run_passes(module, "builtin.module(symbol-dce)")
+    _resources.make_plain(module, resources)
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
         _jax.load_lapack()

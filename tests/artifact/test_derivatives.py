@@ -80,6 +80,46 @@ def test_a_rule_for_one_operand_is_in_the_file_where_another_has_none():
     assert jnp.allclose(second, jax.jvp(jax.grad(function), (X,), (X,))[1], rtol=1e-4)
 
 
+def scaled_by(w, fwd):
+    @jax.custom_vjp
+    def scaled(x):
+        return jnp.sin(x) * w
+
+    scaled.defvjp(fwd, lambda x, ct: (2 * jnp.cos(x) * ct,))
+    return scaled
+
+
+def test_a_rule_has_no_cotangents_of_what_its_function_closes_over():
+    """JAX refuses to differentiate by it; a file must not answer zero."""
+
+    def function(w, x):
+        return jnp.sum(scaled_by(w, lambda x: (jnp.sin(x), x))(x))
+
+    loaded = reload(pb.trace(function)(X, X))
+    assert jnp.allclose(loaded.grad(1)(X, X), 2 * jnp.cos(X))
+    assert jnp.allclose(loaded.jvp(wrt=1)(X, X, X)[1], jnp.vdot(2 * jnp.cos(X), X))
+    for derive in (loaded.grad, loaded.jvp, loaded.linearize):
+        with pytest.raises(pb.MissingRuleError, match="closes over a value that is diff") as caught:
+            derive(0)
+        assert "pass the value as an argument" in caught.value.do
+
+
+def test_a_rule_that_uses_a_value_around_its_function_is_refused():
+    def function(w, x):
+        return jnp.sum(scaled_by(w, lambda x: (jnp.sin(x) * w, x))(x))
+
+    with pytest.raises(pb.MissingRuleError, match="`scaled` uses a value of the function around"):
+        artifact.serialize(pb.trace(function)(X, X))
+
+
+def test_a_constant_that_a_function_with_a_rule_closes_over():
+    weights = models.weights(100)[:4]
+    scaled = scaled_by(weights, lambda x: (jnp.sin(x) * weights, x))
+    loaded = reload(pb.trace(lambda x: jnp.sum(scaled(x)))(X))
+    assert jnp.allclose(loaded.grad()(X), 2 * jnp.cos(X))
+    assert jnp.allclose(reload(loaded.grad()).jvp()(X, X)[1], -2 * jnp.sin(X) * X)
+
+
 def test_checkpoints_come_back():
     """VHLO has no mark on functions: without it, reverse mode would keep what it should not."""
 

@@ -7,8 +7,8 @@ times: the module that is serialised has a small stub for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ import numpy as np
 from pullback import _jax
 from pullback._jax import ir
 from pullback.artifact import high_level
-from pullback_runtime import _blobs, _constants
+from pullback.frontend import link
+from pullback.frontend.constants import hoist
+from pullback.frontend.keep import is_inexact
+from pullback_runtime import _blobs, _constants, _module, _resources
 from pullback_runtime import _jax as runtime_jax
 from pullback_runtime._constants import Stub
 
@@ -24,22 +27,73 @@ FIRST_STUB = 0x5A
 COMPARED_BYTES = 1 << 16
 
 
+class Held:
+    """Large constants of rules, as resources of an MLIR context in which a file is prepared.
+
+    Attributes:
+      context: where the modules are.
+      arrays: the data of each resource, by its name.
+    """
+
+    def __init__(self, context: ir.Context):
+        self.context = context
+        self.arrays: dict[str, Any] = {}
+        self._attributes: dict[int, ir.Attribute] = {}
+
+    def copy(self, module: ir.Module) -> ir.Module:
+        """A copy of a module; what it holds already, of a loaded file, is held here too."""
+        bytecode = _module.to_bytecode(module)
+        data = _resources.read(bytecode)
+        copy = _module.parse(bytecode, self.context)
+        for name, op in _resources.constants(copy) if data else ():
+            found = _resources.by_name(data, name)
+            self.arrays[name] = _resources.as_array(found, op.results[0].type)
+        return copy
+
+    def lower(self, symbol: str, closed: Any, table: Any) -> ir.Module:
+        """A module with a rule, like `link.lower_alone`."""
+        hoisted, arrays = hoist(closed)
+        module = link.lower_alone(symbol, hoisted, table)
+        function = ir.SymbolTable(module.operation)[symbol]
+        block = function.regions[0].blocks[0]
+        with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
+            for argument, array in zip(list(block.arguments), arrays, strict=False):
+                argument.replace_all_uses_with(self._constant(_jax.physical(array), argument.type))
+            drop_arguments(function, len(arrays))
+        return module
+
+    def _constant(self, array: Any, kind: Any) -> ir.Value:
+        if array.nbytes < _constants.SMALLEST_BYTES or not is_inexact(array):
+            return _constant(array, None)
+        if id(array) not in self._attributes:
+            name = f"held_{len(self.arrays)}"
+            self.arrays[name] = array
+            self._attributes[id(array)] = _resources.attribute(name, np.asarray(array), kind)
+        attributes = {"value": self._attributes[id(array)]}
+        return ir.Operation.create(_constants.CONSTANT, [kind], attributes=attributes).results[0]
+
+
 @dataclass(frozen=True)
 class Embedding:
-    """A program's hidden constants, each value once; those with a stub stay out of the module.
+    """A program's large constants, each value once; those with a stub stay out of the module.
 
     `values` may be arrays of JAX, which are seen as NumPy's where they are used. `places` has the
-    position of its value for each hidden argument.
+    position of its value for each hidden argument, `held` for each resource.
     """
 
     values: tuple[Any, ...]
     stubs: tuple[Stub | None, ...]
     places: tuple[int, ...]
+    held: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(hidden: Sequence[Any], module: ir.Module) -> Embedding:
+    def of(
+        hidden: Sequence[Any], module: ir.Module, held: Mapping[str, Any] | None = None
+    ) -> Embedding:
         """Chooses a stub for each large constant, unlike any constant of the module."""
-        values, places = _distinct([_jax.physical(value) for value in hidden])
+        held = held or {}
+        given = [_jax.physical(value) for value in hidden]
+        values, places = _distinct([*given, *held.values()])
         constants = high_level.find(module, _is_constant) if values else []
         taken = set(map(_constants.value_text, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
@@ -48,11 +102,12 @@ class Embedding:
             stubs = tuple(
                 None if _is_in(value, whole) else _stub(value, taken, numbers) for value in values
             )
-        return Embedding(tuple(values), stubs, tuple(places))
+        of_held = dict(zip(held, places[len(given) :], strict=True))
+        return Embedding(tuple(values), stubs, tuple(places[: len(given)]), of_held)
 
     def without_stubs(self) -> Embedding:
         """The same with all constants in the module."""
-        return Embedding(self.values, (None,) * len(self.values), self.places)
+        return replace(self, stubs=(None,) * len(self.values))
 
     def stored(self) -> list[tuple[Stub, np.ndarray]]:
         """The constants that a file holds in the place of a stub."""
@@ -69,14 +124,20 @@ class Embedding:
         They hand them on to the functions that use them, so each is stored once.
         """
         symbols = ir.SymbolTable(module.operation)
-        for entry in entries if self.values else ():
+        for entry in entries if self.places else ():
             self._embed(symbols[entry])
+        for name, op in _resources.constants(module) if self.held else ():
+            place = self.held[name]
+            with ir.Location.unknown(module.context), ir.InsertionPoint(op):
+                _resources.replace(op, _constant(self.values[place], self.stubs[place]))
 
     def _embed(self, function: Any) -> None:
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(function.context), ir.InsertionPoint.at_block_begin(block):
             arguments = list(block.arguments)[: len(self.places)]
-            made = [_constant(*pair) for pair in zip(self.values, self.stubs, strict=True)]
+            made = {
+                place: _constant(self.values[place], self.stubs[place]) for place in {*self.places}
+            }
             for argument, place in zip(arguments, self.places, strict=True):
                 argument.replace_all_uses_with(made[place])
             drop_arguments(function, len(self.places))

@@ -51,7 +51,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     }
     with as_ours():
         embedding = constants.Embedding.of((), module)
-        return write.sealed(_module.to_bytecode(module), embedding, description, target)
+        return write.sealed(module, embedding, description, target)
 
 
 def _exported(program: SymbolicProgram, kind: str) -> Any:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback import _jax
+from pullback._edits import clone
 from pullback._jax import ir
 from pullback.artifact import constants, high_level, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
-from pullback_runtime import _avals, _constants, _container, _module, _trees
+from pullback_runtime import _avals, _constants, _container, _trees
 from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _pieces(program: Program, target: str | None, platforms: Sequence[str] | Non
     _check_platforms(program, platforms)
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
-    module, entries = variants.merged([_staged(each) for each in chosen])
+    held = constants.Held(runtime_jax.fresh_context())
+    module, entries = variants.merged([_staged(each, held) for each in chosen])
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if len(entries) > 1:
@@ -75,15 +77,19 @@ def _pieces(program: Program, target: str | None, platforms: Sequence[str] | Non
     _drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
-        embedding = constants.Embedding.of(program.constants, module)
-        return sealed(_module.to_bytecode(module), embedding, description, target)
+        embedding = constants.Embedding.of(program.constants, module, held.arrays)
+        return sealed(module, embedding, description, target)
 
 
-def _staged(program: Program) -> ir.Module:
-    """A copy of the module that has all of its rules."""
+def _staged(program: Program, held: constants.Held) -> ir.Module:
+    """A copy of the module that has all of its rules, in a context that goes when the file is made.
+
+    Large constants of the rules are resources of it, which share the memory of their arrays.
+    """
     refuse_callbacks(program.module)
-    module = _module.parse(_module.to_bytecode(program.module), _jax.context())
-    program.rules.stage_all(module)
+    module = held.copy(program.module)
+    with program.rules.lowering(held.context, held.lower):
+        program.rules.stage_all(module)
     refuse_callbacks(module)
     return module
 
@@ -124,22 +130,22 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
 
 
 def sealed(
-    bytecode: bytes,
+    module: ir.Module,
     embedding: constants.Embedding,
     description: dict[str, Any],
     target: str | None,
 ) -> list[Any]:
     """The file in pieces, with its digest."""
-    content = _portable(bytecode, embedding, description, target)
+    content = _portable(module, embedding, description, target)
     try:
         return _container.seal_pieces(_constants.put_in(content, embedding.stored()))
     except _constants.AmbiguousStub:  # another constant has the bytes of a stub
-        whole = _portable(bytecode, embedding.without_stubs(), description, target)
+        whole = _portable(module, embedding.without_stubs(), description, target)
         return _container.seal_pieces([whole])
 
 
 def _portable(
-    bytecode: bytes,
+    module: ir.Module,
     embedding: constants.Embedding,
     description: dict[str, Any],
     target: str | None,
@@ -148,16 +154,15 @@ def _portable(
     failures = []
     if described := embedding.describe():
         description = {**description, _constants.METADATA: described}
+    context = module.context
     for version in _targets(target):
-        # Serialising changes the module, and the shared context would keep its constants.
-        context = runtime_jax.fresh_context() if embedding.values else _jax.context()
-        module = _module.parse(bytecode, context)
-        embedding.embed(module, set(description.get(variants.METADATA, ["main"])))
-        _attach(module, {**description, "stablehlo": version})
+        copy = clone(module)  # serialising changes it
+        embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
+        _attach(copy, {**description, "stablehlo": version})
         diagnostics = _Diagnostics(context)
         try:
             with context, ir.Location.unknown(context):
-                return _jax.stablehlo.serialize_portable_artifact(module, version)
+                return _jax.stablehlo.serialize_portable_artifact(copy, version)
         except (ir.MLIRError, ValueError):
             failures.append(f"StableHLO {version}: {diagnostics.first()}")
         finally:

@@ -145,6 +145,18 @@ class CustomVJPCall(DerivativeCall):
         """Name of the function from residuals and cotangents to cotangents."""
         return self._symbol("bwd")
 
+    @property
+    def closed_over(self) -> int:
+        """How many leading operands the function closes over: `bwd` has no cotangents of them."""
+        attribute = self._get("closed_over")
+        return 0 if attribute is None else ir.IntegerAttr(attribute).value
+
+    @property
+    def own_mask(self) -> str:
+        """The mask of the inexact operands that `bwd` has cotangents of."""
+        positions = inexact_positions(self.operands)
+        return "".join("1" if i >= self.closed_over else "0" for i in positions)
+
     def jvp(self, mask: str | None = None) -> str | None:
         """Name of the jvp rule, when the user gave one as well."""
         return self._masked("jvp", mask)

@@ -75,8 +75,8 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
     """custom_vjp_call_c1 … c9."""
     check = _Checker(call, "custom_vjp_call", functions)
-    check.attribute_names(1, {RULE, "fwd", "bwd", "jvp"}, masked={"jvp"})
-    check.attribute_kinds(2)
+    check.attribute_names(1, {RULE, "fwd", "bwd", "jvp", "closed_over"}, masked={"jvp"})
+    check.attribute_kinds(2, integers={"closed_over"})
     check.symbols_resolve(3)
     check.require(4, (call.fwd is None) == (call.bwd is None), "`fwd` and `bwd` come together")
     check.masks(5)
@@ -85,7 +85,8 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
         residuals = _verify_fwd(check, call, call.fwd)
         cotangents = _inexact_types(call.results)
         inputs = [*residuals, *cotangents]
-        check.function_type(8, call.bwd, inputs, _inexact_types(call.operands))
+        own = call.operands[call.closed_over :]
+        check.function_type(8, call.bwd, inputs, _inexact_types(own))
     for name, symbol in call.symbols.items():
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback_runtime import _module
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
@@ -21,7 +22,7 @@ def lower_alone(
     symbol: str, closed: Any, table: RuleTable, *, entry: bool = False, name: str | None = None
 ) -> ir.Module:
     """A fresh module that holds the function `symbol` and everything it calls."""
-    context = _jax.context()
+    context = table.context
     with context, ir.Location.unknown(context):
         module = ir.Module.create()
         if name is not None:
@@ -40,6 +41,8 @@ def lower_alone(
 
 def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
+    if source.context != target.context:
+        source = _module.parse(_module.to_bytecode(source), target.context)
     functions = {_symbol(op): op for op in source.body.operations}
     existing = {_symbol(op): op for op in target.body.operations}
     for name, operation in functions.items():
@@ -124,7 +127,9 @@ def _named(text: str, name: str) -> str:
 
 
 def _text(function: Any) -> str:
-    return function.operation.get_asm(assume_verified=True, use_local_scope=True)
+    return function.operation.get_asm(
+        assume_verified=True, use_local_scope=True, large_resource_limit=0
+    )
 
 
 def references(function: Any) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -37,6 +37,7 @@ class Rule:
     where: str
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
+    closed_over: int = 0
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -53,6 +54,11 @@ class Rule:
         """The masks in which one inexact operand is perturbed."""
         count = len(self.inexact)
         return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count)]
+
+    @property
+    def own_mask(self) -> str:
+        """The mask of the operands that a `custom_vjp` function does not close over."""
+        return "".join("1" if i >= self.closed_over else "0" for i in self.inexact)
 
     @property
     def linear_mask(self) -> str:
@@ -77,6 +83,8 @@ class RuleTable:
         self._generation = 0
         self._checked_axes: tuple[str, ...] = ()
         self._identities = Identities()
+        self._lower: Callable[..., ir.Module] = link.lower_alone
+        self.context = _jax.context()
         self.keeper = Keeper(self)
 
     def __getitem__(self, key: str) -> Rule:
@@ -166,7 +174,7 @@ class RuleTable:
         Rules of rules are staged too, so the module can then be differentiated any number of
         times without Python.
         """
-        symbols: dict[str, dict[str, str]] = {}
+        symbols: dict[str, dict[str, Any]] = {}
         without: set[str] = set()
         while pending := _unstaged(module) or self._singled_out(module, symbols, without):
             for call, key in pending:
@@ -178,7 +186,7 @@ class RuleTable:
                 call.update(**{RULE: None, **symbols[key]})
 
     def _singled_out(
-        self, module: ir.Module, symbols: dict[str, dict[str, str]], without: set[str]
+        self, module: ir.Module, symbols: dict[str, dict[str, Any]], without: set[str]
     ) -> list[tuple[Any, str]]:
         """Calls that have new rules now: one for each operand, beside that for all at once.
 
@@ -196,13 +204,24 @@ class RuleTable:
         calls = ops.walk_calls(module) if keys else ()
         return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
 
-    def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, str]:
+    @contextlib.contextmanager
+    def lowering(self, context: ir.Context, lower: Callable[..., ir.Module]) -> Iterator[None]:
+        """For a while, rules are lowered in another MLIR context, and so in another way."""
+        outer = self.context, self._lower, self._lowered
+        counts = len(self.host_callbacks), len(self.keepalives)
+        self.context, self._lower, self._lowered = context, lower, {}
+        try:
+            yield
+        finally:
+            self.context, self._lower, self._lowered = outer
+            del self.host_callbacks[counts[0] :], self.keepalives[counts[1] :]
+
+    def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
         """Every rule of one call that there is, as attributes of its composite."""
         if rule.generation > LAST_GENERATION:
             return {}
         if rule.op == "pullback.custom_vjp_call":
-            symbols = self.stage(module, rule.key, "vjp", rule.full_mask)
-            return {"fwd": symbols[0], "bwd": symbols[1]}
+            return self._vjp_symbols(module, rule)
         if rule.op == "pullback.linear_call":
             return {"transpose": str(self.stage(module, rule.key, "transpose", rule.linear_mask))}
         found = self._try(module, rule, "jvp", [rule.full_mask])
@@ -212,6 +231,13 @@ class RuleTable:
             masks = dict.fromkeys([rule.full_mask, *rule.single_masks])
             found |= self._try(module, rule, "transpose", masks)
         return found
+
+    def _vjp_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
+        if rule.inexact and "1" not in rule.own_mask:
+            return {}
+        symbols = self.stage(module, rule.key, "vjp", rule.own_mask)
+        closed_over = {"closed_over": rule.closed_over} if "0" in rule.own_mask else {}
+        return {"fwd": symbols[0], "bwd": symbols[1], **closed_over}
 
     def _try(
         self, module: ir.Module, rule: Rule, kind: str, masks: Iterable[str]
@@ -233,7 +259,11 @@ class RuleTable:
         try:
             with _jax.tracing_context_of(rule.call):
                 closed = staging.STAGES[kind](rule, chosen)
+            if any(isinstance(v, jax.core.Tracer) for c in closed for v in _values(c)):
+                raise _leaking(rule)
             return tuple(self.keeper.keep(each) for each in closed)
+        except MissingRuleError:
+            raise
         except staging.missing(rule, kind) as error:
             raise _missing(rule, kind, mask) from error
         finally:
@@ -243,7 +273,7 @@ class RuleTable:
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
         if id(closed) not in self._lowered:
-            self._lowered[id(closed)] = link.lower_alone(name, closed, self)
+            self._lowered[id(closed)] = self._lower(name, closed, self)
         return link.merge(module, self._lowered[id(closed)], name)
 
     def _identity(self, equation: Any, decomposition: Any) -> Any:
@@ -267,6 +297,7 @@ class RuleTable:
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
             checked_axes=self._checked_axes,
+            closed_over=_jax.num_closed_over(equation),
         )
 
     def _new_key(self, name: str) -> str:
@@ -313,6 +344,20 @@ def _naming(rule: Rule) -> Iterator[None]:
             where=rule.where,
             do="let the rule use functions that JAX can trace, on its arguments only",
         ) from error
+
+
+def _values(closed: Any) -> list[Any]:
+    return [value for _, value in _jax.constants_of(closed)]
+
+
+def _leaking(rule: Rule) -> MissingRuleError:
+    return MissingRuleError(
+        f"the rule of `{rule.key}` uses a value of the function around it, which is not there when "
+        "the rule runs",
+        where=rule.where,
+        do="pass the value as an argument of the function, and on to its backward rule as a "
+        "residual",
+    )
 
 
 def _no_forward(rule: Rule) -> MissingRuleError:

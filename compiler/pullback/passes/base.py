@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class NoRules:
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
                 self.stage(module, call.rule_key, "derivative", call.mask)
+
+    def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
+        """There is nothing to lower."""
+        return contextlib.nullcontext()
 
 
 NO_RULES = NoRules()

@@ -279,8 +279,20 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
     """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
     view, mask = ops.view(op.operation), inexact_mask(op)
     if view.fwd is not None:
-        return view.fwd, view.bwd, "1" * len(mask)
+        _refuse_closed_over(op, mask, view.own_mask)
+        return view.fwd, view.bwd, view.own_mask
     return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
+
+
+def _refuse_closed_over(op: Op, active: str, own: str) -> None:
+    """As JAX does: a rule of a user has no cotangents of what the function closes over."""
+    if any(a > o for a, o in zip(active, own, strict=True)):
+        raise MissingRuleError(
+            f"`{ops.view(op.operation).decomposition}` has a custom_vjp rule and closes over a "
+            "value that is differentiated",
+            where=user_line(op.operation.location),
+            do="pass the value as an argument of the custom_vjp function",
+        )
 
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:

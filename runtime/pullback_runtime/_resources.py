@@ -1,0 +1,119 @@
+"""Large constants beside a module's ops: MLIR's resources, which share memory with an array.
+
+A plain constant is copied into its context, for as long as that is there. A resource is not, and
+nothing folds it. Only XLA cannot read one: what it compiles has plain constants in their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pullback_runtime import _jax
+from pullback_runtime._container import STRING_SECTION, is_bytecode, read_varint, sections
+from pullback_runtime._jax import ir
+
+CONSTANT = "stablehlo.constant"
+RESOURCE_SECTION, OFFSET_SECTION = 5, 6
+BLOB = 0
+ALIGNMENT = 16  # that of the buffers of Python, which MLIR reads bytecode from
+_NAME = re.compile(r"dense_resource<(\w+)>")
+
+
+def attribute(name: str, array: np.ndarray, kind: Any) -> Any:
+    """The value of a constant of this type, whose data are the array's own memory."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return ir.DenseResourceElementsAttr.get_from_buffer(
+        data, name, kind, alignment=ALIGNMENT, context=kind.context
+    )
+
+
+def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
+    """The constants of a module that are resources, and the name of each."""
+    found: list[tuple[str, ir.Operation]] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == CONSTANT:
+            text = op.get_asm(large_elements_limit=16, large_resource_limit=0)
+            if name := _NAME.search(text):
+                found.append((name[1], op))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def replace(op: ir.Operation, value: Any) -> None:
+    """Puts another value in the place of a constant's."""
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:
+    """Turns constants that are resources with these data into plain ones, in place."""
+    for name, op in constants(module) if data else ():
+        array = as_array(by_name(data, name), op.results[0].type)
+        with ir.Location.unknown(module.context), ir.InsertionPoint(op):
+            replace(op, _jax.mlir.ir_constant(array))
+
+
+def by_name(data: Mapping[str, Any], name: str) -> Any:
+    """The data of a resource; a context that has the name already appends a number to it."""
+    return data[name] if name in data else data[name.rpartition("_")[0]]
+
+
+def as_array(data: Any, kind: Any) -> np.ndarray:
+    """The data of a constant of this type."""
+    from pullback_runtime import _module
+
+    dtype = _module.element_dtype(kind.element_type, "a constant")
+    return np.frombuffer(data, dtype).reshape(kind.shape)
+
+
+def read(content: bytes) -> dict[str, memoryview]:
+    """The data of the resources in a module's bytecode, by name; views of the bytes."""
+    if not is_bytecode(content):
+        return {}
+    parts = {part.number: part for part in sections(content)}
+    if RESOURCE_SECTION not in parts:
+        return {}
+    names = bytes(content[parts[STRING_SECTION].start : parts[STRING_SECTION].end])
+    position, found = parts[RESOURCE_SECTION].start, {}
+    strings = _strings(names)
+    for key, size, kind in _entries(content, parts[OFFSET_SECTION]):
+        if kind == BLOB:
+            _, at = read_varint(content, position)
+            length, _ = read_varint(content, at)
+            found[strings[key]] = memoryview(content)[position + size - length : position + size]
+        position += size
+    return found
+
+
+def _entries(content: bytes, table: Any) -> Iterator[tuple[int, int, int]]:
+    """Name, size and kind of each resource: first those of tools, then those of dialects."""
+    of_tools, position = read_varint(content, table.start)
+    while position < table.end:
+        _, position = read_varint(content, position)  # the tool's or the dialect's name
+        count, position = read_varint(content, position)
+        for _ in range(count):
+            key, position = read_varint(content, position)
+            size, position = read_varint(content, position)
+            yield key, size, content[position]
+            position += 1
+
+
+def _strings(section: bytes) -> list[str]:
+    """The strings of a module: how many, their lengths from last to first, and the characters."""
+    count, position = read_varint(section, 0)
+    lengths = []
+    for _ in range(count):
+        length, position = read_varint(section, position)
+        lengths.append(length)
+    strings = []
+    for length in reversed(lengths):
+        strings.append(section[position : position + length - 1].decode("utf-8", "replace"))
+        position += length
+    return strings

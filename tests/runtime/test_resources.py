@@ -1,0 +1,62 @@
+"""Constants that share the memory of arrays: found in bytecode, and made plain for XLA."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback_runtime
+from pullback_runtime import _jax, _module, _resources
+from pullback_runtime._jax import ir
+
+TEXT = """func.func @main(%x: tensor<TYPE>) -> tensor<TYPE> {
+  %one = stablehlo.constant dense<1> : tensor<TYPE>
+  %two = stablehlo.constant dense<2> : tensor<3xi8>
+  %sum = stablehlo.add %one, %x : tensor<TYPE>
+  return %sum : tensor<TYPE> }"""
+
+
+def module_with(array, name="values"):
+    """`array + x`, the array as a resource, in a context of its own."""
+    context = _jax.fresh_context()
+    with context, ir.Location.unknown(context):
+        element = _jax.element_type(array.dtype)
+        one = "dense<1>" if array.dtype.kind in "iu" else "dense<1.0>"
+        text = TEXT.replace("TYPE", f"{array.size}x{element}").replace("dense<1>", one)
+        module = ir.Module.parse(text)
+        (op, _) = [o for o in module.body.operations[0].regions[0].blocks[0].operations][:2]
+        kind = op.operation.results[0].type
+        op.operation.attributes["value"] = _resources.attribute(name, array, kind)
+    return module
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float16", "int32"])
+def test_resources_are_read_and_run(dtype):
+    array = jnp.arange(100).astype(dtype)
+    module = module_with(np.asarray(array))
+    found = _resources.read(_module.to_bytecode(module))
+    assert {name: bytes(data) for name, data in found.items()} == {"values": array.tobytes()}
+    ones = jnp.ones(100, dtype)
+    assert jnp.array_equal(pullback_runtime.compile(module)(ones)[0], array + ones)
+
+
+def test_a_module_without_resources_has_none():
+    module = module_with(np.ones(4, np.float32))
+    _resources.make_plain(module, {"values": np.ones(4, np.float32).tobytes()})
+    assert "dense_resource" not in str(module)
+    assert _resources.read(_module.to_bytecode(module)) == {}
+    assert _resources.read(b"module {}") == {}
+
+
+def test_the_module_shares_the_memory_of_the_array():
+    array = np.zeros(100, np.float32)
+    module = module_with(array)
+    array[7] = 5
+    assert np.frombuffer(_resources.read(_module.to_bytecode(module))["values"], "f")[7] == 5
+
+
+def test_a_context_numbers_a_name_that_it_has():
+    data = {"a": b"1", "a_1": b"2"}
+    found = [_resources.by_name(data, name) for name in ("a", "a_1", "a_2", "a_1_1")]
+    assert found == [b"1", b"2", b"1", b"2"]
