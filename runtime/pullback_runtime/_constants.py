@@ -72,11 +72,9 @@ def large_array(op: Any) -> np.ndarray | None:
     if str(kind.element_type) not in HOISTED_TYPES:
         return None
     value = op.operation.attributes["value"]
-    if (
-        not isinstance(value, ir.DenseElementsAttr)
-        or value.is_splat
-        or len(value) * HOISTED_TYPES[str(kind.element_type)] < SMALLEST_BYTES
-    ):
+    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat:
+        return None
+    if len(value) * HOISTED_TYPES[str(kind.element_type)] < SMALLEST_BYTES:
         return None
     return np.array(value)
 

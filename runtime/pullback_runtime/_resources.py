@@ -94,7 +94,7 @@ def read(content: bytes) -> dict[str, memoryview]:
 
 def _entries(content: bytes, table: Any) -> Iterator[tuple[int, int, int]]:
     """Name, size and kind of each resource: first those of tools, then those of dialects."""
-    of_tools, position = read_varint(content, table.start)
+    _, position = read_varint(content, table.start)  # how many are for tools
     while position < table.end:
         _, position = read_varint(content, position)  # the tool's or the dialect's name
         count, position = read_varint(content, position)

@@ -25,7 +25,7 @@ def module_with(array, name="values"):
         one = "dense<1>" if array.dtype.kind in "iu" else "dense<1.0>"
         text = TEXT.replace("TYPE", f"{array.size}x{element}").replace("dense<1>", one)
         module = ir.Module.parse(text)
-        (op, _) = [o for o in module.body.operations[0].regions[0].blocks[0].operations][:2]
+        op = module.body.operations[0].regions[0].blocks[0].operations[0]
         kind = op.operation.results[0].type
         op.operation.attributes["value"] = _resources.attribute(name, array, kind)
     return module
