@@ -146,7 +146,8 @@ class SymbolicProgram:
         if self.order == 0:
             raise MissingRuleError(
                 "the file of a program with symbolic dimensions has derivatives of first order",
-                do="differentiate once before saving: what is saved has its own derivative",
+                do="differentiate once before saving: what is saved has its own derivative; of "
+                "a file of jax.export, write it with serialize(vjp_order=…)",
             )
         order = None if self.order is None else self.order - 1
         return SymbolicProgram(function, example, self.platforms, order=order)

@@ -36,6 +36,8 @@ class LoadedProgram:
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
         """The program on its pytrees, which are taken apart only while JAX traces."""
+        if self.opened.exported is not None and self.backend is None:
+            return jax.jit(self.opened.exported.call)
         if _symbolic.METADATA in self.metadata:
             return jax.jit(self._symbolic_function)
         in_tree, out_tree = self.trees

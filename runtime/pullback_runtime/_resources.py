@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime import _jax
-from pullback_runtime._container import STRING_SECTION, is_bytecode, read_varint, sections
+from pullback_runtime._container import (
+    STRING_SECTION,
+    Truncated,
+    is_bytecode,
+    read_varint,
+    sections,
+)
 from pullback_runtime._jax import ir
 
 CONSTANT = "stablehlo.constant"
@@ -74,10 +80,14 @@ def as_array(data: Any, kind: Any) -> np.ndarray:
 
 
 def read(content: bytes) -> dict[str, memoryview]:
-    """The data of the resources in a module's bytecode, by name; views of the bytes."""
-    if not is_bytecode(content):
+    """The data of the resources in a module's bytecode, by name; views of the bytes.
+
+    None where the bytes are no whole bytecode: what parses them says so.
+    """
+    try:
+        parts = {part.number: part for part in sections(content)} if is_bytecode(content) else {}
+    except Truncated:
         return {}
-    parts = {part.number: part for part in sections(content)}
     if RESOURCE_SECTION not in parts:
         return {}
     names = bytes(content[parts[STRING_SECTION].start : parts[STRING_SECTION].end])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -42,18 +44,50 @@ def test_arguments_that_export_drops_are_taken_again():
     assert jnp.allclose(program(jnp.ones(2), jnp.arange(3.0), jnp.int32(1)), 2 * jnp.arange(3.0))
 
 
-def test_several_platforms_are_refused():
-    exported = export(jnp.sin, jnp.ones(2), platforms=["cpu", "tpu"])
-    with pytest.raises(pb.ArtifactError, match="exported for several platforms") as caught:
-        pb.from_exported(exported)
-    assert "export it for one platform" in caught.value.do
+def test_exports_for_several_platforms_have_a_variant_for_each():
+    def function(x, unused):
+        return jax.lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)
+
+    x = jnp.linspace(0.0, 1.0, 3)
+    exported = export(function, x, 1.0, platforms=["tpu", "cpu"])
+    serialised = bytes(exported.serialize())
+    for program in (pb.from_exported(exported), pb.load(serialised)):
+        assert program.platforms == ("tpu", "cpu")
+        assert jnp.allclose(program(x, 1.0), jnp.sin(x))
+        tpu = program.for_platform("tpu")
+        assert jnp.allclose(tpu(x, 1.0), jnp.cos(x))
+        assert jnp.allclose(tpu.vjp(0)(x, 1.0, x)[1], -jnp.sin(x) * x)
+    assert jnp.allclose(pullback_runtime.load(serialised)(x, 1.0), jnp.sin(x))
 
 
-def test_symbolic_dimensions_are_refused():
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_exports_with_symbolic_dimensions_have_the_derivatives_that_jax_wrote(order):
     (size,) = jax.export.symbolic_shape("n")
-    exported = export(jnp.sin, jax.ShapeDtypeStruct((size,), jnp.float32))
-    with pytest.raises(pb.ArtifactError, match="symbolic dimensions"):
+    exported = export(lambda x: jnp.sum(x**3), jax.ShapeDtypeStruct((size,), jnp.float32))
+    serialised = bytes(exported.serialize(vjp_order=order))
+    program = pb.load(serialised)
+    assert program.order == order
+    assert pb.from_exported(exported).order is None, "JAX still has the function"
+    expected = [lambda x: jnp.sum(x**3), lambda x: 3 * x**2, lambda x: 6 * x]
+    x = jnp.arange(4.0)
+    assert jnp.allclose(pullback_runtime.load(serialised)(x), expected[0](x))
+    assert jnp.allclose(program(x), expected[0](x))
+    if order > 0:
+        assert jnp.allclose(program.grad()(x[:2]), expected[1](x[:2]))
+    if order > 1:
+        (second,) = program.grad().vjp()(x, jnp.ones(4))[1]
+        assert jnp.allclose(second, expected[2](x))
+    for _ in range(order):
+        program = program.vjp()
+    with pytest.raises(pb.MissingRuleError, match="derivatives of first order"):
+        program.vjp()
+
+
+def test_exports_for_several_devices_are_refused():
+    exported = dataclasses.replace(export(jnp.sin, jnp.ones(2)), nr_devices=2)
+    with pytest.raises(pb.ArtifactError, match="it is for several devices") as caught:
         pb.from_exported(exported)
+    assert "export it for one device" in caught.value.do
 
 
 def test_the_vjp_of_an_exported_goes_through_our_rules():

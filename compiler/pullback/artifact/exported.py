@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from pullback import _jax
+from pullback._edits import clone
 from pullback._jax import ir
 from pullback.artifact import high_level
+from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
-from pullback_runtime import _artifact
+from pullback.symbolic import SymbolicProgram
+from pullback_runtime import _artifact, _symbolic
 from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
@@ -39,42 +43,73 @@ def _for_each_platform(program: Program) -> Any:
     )
 
 
-def from_exported(exported: Any) -> Program:
+def from_exported(exported: Any) -> Any:
     """The program of a `jax.export.Exported`, to be differentiated through its StableHLO.
 
-    Custom rules are not in there: `jax.export` drops them.
+    Custom rules are not in there: `jax.export` drops them. With symbolic dimensions, what comes
+    back is a SymbolicProgram, with the derivatives that the export has itself.
     """
     with as_ours():
-        return from_opened(_artifact.open_exported(exported, _jax.context()))
+        return from_opened(_artifact.open_exported(exported, _jax.context()), finite=False)
 
 
-def from_opened(opened: _artifact.Opened) -> Program:
-    """The program of an exported function whose module is open."""
-    from pullback.artifact.read import as_program
+def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
+    """The program of an exported function whose module is open.
+
+    Args:
+      finite: it comes from a file, which has derivatives up to some order.
+    """
+    from pullback.artifact.read import as_variants
 
     exported = opened.exported
     _refuse_special_calls(exported)
-    _add_dropped_arguments(opened.module, exported)
-    high_level.restore(opened.module)
-    return as_program(opened.module, opened.trees(), {"platforms": list(exported.platforms)})
+    if any(map(_symbolic.is_symbolic, exported.in_avals)):
+        return _with_symbols(exported, _order(exported) if finite else None)
+    modules = dict.fromkeys(exported.platforms, opened.module)
+    if len(modules) > 1:
+        numbered = enumerate(exported.platforms)
+        modules = {name: _for_platform(opened.module, number) for number, name in numbered}
+    for module in {id(each): each for each in modules.values()}.values():
+        _add_dropped_arguments(module, exported)
+        high_level.restore(module)
+    return as_variants(modules, opened.trees(), {})
 
 
 def _refuse_special_calls(exported: Any) -> None:
-    """Refuses modules whose `@main` takes more than the function's arguments."""
+    """Refuses what runs on several devices, or has effects in an order."""
     reasons = {
-        "it was exported for several platforms": len(exported.platforms) > 1,
         "it has ordered effects": bool(exported.ordered_effects),
-        "it has symbolic dimensions": any(
-            not isinstance(size, int) for aval in exported.in_avals for size in aval.shape
-        ),
         "it is for several devices": exported.nr_devices > 1,
     }
     for reason, holds in reasons.items():
         if holds:
             raise ArtifactError(
                 f"cannot make a program of {exported.fun_name!r}: {reason}",
-                do="export it for one platform and device, with static shapes and no effects",
+                do="export it for one device, without effects",
             )
+
+
+def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
+    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.in_avals]
+    example = jax.tree.unflatten(exported.in_tree, structs)
+    return SymbolicProgram(exported.call, example, exported.platforms, order=order)
+
+
+def _order(exported: Any) -> int:
+    """How often the export can be differentiated by the derivatives in it."""
+    return 1 + _order(exported.vjp()) if exported.has_vjp() else 0
+
+
+def _for_platform(module: ir.Module, number: int) -> ir.Module:
+    """A copy for one platform: its number is the first argument of an export for several."""
+    copy = clone(module)
+    function = ir.SymbolTable(copy.operation)["main"]
+    block = function.regions[0].blocks[0]
+    with ir.Location.unknown(copy.context), ir.InsertionPoint.at_block_begin(block):
+        index = runtime_jax.mlir.ir_constant(np.int32(number))
+        block.arguments[0].replace_all_uses_with(index)
+        drop_arguments(function, 1)
+    return copy
 
 
 def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,18 @@ def as_program(
     module: ir.Module, trees: Any, metadata: dict[str, Any], constants: Sequence[np.ndarray] = ()
 ) -> Program:
     """The program of a module whose entry `@main` takes the constants, then the arguments."""
-    placed = tuple(jax.device_put(array, may_alias=True) for array in constants)
     modules = variants.separated(module, _variants.entries_of(metadata)) or {"cpu": module}
+    return as_variants(modules, trees, metadata, constants)
+
+
+def as_variants(
+    modules: Mapping[str, ir.Module],
+    trees: Any,
+    metadata: dict[str, Any],
+    constants: Sequence[np.ndarray] = (),
+) -> Program:
+    """The program of a module for each platform."""
+    placed = tuple(jax.device_put(array, may_alias=True) for array in constants)
     return together(
         [_variant(each, trees, metadata, placed, platform) for platform, each in modules.items()]
     )
