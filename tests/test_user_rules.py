@@ -247,6 +247,28 @@ def test_a_jitted_function_may_have_the_name_of_a_rule():
     )
 
 
+def doubled_on_host(x):
+    return jax.pure_callback(lambda v: 2 * np.asarray(v), jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+WITHOUT_TANGENT = {
+    "top": lambda x: jnp.sum(doubled_on_host(jax.lax.stop_gradient(x)) * x),
+    "jit": lambda x: jnp.sum(doubled_on_host(jax.jit(jax.lax.stop_gradient)(x)) * x),
+    "scan": lambda x: jnp.sum(
+        jax.lax.scan(
+            lambda c, _: (c + doubled_on_host(jax.lax.stop_gradient(c)) * x, None), x, length=3
+        )[0]
+    ),
+    "a rule's zero": lambda x: jnp.sum(doubled_on_host(by_parts(X, x, X)) * x),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TANGENT)
+def test_what_a_rule_says_to_have_no_tangent_needs_no_rules(name):
+    f = WITHOUT_TANGENT[name]
+    same(pb.grad(f)(X), jax.grad(f)(X))
+
+
 # ------------------------------------------------------------------------- rules that fail
 
 

@@ -156,9 +156,9 @@ _ZERO_PRESERVING = frozenset(
     f"stablehlo.{name}"
     for name in (
         "broadcast_in_dim reshape convert slice transpose reverse negate real imag "
-        "complex concatenate pad multiply"
+        "complex concatenate pad multiply add subtract"
     ).split()
-)
+) | {"sdy.sharding_constraint"}
 
 
 def is_zero(v: Value) -> bool:

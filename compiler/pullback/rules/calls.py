@@ -124,11 +124,14 @@ class Composite:
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        ours = ops.view(op.operation) is not None
-        if not ours or op.frame.linear:
-            # A linear call may be transposed by its own rule, whatever its decomposition does.
-            with contextlib.suppress(*[MissingRuleError] * ours):
+        kind = ops.composite_name(op.operation)
+        ours = kind in _VJP
+        with contextlib.suppress(*[MissingRuleError] * ours):
+            if not ours or op.frame.linear:
+                # A linear call may be transposed by its own rule, whatever its decomposition does.
                 return op.frame.diff.function_activity(decomposition(op), mask_of(op.active))
+            if kind == "pullback.custom_jvp_call":
+                return _rule_activity(op)
         return [inexact(r.type) for r in op.results]
 
     @staticmethod
@@ -164,6 +167,12 @@ def inexact_mask(op: Op) -> str:
 
 def jvp_rules(op: Op) -> list[tuple[str, str]]:
     """(mask, function) pairs whose tangents add up to the op's."""
+    if op.info is None:
+        op.info = _find_jvp_rules(op)
+    return op.info
+
+
+def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
     view, mask = ops.view(op.operation), inexact_mask(op)
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
@@ -209,6 +218,14 @@ def zero_results(diff: Differentiation, name: str) -> list[bool]:
         return [is_zero(v) for v in operations[len(operations) - 1].operation.operands]
 
     return diff.cached(("zero", name), compute)
+
+
+def _rule_activity(op: Op) -> list[bool]:
+    """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
+    count = len(op.results)
+    zero = [zero_results(op.frame.diff, name)[count:] for _, name in jvp_rules(op)]
+    flags = [inexact(r.type) for r in op.results]
+    return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
 
 def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
