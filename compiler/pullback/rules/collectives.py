@@ -21,8 +21,8 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.rules.bodies import body_name
 from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear, unsupported
-from pullback.rules.windows import body_name
 
 
 def _groups(op: Op, *names: str) -> dict[str, Any]:

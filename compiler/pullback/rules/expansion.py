@@ -15,11 +15,12 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, mask_of, missing_rule
 from pullback.passes.symbols import callee
+from pullback.rules.bodies import CONSTRAINT
 from pullback.rules.calls import jvp_call
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
 
 ELEMENTWISE = frozenset({"elementwise", "linear"})
-_SCALAR_MOVES = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim"})
+_SCALAR_MOVES = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", CONSTRAINT})
 
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:

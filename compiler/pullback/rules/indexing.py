@@ -14,6 +14,7 @@ from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
 from pullback.dialect.indexing import Dimensions
+from pullback.rules.bodies import applied
 from pullback.rules.derived import by_expansion, transposed
 from pullback.rules.registry import (
     InPlace,
@@ -100,15 +101,15 @@ def combination(op: Op) -> str:
         return "several operands"
     block = op.operation.regions[0].blocks[0]
     old, new = block.arguments
-    operations = [view.operation for view in block.operations]
-    (result,) = operations[-1].operands
-    if len(operations) == 1:
-        return "replace" if result == new else "keep"
-    first = operations[0]
-    if len(operations) == 2 and list(first.operands) == [old, new]:
-        return first.name
-    if len(operations) == 2 and list(first.operands) == [new, old] and first.name in COMMUTATIVE:
-        return first.name
+    found = applied(block)
+    if found is None:
+        return "a body of its own"
+    if found.op is None:
+        return "replace" if found.operands == [new] else "keep"
+    if found.operands == [old, new]:
+        return found.op.name
+    if found.operands == [new, old] and found.op.name in COMMUTATIVE:
+        return found.op.name
     return "a body of its own"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
+from pullback.rules.bodies import applied
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
 from pullback.rules.registry import (
@@ -31,14 +32,10 @@ WORST = {"stablehlo.maximum": -math.inf, "stablehlo.minimum": math.inf}
 def binary_body(operation: Any) -> str | None:
     """The op that a region with one binary op on its two arguments applies, or None."""
     block = operation.regions[0].blocks[0]
-    operations = [view.operation for view in block.operations]
-    arguments = list(block.arguments)
-    if len(arguments) != 2 or len(operations) != 2:
+    arguments, found = list(block.arguments), applied(block)
+    if len(arguments) != 2 or found is None or found.op is None:
         return None
-    op, end = operations
-    if set(op.operands) != set(arguments) or list(end.operands) != list(op.results):
-        return None
-    return op.name
+    return found.op.name if set(found.operands) == set(arguments) else None
 
 
 # ------------------------------------------------------------------------------------- sums

@@ -19,6 +19,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.reverse import is_zero
+from pullback.rules.bodies import applied, body_name
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
 from pullback.rules.registry import (
@@ -96,17 +97,6 @@ class Window:
         """The windows on an operand that is padded already."""
         ones, zeros = (1,) * len(self.dims), (0,) * len(self.dims)
         return replace(self, base_dilation=ones, low=zeros, high=zeros)
-
-
-def body_name(region: Any) -> str:
-    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others."""
-    block = region.blocks[0]
-    operations = [view.operation for view in block.operations]
-    if len(operations) != 2 or list(operations[0].operands) != list(block.arguments):
-        return ""
-    if list(operations[1].operands) != list(operations[0].results):
-        return ""
-    return operations[0].name
 
 
 # ------------------------------------------------------------------------------------- sums
@@ -352,7 +342,8 @@ def _selection(op: Op) -> str:
     """'GT' if the op selects maxima, 'LT' if minima."""
     region = op.operation.regions[0]
     if body_name(region) == "stablehlo.compare":
-        attribute = region.blocks[0].operations[0].operation.attributes["comparison_direction"]
+        step: Any = applied(region.blocks[0])
+        attribute = step.op.attributes["comparison_direction"]
         direction = str(attribute).split()[-1].rstrip(">")
         if direction in _SELECTIONS:
             return _SELECTIONS[direction]

@@ -1,0 +1,46 @@
+"""What can be read off the region of a reduction, a scatter or a collective."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pullback._jax import ir
+from pullback.dialect.build import Value
+
+CONSTRAINT = "sdy.sharding_constraint"
+"""JAX puts it into regions as well, where a `shard_map` leaves axes of the mesh to the compiler."""
+
+
+class Applied(NamedTuple):
+    """The one op of a region, if there is one, and the values that it or the return reads."""
+
+    op: Any | None
+    operands: list[Value]
+
+
+def applied(block: Any) -> Applied | None:
+    """What a region that returns one value applies to its arguments; None if several ops."""
+    operations = [view.operation for view in block.operations]
+    *steps, end = [operation for operation in operations if operation.name != CONSTRAINT]
+    returned = list(map(unconstrained, end.operands))
+    if not steps and len(returned) == 1:
+        return Applied(None, returned)
+    if len(steps) != 1 or returned != list(steps[0].results):
+        return None
+    return Applied(steps[0], list(map(unconstrained, steps[0].operands)))
+
+
+def unconstrained(v: Value) -> Value:
+    """The value that a chain of sharding constraints hands on."""
+    while not isinstance(v, ir.BlockArgument) and v.owner.name == CONSTRAINT:
+        v = v.owner.operands[0]
+    return v
+
+
+def body_name(region: Any) -> str:
+    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others."""
+    block = region.blocks[0]
+    found = applied(block)
+    if found is None or found.op is None or found.operands != list(block.arguments):
+        return ""
+    return found.op.name
