@@ -135,6 +135,7 @@ def _flat(program: Program) -> Program:
         arg_paths=program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
         constants=(),
         variants=(),
+        shares_values=False,
     )
 
 

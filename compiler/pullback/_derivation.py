@@ -15,7 +15,7 @@ import jax
 
 from pullback import _slots
 from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
-from pullback._errors import DerivativeTypeError
+from pullback._errors import DerivativeTypeError, NotDifferentiableError
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
@@ -102,6 +102,7 @@ def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
+    _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
     cts = _like(wrt, moving(primals, "cotangent"))
     new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
@@ -115,6 +116,7 @@ def split_vjp(
     old = Signature.of(program)
     out, _ = old.results(has_aux)
     primals = _chosen(old, wrt)
+    _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
     cts = (moving(out, "cotangent"),)
     result = _like(wrt, moving(primals, "cotangent"))
@@ -141,6 +143,7 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     numbers = argnums_of(wrt, len(old.args), "wrt")
     linear = {numbers} if isinstance(numbers, int) else set(numbers)
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
+    _check_not_shared(program)
     derivative = Transpose(wrt=inexact_positions(primals))
     cts = _like(wrt, moving(primals, "cotangent"))
     new = Signature((*others, moving(old.out, "cotangent")), old.kwargs, cts)
@@ -183,6 +186,7 @@ def _gradients(
     primals = _chosen(old, argnums, "argnums")
     _slots.check_inexact(primals, "grad", allow_int)
     _check_loss(old, primals, has_aux, holomorphic)
+    _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
     return derivative, old, _like(argnums, moving(primals, "gradient"))
 
@@ -213,6 +217,17 @@ def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) 
             do="return a scalar; for further results has_aux=True, for others pb.vjp or pb.jacrev",
         )
     _check_holomorphic(primals, loss, holomorphic)
+
+
+def _check_not_shared(program: Program) -> None:
+    """Raises NotDifferentiableError where JAX would count cotangents that we have in parts."""
+    if program.shares_values:
+        raise NotDifferentiableError(
+            "no reverse mode in the body of a checked shard_map, of a function that makes values "
+            "equal on all devices (as psum does) or uses such values",
+            do="differentiate the function that calls shard_map, use jax.grad in its body, "
+            "or give shard_map check_vma=False, which makes psum its own transpose",
+        )
 
 
 def _described(tree: Any) -> str:

@@ -241,14 +241,16 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 @contextlib.contextmanager
-def tracing_context_of(closed: Any) -> Iterator[None]:
-    """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map."""
+def tracing_context_of(closed: Any, checked: bool) -> Iterator[None]:
+    """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map.
+
+    With `checked`, JAX keeps track of which values differ by device.
+    """
     mesh = _manual_mesh(closed)
     if mesh is None:
         yield
         return
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
-    checked = any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
     with (
         closed.eqns[0].ctx.manager,
         _core.extend_axis_env_nd(names),
@@ -257,10 +259,22 @@ def tracing_context_of(closed: Any) -> Iterator[None]:
         yield
 
 
+def calls_functions(closed: Any) -> bool:
+    """Whether its one equation calls functions of the user's, as `custom_linear_solve` does."""
+    return next(jaxprs_in(closed.eqns[0].params.values()), None) is not None
+
+
 def checked_axes(equation: Any) -> tuple[str, ...]:
     """The manual axes of a `shard_map` in whose body JAX knows which values differ by device."""
     params = equation.params
     return tuple(sorted(params["newly_manual_axes"])) if params["check_vma"] else ()
+
+
+def axes_checked_here() -> tuple[str, ...]:
+    """The manual axes of the checked `shard_map` in whose body this runs."""
+    if not _config._check_vma.value:
+        return ()
+    return tuple(sorted(jax.sharding.get_abstract_mesh().manual_axes))
 
 
 def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:

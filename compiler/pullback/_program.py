@@ -38,6 +38,8 @@ class Program:
       rules: the derivative rules that are not in the module yet.
       recipe: how the module was made, where it can be made again for a batch of arguments.
       variants: the same program for each further platform it was traced for.
+      shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of an
+        argument or result once for all devices.
     """
 
     module: ir.Module
@@ -50,6 +52,7 @@ class Program:
     rules: RuleTable
     recipe: Recipe | None = None
     variants: tuple[Program, ...] = ()
+    shares_values: bool = False
 
     @property
     def platforms(self) -> tuple[str, ...]:

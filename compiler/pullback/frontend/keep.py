@@ -166,6 +166,25 @@ class Keeper:
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
+def shares_values(jaxpr: Any) -> bool:
+    """Whether values that depend on the arguments pass from all devices to each, or back.
+
+    In the body of a checked `shard_map`, JAX counts the cotangent of such a value once.
+    """
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    moving = {var for var in opened.invars if is_inexact(var.aval)}
+    for equation in opened.eqns:
+        operands = [atom for atom in equation.invars if not isinstance(atom, _jax.Literal)]
+        if moving.isdisjoint(operands):
+            continue
+        if equation.primitive.name in ON_EVERY_DEVICE:
+            return True
+        if any(map(shares_values, _jax.jaxprs_in(equation.params.values()))):
+            return True
+        moving.update(equation.outvars)
+    return False
+
+
 def _composite(equation: Any, rule: Rule) -> Any:
     return _jax.as_composite(
         equation,

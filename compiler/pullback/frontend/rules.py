@@ -81,7 +81,7 @@ class RuleTable:
         self._lowered: dict[int, ir.Module] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._generation = 0
-        self._checked_axes: tuple[str, ...] = ()
+        self._checked_axes = _jax.axes_checked_here()
         self._identities = Identities()
         self._lower: Callable[..., ir.Module] = link.lower_alone
         self.context = _jax.context()
@@ -98,11 +98,13 @@ class RuleTable:
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
             self.mesh = mesh
 
-    @contextlib.contextmanager
-    def inside(self, equation: Any) -> Iterator[None]:
+    def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""
-        outer = self._checked_axes
-        self._checked_axes = (*outer, *_jax.checked_axes(equation))
+        return self._under((*self._checked_axes, *_jax.checked_axes(equation)))
+
+    @contextlib.contextmanager
+    def _under(self, checked_axes: tuple[str, ...]) -> Iterator[None]:
+        outer, self._checked_axes = self._checked_axes, checked_axes
         try:
             yield
         finally:
@@ -123,14 +125,14 @@ class RuleTable:
 
         Its forward map is the transpose of the user's backward rule.
         """
-        identity = ("backward only", self._identity(equation, None))
+        identity = ("backward only", self._checked_axes, self._identity(equation, None))
         key = self._keys.get(identity)
         if key is None:
             call = _jax.equation_alone(equation, debug_info)
             key = self._new_key(_name(equation))
             rule = self._rule(key, "pullback.linear_call", equation, call, None)
             try:
-                with _jax.tracing_context_of(rule.call):
+                with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
                     forward = staging.forward_of_backward(rule)
             except Exception as error:
                 raise _no_forward(rule) from error
@@ -163,9 +165,8 @@ class RuleTable:
         if traced is None:
             traced = self._traced[key, kind, mask] = self._trace(rule, kind, mask)
         names = _symbols(rule, kind, mask)
-        symbols = [
-            self._link(module, name, closed) for name, closed in zip(names, traced, strict=True)
-        ]
+        with self._under(rule.checked_axes):
+            symbols = [self._link(module, *each) for each in zip(names, traced, strict=True)]
         return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
 
     def stage_all(self, module: ir.Module) -> None:
@@ -257,11 +258,12 @@ class RuleTable:
         outer, self.keeper.place = self.keeper.place, rule.where
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
-            with _jax.tracing_context_of(rule.call):
+            with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
                 closed = staging.STAGES[kind](rule, chosen)
             if any(isinstance(v, jax.core.Tracer) for c in closed for v in _values(c)):
                 raise _leaking(rule)
-            return tuple(self.keeper.keep(each) for each in closed)
+            with self._under(rule.checked_axes):
+                return tuple(self.keeper.keep(each) for each in closed)
         except MissingRuleError:
             raise
         except staging.missing(rule, kind) as error:
@@ -273,7 +275,8 @@ class RuleTable:
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
         if id(closed) not in self._lowered:
-            self._lowered[id(closed)] = self._lower(name, closed, self)
+            with _jax.tracing_context_of(closed, bool(self._checked_axes)):
+                self._lowered[id(closed)] = self._lower(name, closed, self)
         return link.merge(module, self._lowered[id(closed)], name)
 
     def _identity(self, equation: Any, decomposition: Any) -> Any:

@@ -6,6 +6,7 @@ symbolic zeros, float0, cotangents that are None, and trees.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -69,7 +70,7 @@ def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
 
 def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
-    """What a backward rule receives: in a checked `shard_map`, one cotangent for all devices.
+    """What a rule of the user's receives: in a checked `shard_map`, one cotangent for all devices.
 
     In the IR, the cotangent of a value that is equal on all devices is in parts, whose sum it is.
     """
@@ -83,8 +84,23 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     return ct / jax.lax.axis_size(axes) if axes else ct
 
 
+def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
+    return ct
+
+
 def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
+    if rule.op == "pullback.linear_call" or _jax.calls_functions(rule.call):
+        return (_transposed(rule, chosen, _whole, _part),)
+    return (_transposed(rule, chosen),)
+
+
+def _transposed(
+    rule: Rule,
+    chosen: list[int],
+    whole: Callable[..., Any] = _as_it_is,
+    part: Callable[..., Any] = _as_it_is,
+) -> Any:
     call = _function_of(rule)
     avals = _jax.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
@@ -95,10 +111,13 @@ def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
             full[i] = value
         linear = _restricted(call, full, chosen)
         pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
-        return pull(_with_float0(rule.call.out_avals, cotangents))
+        cts = [whole(rule, *each) for each in zip(given, cotangents, strict=True)]
+        found = pull(_with_float0(rule.call.out_avals, cts))
+        wanted = [rule.call.in_avals[i] for i in chosen]
+        return [part(rule, *each) for each in zip(wanted, found, strict=True)]
 
-    cotangents = [aval for aval in _jax.structs(rule.call.out_avals) if is_inexact(aval)]
-    return (jax.make_jaxpr(transpose)([avals[i] for i in kept], cotangents),)
+    given = [aval for aval in rule.call.out_avals if is_inexact(aval)]
+    return jax.make_jaxpr(transpose)([avals[i] for i in kept], _jax.structs(given))
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
@@ -126,7 +145,7 @@ def forward_of_backward(rule: Rule) -> Any:
     """The linear map whose transpose is the rule of a call that has no other meaning."""
     count = rule.num_residuals or 0
     linear = list(range(count, len(rule.call.in_avals)))
-    (backward,) = transpose_rule(rule, linear)
+    backward = _transposed(rule, linear)
     pull = _jax.equations_to_function(backward)
     avals = _jax.structs(rule.call.in_avals)
     cotangents = _jax.structs(backward.in_avals[count:])

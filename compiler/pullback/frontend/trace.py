@@ -13,6 +13,7 @@ from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import constants, link, portable
+from pullback.frontend.keep import is_inexact, shares_values
 from pullback.frontend.rules import RuleTable
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -71,7 +72,15 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         constants=tuple(arrays),
         rules=rules,
         recipe=Recipe.of(closed),
+        shares_values=_shares_values(stages.jaxpr),
     )
+
+
+def _shares_values(closed: Any) -> bool:
+    """Whether JAX would count the cotangent of an argument or result once for all devices."""
+    axes = _jax.axes_checked_here()
+    border = filter(is_inexact, (*closed.in_avals, *closed.out_avals))
+    return any(_jax.equal_along(aval, axes) for aval in border) and shares_values(closed)
 
 
 def _platforms(platforms: str | Sequence[str] | None) -> tuple[str, ...]:

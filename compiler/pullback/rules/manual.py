@@ -22,7 +22,7 @@ from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, analyze, replace_terminator, terminator
 from pullback.passes.forward import Forward
 from pullback.passes.reverse import Reverse, identity
-from pullback.rules.calls import before
+from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -128,24 +128,22 @@ class ManualComputation:
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         shardings = _Shardings(op)
         given = [ct is not None for ct in cts]
-        types = _where(op.active, [v.type for v in op.operands])
+        with before(op):
+            copy = op.operation.clone(build.here.ip)
+        found = _pull_back(op, copy.regions[0].blocks[0], shardings, given)
         new = build.emit(
             op.name,
-            types,
+            _where(found, [v.type for v in op.operands]),
             [*_primals(op), *(ct for ct in cts if ct is not None)],
             shardings.attributes(
                 shardings.operands + _where(given, shardings.results),
-                _where(op.active, shardings.operands),
+                _where(found, shardings.operands),
             ),
             regions=1,
         )
-        with before(op):
-            copy = op.operation.clone(build.here.ip)
         copy.regions[0].blocks[0].append_to(new.regions[0])
         copy.erase()
-        _pull_back(op, new.regions[0].blocks[0], shardings, given)
-        results = iter(new.results)
-        return [next(results) if a else None for a in op.active]
+        return scatter(found, list(new.results))
 
 
 def _where(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
@@ -169,23 +167,24 @@ def _primals(op: Op) -> list[Value]:
     ]
 
 
-def _pull_back(op: Op, block: Any, shardings: _Shardings, given: Sequence[bool]) -> None:
-    """Let a copy of the body return the cotangents of its active arguments."""
-    wrt = _where(op.active, list(block.arguments))
+def _pull_back(op: Op, block: Any, shardings: _Shardings, given: Sequence[bool]) -> list[bool]:
+    """Let a copy of the body return the cotangents of its arguments; which ones there are."""
+    arguments = list(block.arguments)
     end = terminator(block)
     outs = _where(given, list(end.operands))
     reverse = Reverse(op.frame.diff, identity, op.frame.linear)
-    reverse.analyze(block, wrt)
+    reverse.analyze(block, _where(op.active, arguments))
     with build.inserting(ir.InsertionPoint(end), op.operation.location):
         for out, sharding in zip(outs, _where(given, shardings.results), strict=True):
             ct = block.add_argument(out.type, op.operation.location)
             copies = len(shardings.copies(sharding)[0])
             reverse.accumulate(out, ct if copies == 1 else build.mul(ct, 1.0 / copies))
         reverse.run()
-        cts = [build.instantiate(reverse.cts.get(a), a) for a in wrt]
-        lie = _where(op.active, shardings.operands)
-        cts = [_sum(ct, shardings.copies(s)) for ct, s in zip(cts, lie, strict=True)]
-    replace_terminator(block, cts)
+        cts = [reverse.cts.get(a) for a in arguments]
+        pairs = zip(cts, shardings.operands, strict=True)
+        sums = [_sum(ct, shardings.copies(lie)) for ct, lie in pairs if ct is not None]
+    replace_terminator(block, sums)
+    return [ct is not None for ct in cts]
 
 
 def _sum(ct: Value, groups: list[list[int]]) -> Value:

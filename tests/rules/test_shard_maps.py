@@ -1,0 +1,76 @@
+"""shard_map on four virtual devices, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_every_derivative_of_shard_map_is_that_of_jax() -> None:
+    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime", ROOT)))
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.rules.shard_maps"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    cases = json.loads(found.stdout)
+    assert len(cases) > 40
+    wrong = {name: found for name, found in cases.items() if max(found.values()) > 1e-9}
+    assert not wrong
+    for check in ("checked", "unchecked"):
+        assert set(cases[f"psum, {check}"]) == {
+            "gradient", "pull back", "second order", "jvp", "linearize"
+        }  # fmt: skip
+
+
+IN_THE_BODY = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+x, w = jnp.arange(8.0), jnp.arange(2.0)
+
+def total(x):
+    return jax.lax.psum(jnp.sum(jnp.sin(x)), "i")
+
+def grads(grad, loss, check=True):
+    return jax.shard_map(grad(loss), mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=check)
+
+def local(x):
+    return jnp.sum(jnp.sin(x) * x)
+
+def both(x):
+    return jnp.sum(x) * total(x)
+
+for loss, check in ((local, True), (local, False), (both, True), (both, False), (total, False)):
+    ours, theirs = (grads(grad, loss, check)(x) for grad in (pb.grad, jax.grad))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+try:
+    grads(pb.grad, total)(x)
+except pb.NotDifferentiableError as error:
+    assert "differentiate the function that calls shard_map" in str(error)
+else:
+    raise AssertionError("every device counts the loss that all of them have")
+"""
+
+
+@pytest.mark.slow
+def test_reverse_mode_in_a_checked_body_is_jax_s_or_an_error() -> None:
+    flags = "--xla_force_host_platform_device_count=4"
+    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime")))
+    environment = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    found = subprocess.run(
+        [sys.executable, "-c", IN_THE_BODY], env=environment, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
