@@ -241,16 +241,17 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 @contextlib.contextmanager
-def tracing_context_of(closed: Any, checked: bool) -> Iterator[None]:
+def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
     """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map.
 
-    With `checked`, JAX keeps track of which values differ by device.
+    With `checked`, or where a type says so, JAX keeps track of which values differ by device.
     """
     mesh = _manual_mesh(closed)
     if mesh is None:
         yield
         return
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
+    checked |= any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
     with (
         closed.eqns[0].ctx.manager,
         _core.extend_axis_env_nd(names),
