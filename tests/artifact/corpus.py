@@ -59,12 +59,29 @@ def lookup(x):
     return jnp.sum(jnp.asarray(TABLE)[::1024] * jnp.sin(x))
 
 
+MATRIX = TABLE.reshape(8, -1)
+
+
+@jax.custom_vjp
+def product(x):
+    return x @ MATRIX
+
+
+product.defvjp(lambda x: (product(x), None), lambda _, ct: (2 * (MATRIX @ ct),))
+
+
+def closing_over(x):
+    """A large constant of a function and of its rule, and a mark of `jax.checkpoint`."""
+    return jnp.mean(jax.checkpoint(lambda x: jnp.tanh(product(jnp.sin(x))))(x))
+
+
 def cases() -> Iterator[tuple[str, Any, tuple[Any, ...], dict[str, Any]]]:
     """Name, function and arguments of each golden program."""
     args, kwargs = models.arguments()
     yield "custom_rules", models.loss, args, kwargs
     yield "smooth", smooth_loss, args, kwargs
     yield "large_constant", lookup, (jnp.linspace(0.5, 1.0, 8),), {}
+    yield "closing_over", closing_over, (jnp.linspace(0.5, 1.0, 8),), {}
     yield "recurrent", recurrent, (jnp.linspace(0.1, 0.9, 3), jnp.linspace(-1.0, 1.0, 5)), {}
     yield "solver", solver, (jnp.arange(9.0).reshape(3, 3) / 5, jnp.linspace(1.0, 2.0, 3)), {}
 
