@@ -103,7 +103,8 @@ pjrt: setup
 	$(RUN) $(BIN)/python -m tests.artifact.other_languages pjrt $(PJRT_PLUGIN) $(PJRT_INCLUDE)
 
 fuzz: setup
-	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py
+	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py \
+	  -o faulthandler_timeout=0
 
 # JAX's own corpus of primitives, all of it: hours. Stopped runs go on where they stopped.
 # SWEEP takes options: --again for what was unexplained, --fresh, --only TEXT.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,9 @@ from pullback import artifact
 from pullback.dialect import ops
 from tests.artifact import models
 
-SAVE_MEMORY = Path(__file__).parents[2] / "benchmarks" / "save_memory.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SAVE_MEMORY = BENCHMARKS / "save_memory.py"
+STANDARD_EXAMPLES = runpy.run_path(str(BENCHMARKS / "derive.py"))["CASES"]
 
 
 @pytest.fixture(scope="module")
@@ -325,5 +328,16 @@ def test_size_is_at_most_that_of_one_order_of_jax():
     with_rules = artifact.serialize(pb.trace(layered)(x))
     without = artifact.serialize(pb.trace(layered)(x).run_passes("lower-custom-derivatives"))
     exported = jax.export.export(jax.jit(layered))(x)
+    assert len(with_rules) < 2 * len(without)
+    assert len(with_rules) <= len(exported.serialize(vjp_order=1))
+
+
+@pytest.mark.parametrize("example", STANDARD_EXAMPLES, ids=lambda case: case.name)
+def test_sizes_of_the_standard_examples(example):
+    """The programs of benchmarks/derive.py: the same bounds."""
+    function, args = example.make()
+    with_rules = artifact.serialize(pb.trace(function)(*args))
+    without = artifact.serialize(pb.trace(function)(*args).run_passes("lower-custom-derivatives"))
+    exported = jax.export.export(jax.jit(function))(*args)
     assert len(with_rules) < 2 * len(without)
     assert len(with_rules) <= len(exported.serialize(vjp_order=1))
