@@ -258,6 +258,7 @@ def _check_stablehlo(version: str) -> None:
     except ValueError as error:
         raise ArtifactError(
             f"the file names no StableHLO version that can be read: {version!r}",
+            where=f"this jaxlib reads {oldest} to {current}",
             do="it is damaged, or of another program: save it again",
         ) from error
     if numbers > _numbers(current):

@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback_runtime import _container, _jax
+from pullback_runtime import _container, _jax, _module
 from tests.artifact import models
 
 
@@ -41,8 +41,18 @@ def test_newer_stablehlo(saved):
 def test_foreign_version(saved):
     version = _container.read_layout(saved).stablehlo_version
     foreign = saved.replace(version.encode(), b"x" * len(version), 1)
-    with pytest.raises(pb.ArtifactError, match="names no StableHLO version that can be read"):
+    with pytest.raises(pb.ArtifactError, match="names no StableHLO version that can be read") as e:
         pb.load(foreign)
+    assert repr("x" * len(version)) in e.value.message
+    assert _jax.stablehlo.get_current_version() in e.value.where
+
+
+def test_newer_bytecode_of_another_tool():
+    content = bytearray(_module.to_bytecode(models.program().module))
+    assert content[4] == 6 << 1 | 1
+    content[4] = 99 << 1 | 1
+    with pytest.raises(pb.ArtifactError, match="bytecode version 99 is newer than the current"):
+        pb.load(bytes(content))
 
 
 @pytest.mark.parametrize("target", ["1.0.0", "1.8.4", _jax.stablehlo.get_current_version()])
