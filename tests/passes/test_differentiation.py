@@ -16,6 +16,7 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback.passes.manager import run_pipeline
+from pullback.passes.symbols import functions
 
 ORDERS = ["jvp", "vjp", "vjp,jvp", "jvp,vjp", "vjp,vjp", "jvp,jvp", "vjp,vjp,jvp"]
 A = np.array([0.3, 0.7])
@@ -361,3 +362,10 @@ LOOPS = {
 def test_control_flow(name, pipeline):
     f, reference = LOOPS[name]
     check(f, [A], pipeline, reference)
+
+
+def test_linearizing_twice_gives_two_linear_maps():
+    module = pb.trace(jnp.sin)(A).module
+    run_pipeline(module, "builtin.module(linearize,linearize)")
+    assert module.operation.verify()
+    assert {"main.linear", "main.linear_0"} <= set(functions(module))
