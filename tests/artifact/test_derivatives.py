@@ -120,6 +120,25 @@ def test_a_constant_that_a_function_with_a_rule_closes_over():
     assert jnp.allclose(reload(loaded.grad()).jvp()(X, X)[1], -2 * jnp.sin(X) * X)
 
 
+def test_a_rule_that_derives_a_program_of_its_own():
+    """While a file is written, such a program is traced and derived as at any other time."""
+
+    def cube(x):
+        return jnp.sum(models.doubled_sine(x) * x**3)
+
+    @jax.custom_vjp
+    def function(x):
+        return cube(x)
+
+    function.defvjp(lambda x: (cube(x), x), lambda x, ct: (3 * ct * pb.grad(cube)(x),))
+    loaded = reload(pb.trace(lambda x: function(x))(X))
+    assert jnp.allclose(loaded.grad()(X), 3 * jax.grad(cube)(X))
+    assert jnp.allclose(reload(loaded.grad())(X), 3 * jax.grad(cube)(X))
+    assert jnp.allclose(pb.grad(cube)(X), jax.grad(cube)(X))
+    second = 3 * jax.jvp(jax.grad(cube), (X,), (X,))[1]
+    assert jnp.allclose(loaded.grad().jvp()(X, X)[1], second, rtol=1e-4)
+
+
 def test_checkpoints_come_back():
     """VHLO has no mark on functions: without it, reverse mode would keep what it should not."""
 

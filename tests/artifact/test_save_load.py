@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -75,6 +76,27 @@ def test_a_saved_program_can_be_saved_again(saved):
     assert jnp.allclose(
         pb.load(again)(*args, **kwargs)["loss"], models.loss(*args, **kwargs)["loss"]
     )
+
+
+def test_threads_may_save_and_derive_one_program():
+    """Each file is prepared in an MLIR context of its own, where the rules are lowered again."""
+    tables = [jnp.asarray(models.weights(1 << 13)) + i for i in range(2)]
+
+    def made(table):
+        @jax.custom_vjp
+        def scaled(x):
+            return x * table
+
+        scaled.defvjp(lambda x: (x * table, None), lambda _, ct: (2 * ct * table,))
+        return pb.trace(lambda x: jnp.sum(scaled(x)))(table)
+
+    programs = list(map(made, tables)) * 3
+    with ThreadPoolExecutor(6) as threads:
+        gradients = [threads.submit(program.grad) for program in programs]
+        files = [threads.submit(artifact.serialize, program) for program in programs]
+    for gradient, file, table in zip(gradients, files, tables * 3, strict=True):
+        assert jnp.allclose(gradient.result()(table), 2 * table)
+        assert jnp.allclose(pb.load(file.result()).grad()(table), 2 * table)
 
 
 def test_saving_does_not_change_the_program():

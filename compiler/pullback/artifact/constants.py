@@ -53,7 +53,7 @@ class Held:
     def lower(self, symbol: str, closed: Any, table: Any) -> ir.Module:
         """A module with a rule, like `link.lower_alone`."""
         hoisted, arrays = hoist(closed)
-        module = link.lower_alone(symbol, hoisted, table)
+        module = link.lower_alone(symbol, hoisted, table, context=self.context)
         function = ir.SymbolTable(module.operation)[symbol]
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):

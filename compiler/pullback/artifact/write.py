@@ -88,7 +88,7 @@ def _staged(program: Program, held: constants.Held) -> ir.Module:
     """
     refuse_callbacks(program.module)
     module = held.copy(program.module)
-    with program.rules.lowering(held.context, held.lower):
+    with program.rules.lowering(held.lower):
         program.rules.stage_all(module)
     refuse_callbacks(module)
     return module

@@ -19,10 +19,16 @@ BEING_LINKED = "pullback.being_linked"
 
 
 def lower_alone(
-    symbol: str, closed: Any, table: RuleTable, *, entry: bool = False, name: str | None = None
+    symbol: str,
+    closed: Any,
+    table: RuleTable,
+    *,
+    entry: bool = False,
+    name: str | None = None,
+    context: ir.Context | None = None,
 ) -> ir.Module:
     """A fresh module that holds the function `symbol` and everything it calls."""
-    context = table.context
+    context = context or _jax.context()
     with context, ir.Location.unknown(context):
         module = ir.Module.create()
         if name is not None:

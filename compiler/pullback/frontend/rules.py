@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,9 @@ from pullback.frontend.keep import Keeper, is_inexact
 LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
+
+_elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
+"""The table of the program that this thread saves, how to lower its rules, and those that are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +87,6 @@ class RuleTable:
         self._generation = 0
         self._checked_axes = _jax.axes_checked_here()
         self._identities = Identities()
-        self._lower: Callable[..., ir.Module] = link.lower_alone
-        self.context = _jax.context()
         self.keeper = Keeper(self)
 
     def __getitem__(self, key: str) -> Rule:
@@ -206,15 +208,14 @@ class RuleTable:
         return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
 
     @contextlib.contextmanager
-    def lowering(self, context: ir.Context, lower: Callable[..., ir.Module]) -> Iterator[None]:
-        """For a while, rules are lowered in another MLIR context, and so in another way."""
-        outer = self.context, self._lower, self._lowered
+    def lowering(self, lower: Callable[..., ir.Module]) -> Iterator[None]:
+        """For a while, this thread lowers rules in another way, such as into another context."""
         counts = len(self.host_callbacks), len(self.keepalives)
-        self.context, self._lower, self._lowered = context, lower, {}
+        token = _elsewhere.set((self, lower, {}))
         try:
             yield
         finally:
-            self.context, self._lower, self._lowered = outer
+            _elsewhere.reset(token)
             del self.host_callbacks[counts[0] :], self.keepalives[counts[1] :]
 
     def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
@@ -274,10 +275,14 @@ class RuleTable:
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
-        if id(closed) not in self._lowered:
+        here = self, link.lower_alone, self._lowered
+        table, lower, lowered = _elsewhere.get() or here
+        if table is not self:  # a rule may trace programs of its own
+            _, lower, lowered = here
+        if id(closed) not in lowered:
             with _jax.tracing_context_of(closed, bool(self._checked_axes)):
-                self._lowered[id(closed)] = self._lower(name, closed, self)
-        return link.merge(module, self._lowered[id(closed)], name)
+                lowered[id(closed)] = lower(name, closed, self)
+        return link.merge(module, lowered[id(closed)], name)
 
     def _identity(self, equation: Any, decomposition: Any) -> Any:
         types = tuple(atom.aval for atom in equation.invars)
