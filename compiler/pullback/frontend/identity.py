@@ -19,12 +19,19 @@ from pullback import _jax
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
 
 
+DEEPEST = 12
+"""Objects inside so many others are told apart by address."""
+
+_COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
+
+
 class Identities:
     """Signatures of functions and jaxprs; keeps alive what it identified by address."""
 
     def __init__(self) -> None:
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
+        self._objects: dict[int, Hashable] = {}
 
     def function(self, value: Any) -> Hashable:
         """A signature that is equal for functions that compute the same."""
@@ -47,8 +54,10 @@ class Identities:
         if id(value) in enclosing:
             return "itself", len(enclosing) - enclosing.index(id(value))
         inside = (*enclosing, id(value))
-        if isinstance(value, (tuple, frozenset)):
+        if isinstance(value, (tuple, list, frozenset)):
             return type(value).__name__, tuple(self._value(item, inside) for item in value)
+        if isinstance(value, dict):
+            return type(value).__name__, self._value(tuple(value.items()), inside)
         if isinstance(value, types.FunctionType):
             return self._python_function(value, inside)
         if isinstance(value, functools.partial):
@@ -66,7 +75,7 @@ class Identities:
             return "types", tuple(value)
         if (parameters := _jax.high_parameters(value)) is not None:
             return type(value).__qualname__, self.parameters(parameters)
-        return self._object(value)
+        return self._object(value, inside)
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function
@@ -75,8 +84,12 @@ class Identities:
         defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
         return "function", id(function.__code__), self._value(defaults, inside), closed_over
 
-    def _object(self, value: Any) -> Hashable:
-        """By value where the class defines equality and hashing, otherwise by address."""
+    def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
+        """By value where the class defines equality and hashing, otherwise by what it holds.
+
+        An object that holds nothing we can see is a marker, or has its state in C: its address
+        tells it apart.
+        """
         cls = type(value)
         if cls.__eq__ is not object.__eq__ and cls.__hash__ is not None:
             try:
@@ -85,8 +98,12 @@ class Identities:
                 pass
             else:
                 return cls.__qualname__, value
-        self._alive[id(value)] = value
-        return "object", id(value)
+        if id(value) not in self._objects:
+            self._alive[id(value)] = value
+            state = _state(value) if len(inside) <= DEEPEST else {}
+            held = tuple((name, self._value(state[name], inside)) for name in sorted(state))
+            self._objects[id(value)] = (cls, held) if held else ("object", id(value))
+        return self._objects[id(value)]
 
     def _structure(self, jaxpr: Any) -> Hashable:
         opened = getattr(jaxpr, "jaxpr", jaxpr)
@@ -119,6 +136,19 @@ class Identities:
         if isinstance(value, dict):
             return self.parameters(value)
         return self._value(value, ())
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """The attributes of an instance of a plain Python class; nothing if there may be more to it."""
+    cls = type(value)
+    if any(getattr(cls, name) is not getattr(object, name) for name in _COPYING):
+        return {}
+    try:
+        state = object.__reduce_ex__(value, 2)[2]
+    except TypeError:  # it has state in C
+        return {}
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(attributes or {}), **(slots or {})}
 
 
 def _contents(cell: Any) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ from pullback.frontend.keep import Keeper, is_inexact
 LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
+
+MOST_RULES = 3000
+"""More than any program needs whose equal rules are found to be equal."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
 """The table of the program that this thread saves, how to lower its rules, and those that are."""
@@ -181,6 +185,8 @@ class RuleTable:
         without: set[str] = set()
         while pending := _unstaged(module) or self._singled_out(module, symbols, without):
             for call, key in pending:
+                if len(symbols) > MOST_RULES:
+                    raise _endless(self._rules)
                 if key not in symbols:
                     with _naming(self._rules[key]):
                         symbols[key] = self._all_symbols(module, self._rules[key])
@@ -365,6 +371,16 @@ def _leaking(rule: Rule) -> MissingRuleError:
         where=rule.where,
         do="pass the value as an argument of the function, and on to its backward rule as a "
         "residual",
+    )
+
+
+def _endless(rules: dict[str, Rule]) -> MissingRuleError:
+    """There seem to be more and more rules of one primitive; names it."""
+    primitive, count = Counter(r.primitive for r in rules.values()).most_common(1)[0]
+    return MissingRuleError(
+        f"the rules of rules of `{primitive}` come to no end: there are {count} now",
+        where=next(r.where for r in rules.values() if r.primitive == primitive),
+        do="wrap the step in a function with a rule of its own (jax.custom_jvp or custom_vjp)",
     )
 
 

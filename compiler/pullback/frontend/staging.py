@@ -109,14 +109,19 @@ def _transposed(
         full = [None] * len(avals)
         for i, value in zip(kept, args, strict=True):
             full[i] = value
-        linear = _restricted(call, full, chosen)
+        restricted = _restricted(call, full, chosen)
+
+        def linear(*values):
+            results = restricted(*values)
+            return [results[i] for i in outs]
+
         pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
-        cts = [whole(rule, *each) for each in zip(given, cotangents, strict=True)]
-        found = pull(_with_float0(rule.call.out_avals, cts))
+        found = pull([whole(rule, *each) for each in zip(given, cotangents, strict=True)])
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [part(rule, *each) for each in zip(wanted, found, strict=True)]
 
-    given = [aval for aval in rule.call.out_avals if is_inexact(aval)]
+    outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
+    given = [rule.call.out_avals[i] for i in outs]
     return jax.make_jaxpr(transpose)([avals[i] for i in kept], _jax.structs(given))
 
 

@@ -152,6 +152,9 @@ def _offset(op: Op) -> int | None:
 
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
 _NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
+_NAN_PRESERVING = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert")
+)
 _ZERO_PRESERVING = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -166,7 +169,8 @@ def is_zero(v: Value) -> bool:
     if 0 in build.shape(v):
         return True
     if isinstance(v, ir.BlockArgument):
-        return False
+        init = _init_of_invariant(v)
+        return init is not None and is_zero(init)
     operation = v.owner
     if operation.name == "stablehlo.constant":
         if build.info(v.type).kind == "c":  # the bindings cannot read a complex splat
@@ -178,11 +182,24 @@ def is_zero(v: Value) -> bool:
     return operation.name in _ZERO_PRESERVING and all(is_zero(x) for x in operation.operands)
 
 
+def _init_of_invariant(argument: Value) -> Value | None:
+    """What a loop starts a carry with that its body hands on as it is."""
+    block, index = argument.owner, argument.arg_number
+    loop = block.owner.operation
+    if loop.name != "stablehlo.while":
+        return None
+    body, inits = loop.regions[1].blocks[0], loop.operands
+    handed_on = list(terminator(body).operands)
+    if not len(handed_on) == len(inits) == len(body.arguments):
+        return None  # the loop is being rewritten
+    return inits[index] if handed_on[index] == body.arguments[index] else None
+
+
 def is_nan(v: Value) -> bool:
-    """Whether a value is NaN throughout for certain: a constant, or a broadcast of one."""
+    """Whether a value is NaN throughout for certain: a constant, or one moved around."""
     if isinstance(v, ir.BlockArgument):
         return False
-    if v.owner.name == "stablehlo.broadcast_in_dim":
+    if v.owner.name in _NAN_PRESERVING:
         return is_nan(v.owner.operands[0])
     return v.owner.name == "stablehlo.constant" and _NAN.search(v.owner.get_asm()) is not None
 
@@ -234,28 +251,43 @@ def vjp_in_place(
     set_signature(function)
 
 
+Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)
+
+
 def split(
     diff: Differentiation,
     name: str,
     mask: str,
     ct_mask: str,
     linear: bool = False,
+    constants: Constants = (),
 ) -> Split:
     """Forward and backward functions of @name; derived once per (mask, cotangent mask).
 
     With `linear`, the masked arguments are the linear ones: forward loses them, and the results
-    that depend on them.
+    that depend on them. `constants` are arguments whose elements are all of one known value.
     """
 
     def derive() -> Split:
-        return _split(diff, name, mask, ct_mask, linear)
+        return _split(diff, name, mask, ct_mask, linear, constants)
 
-    return diff.cached(("split", name, mask, ct_mask, linear), derive)
+    return diff.cached(("split", name, mask, ct_mask, linear, str(constants)), derive)
 
 
-def _split(diff: Differentiation, name: str, mask: str, ct_mask: str, linear: bool) -> Split:
+def _split(
+    diff: Differentiation,
+    name: str,
+    mask: str,
+    ct_mask: str,
+    linear: bool,
+    constants: Constants,
+) -> Split:
     forward = diff.clone_function(name, f"{name}.fwd")
     block = diff.block(forward)
+    with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
+        for index, value in constants:
+            argument = block.arguments[index]
+            argument.replace_all_uses_with(build.full(argument.type, value))
     loc = diff.function(forward).location
     wrt = _masked(block.arguments, mask)
     outs = list(terminator(block).operands)

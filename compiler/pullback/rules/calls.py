@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.forward import jvp_function
 from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call
-from pullback.passes.reverse import Split, is_zero, split, transpose
+from pullback.passes.reverse import Split, is_nan, is_zero, split, transpose
 from pullback.passes.symbols import callee
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
@@ -80,12 +81,25 @@ def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
         mask_of(op.active),
         mask_of([ct is not None for ct in cts]),
         frame.linear,
+        _constants(op) if frame.linear else (),
     )
     if CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
         found = _recompute(op, pair, cts)
     else:
         found = _store(op, pair, cts)
     return scatter(op.active, scatter(pair.nonzero, found))
+
+
+def _constants(op: Op) -> tuple[tuple[int, float], ...]:
+    """Operands that are zero or NaN for certain: with those, more is linear in the others."""
+    found: list[tuple[int, float]] = []
+    for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
+        if not active and inexact(v.type) and -1 not in build.shape(v):
+            if is_zero(v):
+                found.append((i, 0.0))
+            elif is_nan(v) and build.info(v.type).kind == "f":
+                found.append((i, math.nan))
+    return tuple(found)
 
 
 def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:

@@ -1,0 +1,153 @@
+"""Primitives that a library registers with JAX, as lineax and equinox do.
+
+Theirs have results that are integers, and parameters that are new objects at each call.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.interpreters import ad, mlir
+
+import pullback as pb
+
+
+class Note:
+    """A parameter without equality, that holds what the call found out."""
+
+    __slots__ = ("found",)
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+
+class Marker:
+    """A parameter without equality or contents."""
+
+
+quotient_p = jax.extend.core.Primitive("quotient")
+quotient_p.multiple_results = True
+
+
+def quotient(a: Any, b: Any, make: Any) -> Any:
+    """b / a, and how often something was done."""
+    return quotient_p.bind(a, b, note=make())
+
+
+def _compute(a: Any, b: Any, *, note: Any) -> Any:
+    return b / a, jnp.int32(3)
+
+
+def _jvp(primals: Any, tangents: Any, *, note: Any) -> Any:
+    a, b = primals
+    result, count = quotient_p.bind(a, b, note=type(note)(*_contents(note)))
+    parts = []
+    for t, numerator in zip(tangents, (lambda da: -result * da, lambda db: db), strict=True):
+        if type(t) is not ad.Zero:
+            parts.append(quotient_p.bind(a, numerator(t), note=type(note)(*_contents(note)))[0])
+    return [result, count], [sum(parts[1:], parts[0]), ad.Zero(NO_TANGENT)]
+
+
+NO_TANGENT = jax.core.ShapedArray((), jax.dtypes.float0)
+
+
+def _contents(note: Any) -> tuple[Any, ...]:
+    return (note.found,) if isinstance(note, Note) else ()
+
+
+def _transpose(cts: Any, a: Any, b: Any, *, note: Any) -> Any:
+    assert ad.is_undefined_primal(b)
+    return None, quotient_p.bind(a, cts[0], note=type(note)(*_contents(note)))[0]
+
+
+quotient_p.def_impl(_compute)
+quotient_p.def_abstract_eval(
+    lambda a, b, **_: (b, jax.core.ShapedArray((), np.dtype("int32"))),
+)
+mlir.register_lowering(quotient_p, mlir.lower_fun(_compute, multiple_results=True))
+ad.primitive_jvps[quotient_p] = _jvp
+ad.primitive_transposes[quotient_p] = _transpose
+
+
+def loss(a: Any, b: Any) -> Any:
+    return jnp.sum(jnp.sin(quotient(a, b, lambda: Note([None, {}]))[0]))
+
+
+A, B = jnp.array([1.5, -2.0]), jnp.array([0.4, 0.7])
+
+
+def test_a_linear_primitive_with_an_integer_result_is_transposed() -> None:
+    for found, wanted in zip(pb.grad(loss, (0, 1))(A, B), jax.grad(loss, (0, 1))(A, B)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_parameters_of_equal_contents_are_one_rule(tmp_path: Path) -> None:
+    program = pb.trace(loss)(A, B)
+    program.save(tmp_path / "loss.mlirbc")
+    assert program.rules.traces < 20
+    second = pb.load(tmp_path / "loss.mlirbc").grad().jvp()
+    hessian = jax.jvp(jax.grad(loss), (A, B), (A, B))[1]
+    np.testing.assert_allclose(second(A, B, A, B)[-1], hessian, rtol=1e-5)
+
+
+def test_rules_that_never_end_are_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pullback.frontend.rules.MOST_RULES", 60)
+    program = pb.trace(lambda a, b: quotient(a, b, Marker)[0])(A, B)
+    with pytest.raises(pb.MissingRuleError) as caught:
+        program.save(tmp_path / "endless.mlirbc")
+    assert "the rules of rules of `quotient` come to no end" in str(caught.value)
+    assert "test_primitives_of_libraries.py" in str(caught.value)
+
+
+@jax.custom_jvp
+def log_trace(x: Any) -> Any:
+    return jnp.log(jnp.trace(x))
+
+
+@log_trace.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    # jnp.where is a function of its own, which receives the zeros (or NaN) as an argument.
+    diagonal = jnp.where(jnp.eye(2, dtype=bool), tangents[0], jnp.zeros((2, 2)))
+    poisoned = jnp.where(jnp.trace(primals[0]) > 0, diagonal, jnp.full((2, 2), jnp.nan))
+    return log_trace(*primals), poisoned.sum() / jnp.trace(primals[0])
+
+
+def test_a_rule_may_hand_zeros_to_a_function() -> None:
+    x = jnp.array([[2.0, 0.3], [0.1, 1.5]])
+    np.testing.assert_allclose(pb.grad(log_trace)(x), jax.grad(log_trace)(x), rtol=1e-6)
+
+
+@jax.custom_jvp
+def masked_sum(x: Any) -> Any:
+    return x.sum()
+
+
+@masked_sum.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    zeros = jnp.zeros(3)
+
+    def step(total: Any, keep: Any) -> Any:
+        return total + jnp.where(keep, tangents[0], zeros).sum(), None
+
+    total, _ = jax.lax.scan(step, 0.0, jnp.array([True, False, True]))
+    return masked_sum(*primals), total
+
+
+def test_a_rule_may_hand_zeros_to_a_loop() -> None:
+    x = jnp.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(pb.grad(masked_sum)(x), [2.0, 2.0, 2.0])
+
+
+def test_log_determinant() -> None:
+    x = jnp.array([[2.0, 0.3], [0.1, 1.5]])
+
+    def loss(x: Any) -> Any:
+        return jnp.linalg.slogdet(x)[1]
+
+    np.testing.assert_allclose(pb.grad(loss)(x), jax.grad(loss)(x), rtol=1e-6)
