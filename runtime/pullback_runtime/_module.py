@@ -7,6 +7,7 @@ its bytecode, in the runtime's own context.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -212,16 +213,20 @@ _WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
 
 def element_dtype(kind: ir.Type, where: str) -> np.dtype:
     """NumPy dtype of an MLIR element type, ml_dtypes' small ones included."""
-    name = str(kind)
+    try:
+        return _dtype_named(str(kind))
+    except KeyError:
+        raise _unknown_element(str(kind), where) from None
+
+
+@functools.cache
+def _dtype_named(name: str) -> np.dtype:
     word = _SPECIAL_DTYPES.get(name, "")
     if number := _NUMBER.fullmatch(name):
         word = word or _WORDS[number[1]] + number[2]
     elif small := _SMALL_FLOAT.fullmatch(name):
         word = f"float{small[1]}_{small[2].lower()}"
-    try:
-        return scalar_type(word)
-    except KeyError:
-        raise _unknown_element(name, where) from None
+    return scalar_type(word)
 
 
 def scalar_type(name: str) -> np.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,14 +117,22 @@ def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     if "in_avals" not in metadata:
         return in_avals, out_avals
     return (
-        tuple(map(_saved_aval, metadata["in_avals"], in_avals)),
-        tuple(map(_saved_aval, metadata["out_avals"], out_avals)),
+        tuple(_as_saved(metadata["in_avals"], in_avals)),
+        tuple(_as_saved(metadata["out_avals"], out_avals)),
     )
 
 
+def _as_saved(
+    described: Any, found: Sequence[jax.ShapeDtypeStruct]
+) -> Iterator[jax.ShapeDtypeStruct]:
+    """The types that the module has, or says in another way; equal ones are one object."""
+    distinct = {id(aval): aval for aval in found}
+    expected = {key: _avals.describe(aval) for key, aval in distinct.items()}
+    for saved, aval in zip(described, found, strict=False):
+        yield aval if saved == expected[id(aval)] else _saved_aval(saved, aval)
+
+
 def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    if described == _avals.describe(found):
-        return found
     saved = _avals.restore(described)
     if _avals.is_key(saved):
         return saved
