@@ -163,16 +163,19 @@ class Differentiation:
 
     # ----------------------------------------------------------------------------- activity
 
-    def function_activity(self, name: str, mask: str) -> list[bool]:
-        """Which results of a function are active, given its active arguments."""
+    def function_activity(self, name: str, mask: str, frame: Any) -> list[bool]:
+        """Which results of a function are active, given its active arguments.
+
+        In a linear frame, those that depend on them at all, whatever rules say of tangents.
+        """
 
         def compute() -> list[bool]:
             block = self.block(name)
             active = {a for a, m in zip(block.arguments, mask, strict=True) if m == "1"}
-            analyze(block, active, self, None)
+            analyze(block, active, self, frame)
             return [v in active for v in terminator(block).operands]
 
-        return self.cached(("activity", name, mask), compute)
+        return self.cached(("activity", name, mask, frame.linear), compute)
 
 
 def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
@@ -293,7 +296,6 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
     An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
     records = []
-    frame = frame or _Analysis(diff)
     is_active, activate = active.__contains__, active.update
     for operation in operations(block):
         rule = RULES.get(operation.name)
@@ -328,15 +330,6 @@ def _active_results(op: Op) -> list[Value]:
     if op.rule.keeps_type:
         return op.results
     return [r for r in op.results if inexact(r.type)]
-
-
-class _Analysis:
-    """The frame of records that are only looked at."""
-
-    linear = False
-
-    def __init__(self, diff: Differentiation) -> None:
-        self.diff = diff
 
 
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})

@@ -45,7 +45,7 @@ class Call:
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        return op.frame.diff.function_activity(callee(op.operation), mask_of(op.active))
+        return op.frame.diff.function_activity(callee(op.operation), mask_of(op.active), op.frame)
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -143,7 +143,9 @@ class Composite:
         with contextlib.suppress(*[MissingRuleError] * ours):
             if not ours or op.frame.linear:
                 # A linear call may be transposed by its own rule, whatever its decomposition does.
-                return op.frame.diff.function_activity(decomposition(op), mask_of(op.active))
+                return op.frame.diff.function_activity(
+                    decomposition(op), mask_of(op.active), op.frame
+                )
             if kind == "pullback.custom_jvp_call":
                 return _rule_activity(op)
         return [inexact(r.type) for r in op.results]

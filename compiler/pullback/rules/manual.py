@@ -95,7 +95,7 @@ class ManualComputation:
     def activity(op: Op) -> list[bool]:
         block = op.operation.regions[0].blocks[0]
         active = {a for a, flag in zip(block.arguments, op.active, strict=True) if flag}
-        analyze(block, active, op.frame.diff, None)
+        analyze(block, active, op.frame.diff, op.frame)
         return [v in active for v in terminator(block).operands]
 
     @staticmethod

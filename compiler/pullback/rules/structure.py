@@ -48,7 +48,7 @@ class Map:
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        return op.frame.diff.function_activity(map_as_function(op), mask_of(op.active))
+        return op.frame.diff.function_activity(map_as_function(op), mask_of(op.active), op.frame)
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
