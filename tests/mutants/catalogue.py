@@ -301,19 +301,19 @@ DRIVERS = (
         flow("cond-jvp", "fori_loop-jvp"),
     ),
     Mutant(
-        "rules/calls.py",
+        "rules/composites.py",
         "total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]",
         "total = scatter(flags, spread)[::-1]",
         rules_of_users("custom_jvp, one operand-vjp", "rules of rules-vjp"),
     ),
     Mutant(
-        "rules/calls.py",
+        "rules/linear_calls.py",
         "        if op.frame.linear:\n            raise NotLinearError(",
         "        if False:\n            raise NotLinearError(",
         ("tests/passes/test_not_linear.py",),
     ),
     Mutant(
-        "rules/calls.py",
+        "rules/linear_calls.py",
         'mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)\n        _, found',
         'mask = mask_of(op.active[:count]) + "1" * (len(op.operands) - count)\n        _, found',
         rules_of_users("linear_call-jvp"),

@@ -320,6 +320,7 @@ FAMILIES = (
     "chlo",
     "ragged",
     "calls",
+    "composites",
     "control_flow",
     "loops",
     "scan",

@@ -1,0 +1,284 @@
+"""The derivative ops: custom_jvp_call, custom_vjp_call, linear_call; and other composites."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._errors import MissingRuleError, NotLinearError
+from pullback._jax import ir
+from pullback.dialect import build, ops
+from pullback.dialect.build import Value, add, inexact
+from pullback.frontend.locations import user_line
+from pullback.passes.differentiation import Differentiation, mask_of
+from pullback.passes.inlining import call
+from pullback.passes.reverse import is_zero, split, transpose
+from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
+from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
+from pullback.rules.registry import Op, Tangents, jointly, rule
+
+
+@rule("stablehlo.composite", linear=jointly, family="control")
+class Composite:
+    """The three derivative ops; a composite of any other name counts as its decomposition."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        kind = ops.composite_name(op.operation)
+        ours = kind in _VJP
+        with contextlib.suppress(*[MissingRuleError] * ours):
+            if not ours or op.frame.linear:
+                # A linear call may be transposed by its own rule, whatever its decomposition does.
+                return op.frame.diff.function_activity(
+                    decomposition(op), mask_of(op.active), op.frame
+                )
+            if kind == "pullback.custom_jvp_call":
+                return _rule_activity(op)
+        return [inexact(r.type) for r in op.results]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        kind = str(ops.composite_name(op.operation))
+        return _JVP.get(kind, _decomposition_jvp)(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        kind = str(ops.composite_name(op.operation))
+        return _VJP.get(kind, _decomposition_vjp)(op, cts)
+
+
+def decomposition(op: Op) -> str:
+    return ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+
+
+def _decomposition_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    return jvp_of_function(op, decomposition(op), tangents)
+
+
+def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    return vjp_of_function(op, decomposition(op), cts)
+
+
+# -------------------------------------------------------------------------- custom_jvp_call
+
+
+def inexact_mask(op: Op) -> str:
+    """One character per inexact operand: '1' where it is active."""
+    return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
+
+
+def jvp_rules(op: Op) -> list[tuple[str, str]]:
+    """(mask, function) pairs whose tangents add up to the op's."""
+    if op.info is None:
+        op.info = _find_jvp_rules(op)
+    return op.info
+
+
+def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    found = find_rule(op.frame.diff, view, "jvp", mask)
+    if found is not None:
+        return [(mask, found)]
+    full = "1" * len(mask)
+    if (staged := view.jvp(full)) is not None:
+        return [(full, staged)]
+    singles = [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles]
+    missing = [m for m, f in parts if f is None]
+    if missing:
+        raise MissingRuleError(
+            f"no jvp rule for `{view.decomposition}` with respect to inexact operand "
+            f"{missing[0].index('1')}",
+            where=user_line(op.operation.location),
+            do="JAX has no derivative here either; wrap this step in jax.custom_jvp",
+        )
+    return [(m, f) for m, f in parts if f is not None]
+
+
+def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
+    """The function of a rule: named by the op, or staged on demand; None if there is none."""
+    named = getattr(view, kind)(mask)
+    if named is not None or view.rule_key is None:
+        return named
+    try:
+        return diff.stage(view.rule_key, kind, mask)
+    except MissingRuleError:
+        return None
+
+
+def _rule_tangents(op: Op, tangents: Tangents, mask: str) -> list[Value]:
+    """The tangents that a rule with this mask receives: zeros where it wants one we lack."""
+    slots = [(v, t) for v, t in zip(op.operands, tangents, strict=True) if inexact(v.type)]
+    return [build.instantiate(t, v) for (v, t), m in zip(slots, mask, strict=True) if m == "1"]
+
+
+def zero_results(diff: Differentiation, name: str) -> list[bool]:
+    """Which results of a function are zero for certain."""
+
+    def compute() -> list[bool]:
+        operations = diff.block(name).operations
+        return [is_zero(v) for v in operations[len(operations) - 1].operation.operands]
+
+    return diff.cached(("zero", name), compute)
+
+
+def _rule_activity(op: Op) -> list[bool]:
+    """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
+    count = len(op.results)
+    zero = [zero_results(op.frame.diff, name)[count:] for _, name in jvp_rules(op)]
+    flags = [inexact(r.type) for r in op.results]
+    return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
+
+
+def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    diff, count = op.frame.diff, len(op.results)
+    outs, total = None, [None] * count
+    flags = [inexact(r.type) for r in op.results]
+    for mask, name in jvp_rules(op):
+        zero = zero_results(diff, name)[count:]
+        results = call(diff, name, [*op.operands, *_rule_tangents(op, tangents, mask)])
+        outs = outs or results[:count]
+        found = [None if z else t for t, z in zip(results[count:], zero, strict=True)]
+        total = [add(a, b) for a, b in zip(total, scatter(flags, found), strict=True)]
+    op.frame.replace(op, outs)
+    return total
+
+
+def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _transposed_rule(op, cts)
+    diff, count = op.frame.diff, len(op.results)
+    flags = [inexact(v.type) for v in op.operands]
+    ct_mask = "0" * count + mask_of(
+        [ct is not None for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
+    )
+    total: list[Value | None] = [None] * len(op.operands)
+    outs, parts = None, []
+    with before(op):
+        for mask, name in jvp_rules(op):
+            ct_now = _without_zeros(ct_mask, zero_results(diff, name))
+            linear = "0" * len(op.operands) + "1" * mask.count("1")
+            pair = split(diff, name, linear, ct_now, True)
+            results = call(diff, pair.forward, op.operands)
+            outs = outs or results[:count]
+            parts.append((mask, pair, ct_now, results[len(pair.kept) :]))
+    op.frame.replace(op, outs)
+    slots = [ct for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
+    for mask, pair, ct_now, residuals in parts:
+        given = [ct for ct, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
+        if not given:
+            continue
+        found = call(diff, pair.backward, [*map(op.frame.primal, residuals), *given])
+        spread = scatter([m == "1" for m in mask], scatter(pair.nonzero, found))
+        total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]
+    return [ct if a else None for ct, a in zip(total, op.active, strict=True)]
+
+
+def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
+    return mask_of([m == "1" and not z for m, z in zip(ct_mask, zero, strict=True)])
+
+
+def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
+    """A custom_jvp_call on linear operands: JAX's own transpose, else that of the primal."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    name = find_rule(op.frame.diff, view, "transpose", mask)
+    if name is None:
+        return _decomposition_vjp(op, cts)
+    fixed = [op.operand(i) for i, a in enumerate(op.active) if not a]
+    given = [
+        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+    ]
+    return scatter(op.active, call(op.frame.diff, name, [*fixed, *given]))
+
+
+# -------------------------------------------------------------------------- custom_vjp_call
+
+
+def vjp_rule(op: Op) -> tuple[str, str, str]:
+    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    if view.fwd is not None:
+        _refuse_closed_over(op, mask, view.own_mask)
+        return view.fwd, view.bwd, view.own_mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
+
+
+def _refuse_closed_over(op: Op, active: str, own: str) -> None:
+    """As JAX does: a rule of a user has no cotangents of what the function closes over."""
+    if any(a > o for a, o in zip(active, own, strict=True)):
+        raise MissingRuleError(
+            f"`{ops.view(op.operation).decomposition}` has a custom_vjp rule and closes over a "
+            "value that is differentiated",
+            where=user_line(op.operation.location),
+            do="pass the value as an argument of the custom_vjp function",
+        )
+
+
+def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    if view.jvp(mask) is not None or view.jvp("1" * len(mask)) is not None:
+        return _custom_jvp_jvp(op, tangents)
+    diff, count = op.frame.diff, len(op.results)
+    fwd, bwd, mask = vjp_rule(op)
+    results = call(diff, fwd, op.operands)
+    outs, residuals = results[:count], results[count:]
+    flags = [inexact(r.type) for r in outs]
+    linear_mask = "0" * len(residuals) + "1" * sum(flags)
+    forward = _forward_of_backward(op, bwd, linear_mask, "1" * mask.count("1"))
+    given = _rule_tangents(op, tangents, mask)
+    linear = ops.linear_call(
+        forward,
+        [*residuals, *given],
+        [r.type for r in outs if inexact(r.type)],
+        num_residuals=len(residuals),
+        transpose=bwd,
+        loc=build.here.loc,
+        ip=build.here.ip,
+    )
+    op.frame.replace(op, outs)
+    return scatter(flags, list(linear.results))
+
+
+def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
+    """The transpose of a backward rule; an error in it that names no line names the call's."""
+    try:
+        return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
+    except NotLinearError as error:
+        if error.where is None:
+            line = user_line(op.operation.location)
+            error.where = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
+        raise
+
+
+def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _decomposition_vjp(op, cts)
+    diff, count = op.frame.diff, len(op.results)
+    fwd, bwd, mask = vjp_rule(op)
+    with before(op):
+        results = call(diff, fwd, op.operands)
+    slots = [
+        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+    ]
+    op.frame.replace(op, results[:count])
+    residuals = [op.frame.primal(v) for v in results[count:]]
+    zero = zero_results(diff, bwd)
+    found = call(diff, bwd, [*residuals, *slots])
+    found = [None if z else ct for ct, z in zip(found, zero, strict=True)]
+    slots = scatter([m == "1" for m in mask], found)
+    spread = scatter([inexact(v.type) for v in op.operands], slots)
+    return [ct if a else None for ct, a in zip(spread, op.active, strict=True)]
+
+
+_JVP = {
+    "pullback.custom_jvp_call": _custom_jvp_jvp,
+    "pullback.custom_vjp_call": _custom_vjp_jvp,
+    "pullback.linear_call": linear_call_jvp,
+}
+_VJP = {
+    "pullback.custom_jvp_call": _custom_jvp_vjp,
+    "pullback.custom_vjp_call": _custom_vjp_vjp,
+    "pullback.linear_call": linear_call_vjp,
+}

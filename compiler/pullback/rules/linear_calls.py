@@ -1,0 +1,86 @@
+"""linear_call: its jvp, and its transpose, by the functions that it names."""
+
+from __future__ import annotations
+
+from pullback._errors import NotLinearError
+from pullback.dialect import build, ops
+from pullback.dialect.build import Value, add, inexact
+from pullback.frontend.locations import user_line
+from pullback.passes.differentiation import mask_of
+from pullback.passes.inlining import call
+from pullback.passes.reverse import split
+from pullback.rules.calls import before, jvp_call, present, scatter
+from pullback.rules.registry import Op, Tangents
+
+
+def linear_transpose(op: Op) -> str:
+    """The transpose of a linear_call's map: the user's, or derived where none was given."""
+    view, diff = ops.view(op.operation), op.frame.diff
+    if view.transpose is not None:
+        return view.transpose
+    flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
+    return diff.stage(view.rule_key, "transpose", mask_of(flags))
+
+
+def linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """l(r, dv) + (dl/dr)(r, v) dr."""
+    view, diff = ops.view(op.operation), op.frame.diff
+    count = view.num_residuals
+    total: list[Value | None] = [None] * len(op.results)
+    if any(op.active[count:]):
+        given = [build.instantiate(t, v) for t, v in zip(tangents, op.operands, strict=True)][
+            count:
+        ]
+        total = list(build.clone(op.operation, [*op.operands[:count], *given]).results)
+    if any(op.active[:count]):
+        mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
+        _, found = jvp_call(diff, view.decomposition, mask, op.operands, tangents[:count])
+        total = [add(a, b) for a, b in zip(total, found, strict=True)]
+    return total
+
+
+def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    """The transposed linear_call for the linear operands; the map's own vjp for residuals."""
+    view = ops.view(op.operation)
+    count = view.num_residuals
+    found: list[Value | None] = [None] * len(op.operands)
+    if any(op.active[count:]):
+        found[count:] = _linear_operand_cts(op, cts, count)
+    if any(op.active[:count]):
+        if op.frame.linear:
+            raise NotLinearError(
+                f"cannot transpose: `linear_call` of `{view.decomposition}` is not linear in its "
+                "residuals",
+                where=user_line(op.operation.location),
+                do="pass what it is linear in behind the residuals",
+            )
+        found[:count] = _residual_cts(op, cts, count)
+    return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
+
+
+def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
+    view = ops.view(op.operation)
+    residuals = [op.operand(i) for i in range(count)]
+    given = [build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
+    transposed = ops.linear_call(
+        linear_transpose(op),
+        [*residuals, *given],
+        [v.type for v in op.operands[count:]],
+        num_residuals=count,
+        transpose=view.decomposition,
+        loc=build.here.loc,
+        ip=build.here.ip,
+    )
+    return list(transposed.results)
+
+
+def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
+    view, diff = ops.view(op.operation), op.frame.diff
+    flags = op.active[:count]
+    mask = mask_of(flags) + "0" * (len(op.operands) - count)
+    pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
+    with before(op):
+        results = call(diff, pair.forward, op.operands)
+    residuals = [op.frame.primal(v) for v in results[len(pair.kept) :]]
+    found = call(diff, pair.backward, [*residuals, *present(cts)])
+    return scatter(flags, scatter(pair.nonzero, found))
