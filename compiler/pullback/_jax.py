@@ -88,6 +88,16 @@ _ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
 _CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 
 
+def is_variable(value: object) -> bool:
+    """Whether a value stands for another: a variable of a jaxpr, or a tracer."""
+    return isinstance(value, (_core.Var, _core.Tracer))
+
+
+def is_equation(value: object) -> bool:
+    """Whether a value is an equation of a jaxpr."""
+    return isinstance(value, _core.JaxprEqn)
+
+
 def is_jaxpr(value: object) -> bool:
     """Whether a parameter of an equation is a jaxpr, open or closed."""
     return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))

@@ -31,7 +31,17 @@ class Identities:
     def __init__(self) -> None:
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
-        self._objects: dict[int, Hashable] = {}
+        self._met: dict[int, int] = {}
+        self._by_contents = False
+
+    def begin(self, by_contents: bool) -> None:
+        """Begin a signature; `by_contents` makes objects the same that hold the same.
+
+        That is for the rules of rules, which may make such objects anew each time they run, without
+        end. A user may tell two objects of equal contents apart.
+        """
+        self._by_contents = by_contents
+        self._met.clear()
 
     def function(self, value: Any) -> Hashable:
         """A signature that is equal for functions that compute the same."""
@@ -69,6 +79,10 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if _jax.is_store(value):
             return ("store",)
+        if _jax.is_jaxpr(value):
+            return "jaxpr", self.jaxpr(value)
+        if _jax.is_equation(value):
+            return "equation", self._equation(value, _numbered(value.invars))
         if _jax.is_traced(value):
             return "traced", self.jaxpr(value.jaxpr)
         if _jax.is_type_list(value):
@@ -85,10 +99,10 @@ class Identities:
         return "function", id(function.__code__), self._value(defaults, inside), closed_over
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
-        """By value where the class defines equality and hashing, otherwise by what it holds.
+        """By value where the class defines equality and hashing, otherwise by address.
 
-        An object that holds nothing we can see is a marker, or has its state in C: its address
-        tells it apart.
+        By contents, an object is what it holds and where it was met before; but one that holds
+        nothing we can see is a marker, or has its state in C.
         """
         cls = type(value)
         if cls.__eq__ is not object.__eq__ and cls.__hash__ is not None:
@@ -98,12 +112,14 @@ class Identities:
                 pass
             else:
                 return cls.__qualname__, value
-        if id(value) not in self._objects:
-            self._alive[id(value)] = value
-            state = _state(value) if len(inside) <= DEEPEST else {}
-            held = tuple((name, self._value(state[name], inside)) for name in sorted(state))
-            self._objects[id(value)] = (cls, held) if held else ("object", id(value))
-        return self._objects[id(value)]
+        self._alive[id(value)] = value
+        state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
+        if not state:
+            return "object", id(value)
+        if id(value) in self._met:
+            return "again", self._met[id(value)]
+        self._met[id(value)] = len(self._met)
+        return cls, tuple((name, self._value(state[name], inside)) for name in sorted(state))
 
     def _structure(self, jaxpr: Any) -> Hashable:
         opened = getattr(jaxpr, "jaxpr", jaxpr)
@@ -138,10 +154,17 @@ class Identities:
         return self._value(value, ())
 
 
+def _numbered(atoms: Any) -> dict[Any, int]:
+    variables = [atom for atom in atoms if not isinstance(atom, _jax.Literal)]
+    return {var: number for number, var in enumerate(dict.fromkeys(variables))}
+
+
 def _state(value: Any) -> dict[str, Any]:
     """The attributes of an instance of a plain Python class; nothing if there may be more to it."""
     cls = type(value)
-    if any(getattr(cls, name) is not getattr(object, name) for name in _COPYING):
+    if _jax.is_variable(value) or any(
+        getattr(cls, name) is not getattr(object, name) for name in _COPYING
+    ):
         return {}
     try:
         state = object.__reduce_ex__(value, 2)[2]

@@ -25,7 +25,7 @@ LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
-MOST_RULES = 3000
+MOST_RULES = 1500
 """More than any program needs whose equal rules are found to be equal."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
@@ -291,6 +291,7 @@ class RuleTable:
         return link.merge(module, lowered[id(closed)], name)
 
     def _identity(self, equation: Any, decomposition: Any) -> Any:
+        self._identities.begin(by_contents=self._generation > 0)
         types = tuple(atom.aval for atom in equation.invars)
         functions = _jax.rule_functions(equation)
         if functions is None:
