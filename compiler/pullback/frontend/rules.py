@@ -118,12 +118,12 @@ class RuleTable:
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
         """The rule of a kept equation: the one already known for equal calls, or a new one."""
-        identity = (op, self._checked_axes, self._identity(equation, decomposition))
-        key = self._keys.get(identity)
+        key, identities = self._find(op, equation, decomposition)
         if key is None:
-            key = self._keys[identity] = self._new_key(_name(equation))
+            key = self._new_key(_name(equation))
             call = _jax.equation_alone(equation, debug_info)
             self._rules[key] = self._rule(key, op, equation, call, decomposition)
+            self._keys.update(dict.fromkeys(identities, key))
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -131,8 +131,7 @@ class RuleTable:
 
         Its forward map is the transpose of the user's backward rule.
         """
-        identity = ("backward only", self._checked_axes, self._identity(equation, None))
-        key = self._keys.get(identity)
+        key, identities = self._find("backward only", equation, None)
         if key is None:
             call = _jax.equation_alone(equation, debug_info)
             key = self._new_key(_name(equation))
@@ -142,7 +141,7 @@ class RuleTable:
                     forward = staging.forward_of_backward(rule)
             except Exception as error:
                 raise _no_forward(rule) from error
-            self._keys[identity] = key
+            self._keys.update(dict.fromkeys(identities, key))
             self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
         return self._rules[key]
 
@@ -290,8 +289,18 @@ class RuleTable:
                 lowered[id(closed)] = lower(name, closed, self)
         return link.merge(module, lowered[id(closed)], name)
 
-    def _identity(self, equation: Any, decomposition: Any) -> Any:
-        self._identities.begin(by_contents=self._generation > 0)
+    def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
+        """The key of the rule of an equal call, if there is one; and what tells whether it is."""
+        identities = []
+        for by_contents in (False, True) if self._generation else (False,):
+            identity = self._identity(equation, decomposition, by_contents)
+            identities.append((op, self._checked_axes, by_contents, identity))
+            if (key := self._keys.get(identities[-1])) is not None:
+                return key, identities
+        return None, identities
+
+    def _identity(self, equation: Any, decomposition: Any, by_contents: bool) -> Any:
+        self._identities.begin(by_contents)
         types = tuple(atom.aval for atom in equation.invars)
         functions = _jax.rule_functions(equation)
         if functions is None:
