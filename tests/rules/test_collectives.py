@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.rules.processes import run_python
+
 NAMES = (
     "all_gather",
     "all_reduce",
@@ -28,17 +25,7 @@ NAMES = (
 @pytest.fixture(scope="module")
 def differences() -> dict[str, dict[str, float]]:
     """For each collective, how far each derivative is from the reference's."""
-    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime", ROOT)))
-    found = subprocess.run(
-        [sys.executable, "-m", "tests.rules.on_four_devices"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    return json.loads(found.stdout)
+    return json.loads(run_python("-m", "tests.rules.on_four_devices"))
 
 
 @pytest.mark.parametrize("name", NAMES)

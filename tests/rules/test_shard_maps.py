@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.rules.processes import run_python
 
 
 @pytest.mark.slow
 def test_every_derivative_of_shard_map_is_that_of_jax() -> None:
-    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime", ROOT)))
-    found = subprocess.run(
-        [sys.executable, "-m", "tests.rules.shard_maps"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    cases = json.loads(found.stdout)
+    cases = json.loads(run_python("-m", "tests.rules.shard_maps"))
     assert len(cases) > 40
     wrong = {name: found for name, found in cases.items() if max(found.values()) > 1e-9}
     assert not wrong
@@ -67,10 +53,4 @@ else:
 
 @pytest.mark.slow
 def test_reverse_mode_in_a_checked_body_is_jax_s_or_an_error() -> None:
-    flags = "--xla_force_host_platform_device_count=4"
-    path = os.pathsep.join(map(str, (ROOT / "compiler", ROOT / "runtime")))
-    environment = {**os.environ, "PYTHONPATH": path, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    found = subprocess.run(
-        [sys.executable, "-c", IN_THE_BODY], env=environment, capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr
+    run_python("-c", IN_THE_BODY, XLA_FLAGS="--xla_force_host_platform_device_count=4")

@@ -11,7 +11,13 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import blocks, captures, replace_terminator, terminator
+from pullback.passes.differentiation import (
+    blocks,
+    captures,
+    operations,
+    replace_terminator,
+    terminator,
+)
 from pullback.passes.purity import Purity, is_used
 
 
@@ -25,8 +31,7 @@ class _Sweep:
         self.purity = purity
 
     def block(self, block: Any) -> None:
-        operations = [view.operation for view in block.operations]
-        for operation in reversed(operations[:-1]):
+        for operation in reversed(operations(block)[:-1]):
             self._operation(operation)
 
     def _operation(self, operation: Any) -> None:

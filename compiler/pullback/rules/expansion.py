@@ -13,7 +13,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, mask_of, missing_rule
+from pullback.passes.differentiation import Differentiation, mask_of, missing_rule, operations
 from pullback.passes.symbols import callee
 from pullback.rules.bodies import CONSTRAINT
 from pullback.rules.calls import jvp_call
@@ -33,11 +33,11 @@ def lift(
 ) -> list[Value]:
     """The ops of a block on scalars, here, on arrays of one shape; returns what it returns."""
     values = dict(zip(block.arguments, arguments, strict=True))
-    operations = [view.operation for view in block.operations]
-    for operation in operations[:-1]:
+    *steps, end = operations(block)
+    for operation in steps:
         results = _lift_op(diff, operation, values, shape)
         values.update(zip(operation.results, results, strict=True))
-    return [_lifted(operations[-1], v, values) for v in operations[-1].operands]
+    return [_lifted(end, v, values) for v in end.operands]
 
 
 def _lift_op(
