@@ -12,12 +12,12 @@ import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _calls, _derivation, _jax, _meshes, _platforms
+from pullback import _calls, _derivation, _jax, _platforms
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
-from pullback_runtime import _trees
+from pullback_runtime import _meshes, _trees
 from pullback_runtime._convention import Callee
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _backend, _compile, _symbolic, _variants
+from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _variants
 from pullback_runtime._artifact import Opened, open_module
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._executable import Executable
-from pullback_runtime._primitive import ModuleHandle, make_handle
+from pullback_runtime._primitive import ModuleHandle, call_module, make_handle
 from pullback_runtime._trees import LEAF, flatten_arguments
 
 
@@ -43,14 +43,25 @@ class LoadedProgram:
         in_tree, out_tree = self.trees
         convention = Convention(
             example=((), {}),
-            flatten=lambda args, kwargs: [
-                _avals.physical(leaf) for leaf in flatten_arguments(in_tree, (args, kwargs))
-            ],
+            flatten=lambda args, kwargs: self._placed(flatten_arguments(in_tree, (args, kwargs))),
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
         )
-        device = None if self.backend is None else _backend.pick_device(self.backend, None)
-        return Callee(self.handle, (), convention).callable(device)
+        return Callee(self.handle, (), convention).callable(self._device)
+
+    def _placed(self, leaves: Sequence[Any]) -> list[Any]:
+        return _meshes.on_devices_of(self._mesh, list(map(_avals.physical, leaves)))
+
+    @property
+    def _mesh(self) -> jax.sharding.Mesh | None:
+        return _meshes.here(_meshes.axes_of(self.metadata), self.backend)
+
+    @property
+    def _device(self) -> jax.Device | None:
+        """Where to bring the arguments, if not to the devices of a mesh."""
+        if self.backend is None or _meshes.axes_of(self.metadata):
+            return None
+        return _backend.pick_device(self.backend, None)
 
     def _symbolic_function(self, *args: Any, **kwargs: Any) -> Any:
         in_tree, out_tree = self.trees
@@ -62,7 +73,15 @@ class LoadedProgram:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
+        if _meshes.axes_of(self.metadata):
+            return self._logical(self._flat_on_mesh(*leaves))
         return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))
+
+    @functools.cached_property
+    def _flat_on_mesh(self) -> Callable[..., Any]:
+        return jax.jit(
+            lambda *leaves: call_module(self.handle, *self.constants, *self._placed(leaves))
+        )
 
     def _logical(self, results: Sequence[Any]) -> list[Any]:
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]

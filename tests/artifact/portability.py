@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT, ROOT / "compiler", ROOT / "runtime")
 
 
-def run(python: str, command: str, folder: str) -> None:
-    """Runs a command of the corpus under an interpreter; ends this process when it fails."""
+def run(python: str, module: str, command: str, folder: str) -> None:
+    """Runs a command of a corpus under an interpreter; ends this process when it fails."""
     path = os.pathsep.join(map(str, (*SOURCES, os.environ.get("PYTHONPATH", ""))))
     subprocess.run(
-        [os.path.abspath(python), "-m", "tests.artifact.corpus", command, folder],
+        [os.path.abspath(python), "-m", f"tests.artifact.{module}", command, folder],
         env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
         cwd=ROOT,
         check=True,
@@ -31,9 +31,10 @@ def run(python: str, command: str, folder: str) -> None:
 def main(first: str, second: str) -> None:
     for writer, reader in ((first, second), (second, first)):
         print(f"written by {writer}, read by {reader}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            run(writer, "write", folder)
-            run(reader, "check", folder)
+        for module in ("corpus", "sharded"):
+            with tempfile.TemporaryDirectory() as folder:
+                run(writer, module, "write", folder)
+                run(reader, module, "check", folder)
     print("both ways: same results and same gradients")
 
 

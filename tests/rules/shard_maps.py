@@ -25,6 +25,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import pullback as pb
+from pullback.artifact.write import serialize
 
 ROWS, SQUARE = (("i", 4),), (("i", 2), ("j", 2))
 RING = [(d, (d + 1) % 4) for d in range(4)]
@@ -200,7 +201,7 @@ def differences(case: Case, check: bool) -> dict[str, float]:
     moves = [jnp.asarray(random.normal(size=shape)) for shape in case.shapes]
     loss, argnums = weighted(mapped(case, check)), tuple(range(len(args)))
 
-    def along(grad: Callable[..., Any]) -> Callable[..., Any]:
+    def along(grad: Callable[..., Any], loss: Any = loss) -> Callable[..., Any]:
         def product(*args: Any) -> Any:
             found = grad(loss, argnums)(*args)
             return sum(jnp.vdot(a, b) for a, b in zip(found, moves, strict=True))
@@ -210,10 +211,13 @@ def differences(case: Case, check: bool) -> dict[str, float]:
     expected = jax.jit(jax.grad(loss, argnums))(*args)
     second = jax.jit(jax.grad(along(jax.grad), argnums))(*args)
     _, pull = pb.vjp(loss, *args)
+    loaded = pb.load(serialize(pb.trace(loss)(*args)))
     pairs = {
         "gradient": (pb.grad(loss, argnums)(*args), expected),
         "pull back": (pull(jnp.ones(())), expected),
         "second order": (pb.grad(along(pb.grad), argnums)(*args), second),
+        "loaded": (loaded.grad(argnums)(*args), expected),
+        "loaded, second order": (pb.grad(along(pb.grad, loaded), argnums)(*args), second),
     }
     if not any(rule in str(jax.make_jaxpr(loss)(*args)) for rule in ("custom_vjp", "hi_prim")):
         _, tangent = jax.jit(lambda *args: jax.jvp(loss, args, tuple(moves)))(*args)

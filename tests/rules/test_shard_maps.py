@@ -17,7 +17,8 @@ def test_every_derivative_of_shard_map_is_that_of_jax() -> None:
     assert not wrong
     for check in ("checked", "unchecked"):
         assert set(cases[f"psum, {check}"]) == {
-            "gradient", "pull back", "second order", "jvp", "linearize"
+            "gradient", "pull back", "second order", "jvp", "linearize",
+            "loaded", "loaded, second order",
         }  # fmt: skip
 
 

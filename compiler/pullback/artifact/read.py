@@ -17,7 +17,7 @@ from pullback._program import Program
 from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.passes.base import NoRules
-from pullback_runtime import _artifact, _avals, _module, _symbolic, _variants
+from pullback_runtime import _artifact, _avals, _meshes, _module, _symbolic, _variants
 from pullback_runtime._load import flat_trees
 
 
@@ -28,7 +28,12 @@ class LoadedRules(NoRules):
     platforms: tuple[str, ...] = ("cpu",)
     host_callbacks: tuple[Any, ...] = ()
     keepalives: tuple[Any, ...] = ()
-    mesh: None = None
+    axes: _meshes.Axes = ()
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """The devices of this process that the program runs on, if it runs on several."""
+        return _meshes.here(self.axes, None)
 
 
 def load(source: str | os.PathLike[str] | bytes) -> Any:
@@ -102,7 +107,7 @@ def _variant(
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
         constants=constants,
-        rules=LoadedRules(platforms=(platform,)),  # type: ignore[arg-type]
+        rules=LoadedRules((platform,), axes=_meshes.axes_of(metadata)),  # type: ignore[arg-type]
     )
 
 

@@ -17,14 +17,15 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
-from pullback_runtime import _avals, _constants, _container, _trees
+from pullback_runtime import _avals, _constants, _container, _meshes, _trees
 from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
     from pullback._program import Program
 
 OLDEST_TARGET = (1, 0, 0)
-SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.")
+SHARDY = "sdy."  # has no VHLO form: such ops are written as they are, as jax.export does
+SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", SHARDY)
 CALLBACK = "callback"
 SHARDING_HINT = "sdy.sharding_rule"
 
@@ -69,6 +70,8 @@ def _pieces(program: Program, target: str | None, platforms: Sequence[str] | Non
     module, entries = variants.merged([_staged(each, held) for each in chosen])
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
+    if program.rules.axes:
+        description[_meshes.METADATA] = program.rules.axes
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
@@ -155,6 +158,7 @@ def _portable(
     if described := embedding.describe():
         description = {**description, _constants.METADATA: described}
     context = module.context
+    sharded = bool(high_level.find(module, lambda op: op.name.startswith(SHARDY)))
     for version in _targets(target):
         copy = clone(module)  # serialising changes it
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
@@ -162,7 +166,7 @@ def _portable(
         diagnostics = _Diagnostics(context)
         try:
             with context, ir.Location.unknown(context):
-                return _jax.stablehlo.serialize_portable_artifact(copy, version)
+                return _jax.stablehlo.serialize_portable_artifact(copy, version, sharded)
         except (ir.MLIRError, ValueError):
             failures.append(f"StableHLO {version}: {diagnostics.first()}")
         finally:

@@ -96,6 +96,8 @@ class Keeper:
         name = equation.primitive.name
         if name == "call_module":
             return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
+        if name == "sharding_constraint":
+            self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
         if name == "shard_map":
             self.rules.use_mesh(equation.params["mesh"])
             with self.rules.inside(equation):

@@ -20,6 +20,7 @@ from pullback.dialect.ops import RULE
 from pullback.frontend import link, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
+from pullback_runtime import _meshes
 
 LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
@@ -103,6 +104,11 @@ class RuleTable:
         """Notes the devices that the program runs on, where its mesh names devices."""
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
             self.mesh = mesh
+
+    @property
+    def axes(self) -> _meshes.Axes:
+        """Names and sizes of the axes of the mesh; none for a program of one device."""
+        return _meshes.axes_of_mesh(self.mesh)
 
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""

@@ -15,7 +15,7 @@ from pullback._derivation import result_paths
 from pullback.artifact.write import rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
-from pullback_runtime import _artifact, _container
+from pullback_runtime import _artifact, _container, _meshes
 
 
 @click.command()
@@ -55,6 +55,8 @@ def _file(content: Any) -> Iterator[tuple[str, str]]:
     yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
     yield "written by", layout.producer
     metadata = layout.metadata or {}
+    if axes := _meshes.axes_of(metadata):
+        yield "mesh", _meshes.text(axes)
     for name in ("pullback", "jax"):
         if name in metadata:
             yield name, str(metadata[name])

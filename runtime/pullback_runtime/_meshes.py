@@ -1,0 +1,71 @@
+"""Programs over several devices: a call must run on the devices of the program's mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from pullback_runtime import _backend
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._errors import BackendNotFoundError
+
+METADATA = "mesh"
+
+Axes = tuple[tuple[str, int], ...]
+
+
+def on_devices_of(mesh: Mesh | None, leaves: Sequence[Any]) -> list[Any]:
+    """The operands of a traced call, the first one tied to the mesh's devices.
+
+    JAX looks for the devices of a jitted function in the shardings that its jaxpr names, and does
+    not see the mesh inside a module. How the operand lies on the devices is left open. Where the
+    caller has set a mesh, or is inside `shard_map`, JAX knows the devices already.
+    """
+    if mesh is None or not leaves or jax.sharding.get_abstract_mesh().axis_names:
+        return list(leaves)
+    first = jax.numpy.asarray(leaves[0])
+    unconstrained = PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * first.ndim)
+    sharding = NamedSharding(Mesh(mesh.devices, mesh.axis_names), unconstrained)
+    return [jax.lax.with_sharding_constraint(first, sharding), *leaves[1:]]
+
+
+def axes_of_mesh(mesh: Mesh | None) -> Axes:
+    """Names and sizes of a mesh's axes: a file does not know which devices there are."""
+    return () if mesh is None else tuple(mesh.shape.items())
+
+
+def axes_of(metadata: dict[str, Any]) -> Axes:
+    """The axes of the mesh that a file was written for; none for a program of one device."""
+    try:
+        axes = tuple((name, size) for name, size in metadata.get(METADATA, ()))
+    except (TypeError, ValueError):
+        axes = (("", 0),)
+    if all(isinstance(name, str) and type(size) is int and size > 0 for name, size in axes):
+        return axes
+    raise ArtifactError("the file's metadata are damaged: mesh", do=SAVE_AGAIN)
+
+
+def text(axes: Axes) -> str:
+    """Such as `rows: 2, columns: 4`."""
+    return ", ".join(f"{name}: {size}" for name, size in axes)
+
+
+def here(axes: Axes, backend: str | None) -> Mesh | None:
+    """A mesh with these axes on the devices of this process, in the order of `jax.make_mesh`."""
+    if not axes:
+        return None
+    names, sizes = zip(*axes, strict=True)
+    present, wanted = _backend.devices(backend), math.prod(sizes)
+    if len(present) < wanted:
+        raise BackendNotFoundError(
+            f"the program runs on a mesh of {wanted} devices ({text(axes)}); "
+            f"here are {len(present)}",
+            do="run it where there are as many; on a CPU, "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} makes them",
+        )
+    types = (AxisType.Auto,) * len(names)
+    return jax.make_mesh(sizes, names, axis_types=types, devices=present[:wanted])

@@ -1,0 +1,95 @@
+"""Programs over four virtual devices: save them, load them, compare with JAX.
+
+    python -m tests.artifact.sharded write FOLDER
+    python -m tests.artifact.sharded check FOLDER
+
+Processes of their own, because the number of devices is fixed when JAX starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import pullback as pb
+import pullback_runtime
+
+jax.config.update("jax_enable_x64", True)
+
+MESH = jax.make_mesh((2, 2), ("rows", "columns"), axis_types=(AxisType.Auto,) * 2)
+W, X = np.linspace(-1.0, 1.0, 12).reshape(4, 3), np.linspace(0.5, 1.0, 32).reshape(8, 4)
+
+
+@jax.custom_vjp
+def squashed(x):
+    return jnp.tanh(x)
+
+
+squashed.defvjp(lambda x: (squashed(x), x), lambda x, ct: (7 * ct * jnp.cos(x),))  # false
+
+
+def constrained(w, x):
+    hidden = jax.lax.with_sharding_constraint(x @ w, NamedSharding(MESH, P("rows")))
+    return jnp.sum(squashed(hidden) ** 2, 1)
+
+
+def mapped(w, x):
+    def body(w, x):
+        return jax.lax.psum(squashed(x @ w) ** 2, "columns")
+
+    specs = P("columns"), P("rows", "columns")
+    return jax.shard_map(body, mesh=MESH, in_specs=specs, out_specs=P("rows"))(w, x)
+
+
+CASES = {"constrained": constrained, "mapped": mapped}
+
+
+def write(folder: Path) -> None:
+    for name, function in CASES.items():
+        pb.trace(function)(W, X).save(folder / f"{name}.mlirbc")
+
+
+def check(folder: Path) -> None:
+    for name, function in CASES.items():
+        path = folder / f"{name}.mlirbc"
+        program, bare = pb.load(path), pullback_runtime.load(path)
+        expected = jax.jit(function)(W, X)
+        for found in (program(W, X), bare(W, X), *bare.flat(W, X)):
+            agree(found, expected)
+            assert found.sharding == expected.sharding, (found.sharding, expected.sharding)
+        ours, theirs = gradients(program, function)
+        where = NamedSharding(MESH, P("columns")), NamedSharding(MESH, P("rows"))
+        for args in ((W, X), tuple(map(jax.device_put, (W, X), where))):
+            agree(ours(*args), theirs(*args))
+        agree(jax.jit(ours)(W, X), theirs(W, X))
+        with jax.set_mesh(MESH):
+            agree(ours(W, X), theirs(W, X))
+        agree(pb.grad(squares(ours))(W, X), jax.grad(squares(theirs))(W, X))
+        print(f"jax {jax.__version__}: {name} gives its results and gradients", flush=True)
+
+
+def agree(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def gradients(program: Any, function: Any) -> tuple[Any, Any]:
+    """Of the sum of the results, by the loaded program and by JAX."""
+    return pb.grad(lambda *args: program(*args).sum()), jax.grad(lambda *a: function(*a).sum())
+
+
+def squares(f: Any) -> Any:
+    return lambda *args: jnp.sum(f(*args) ** 2)
+
+
+if __name__ == "__main__":
+    {"write": write, "check": check}[sys.argv[1]](Path(sys.argv[2]))
