@@ -26,6 +26,7 @@ from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir
 from jaxlib.mlir import passmanager as passmanager
 from jaxlib.mlir.dialects import func as func
+from jaxlib.mlir.dialects import sdy as sdy
 from jaxlib.mlir.dialects import stablehlo as stablehlo
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
@@ -58,6 +59,13 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
     _register_passes()
     with module.context:
         passmanager.PassManager.parse(pipeline).run(module.operation)
+
+
+def mesh_axes(op: Any) -> tuple[tuple[str, int], ...]:
+    """Names and sizes of the axes of an `sdy.mesh`."""
+    return tuple(
+        (axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.mesh).axes)
+    )
 
 
 # What the primitive needs of tracing, lowering and differentiation.

@@ -52,14 +52,18 @@ class LoadedProgram:
     def _placed(self, leaves: Sequence[Any]) -> list[Any]:
         return _meshes.on_devices_of(self._mesh, list(map(_avals.physical, leaves)))
 
+    @functools.cached_property
+    def _axes(self) -> _meshes.Axes:
+        return _meshes.axes_of(self.metadata, self.opened.module)
+
     @property
     def _mesh(self) -> jax.sharding.Mesh | None:
-        return _meshes.here(_meshes.axes_of(self.metadata), self.backend)
+        return _meshes.here(self._axes, self.backend)
 
     @property
     def _device(self) -> jax.Device | None:
         """Where to bring the arguments, if not to the devices of a mesh."""
-        if self.backend is None or _meshes.axes_of(self.metadata):
+        if self.backend is None or self._axes:
             return None
         return _backend.pick_device(self.backend, None)
 
@@ -73,7 +77,7 @@ class LoadedProgram:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
-        if _meshes.axes_of(self.metadata):
+        if self._axes:
             return self._logical(self._flat_on_mesh(*leaves))
         return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))
 

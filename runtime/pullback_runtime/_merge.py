@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pullback_runtime import _module
 from pullback_runtime._callbacks import shift_callbacks
 from pullback_runtime._jax import ir
+from pullback_runtime._meshes import MESH
 
 if TYPE_CHECKING:
     from pullback_runtime._primitive import ModuleHandle
-
-MESH = "sdy.mesh"
 
 
 def merge(context: Any, handle: ModuleHandle) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from pullback_runtime import _backend
+from pullback_runtime import _backend, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import BackendNotFoundError
 
 METADATA = "mesh"
+MESH = "sdy.mesh"
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -38,8 +39,14 @@ def axes_of_mesh(mesh: Mesh | None) -> Axes:
     return () if mesh is None else tuple(mesh.shape.items())
 
 
-def axes_of(metadata: dict[str, Any]) -> Axes:
-    """The axes of the mesh that a file was written for; none for a program of one device."""
+def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
+    """The axes of the mesh that a file was written for; none for a program of one device.
+
+    A file of other origin has no metadata: there the module's own largest mesh tells.
+    """
+    if not metadata:
+        named = (_jax.mesh_axes(op) for op in module.body.operations if op.operation.name == MESH)
+        return max(named, key=size, default=())
     try:
         axes = tuple((name, size) for name, size in metadata.get(METADATA, ()))
     except (TypeError, ValueError):
@@ -47,6 +54,11 @@ def axes_of(metadata: dict[str, Any]) -> Axes:
     if all(isinstance(name, str) and type(size) is int and size > 0 for name, size in axes):
         return axes
     raise ArtifactError("the file's metadata are damaged: mesh", do=SAVE_AGAIN)
+
+
+def size(axes: Axes) -> int:
+    """The number of devices."""
+    return math.prod(size for _, size in axes)
 
 
 def text(axes: Axes) -> str:
@@ -59,7 +71,7 @@ def here(axes: Axes, backend: str | None) -> Mesh | None:
     if not axes:
         return None
     names, sizes = zip(*axes, strict=True)
-    present, wanted = _backend.devices(backend), math.prod(sizes)
+    present, wanted = _backend.devices(backend), size(axes)
     if len(present) < wanted:
         raise BackendNotFoundError(
             f"the program runs on a mesh of {wanted} devices ({text(axes)}); "

@@ -68,14 +68,37 @@ def check(folder: Path) -> None:
             agree(found, expected)
             assert found.sharding == expected.sharding, (found.sharding, expected.sharding)
         ours, theirs = gradients(program, function)
-        where = NamedSharding(MESH, P("columns")), NamedSharding(MESH, P("rows"))
-        for args in ((W, X), tuple(map(jax.device_put, (W, X), where))):
+        for args in ((W, X), placed()):
             agree(ours(*args), theirs(*args))
         agree(jax.jit(ours)(W, X), theirs(W, X))
         with jax.set_mesh(MESH):
             agree(ours(W, X), theirs(W, X))
         agree(pb.grad(squares(ours))(W, X), jax.grad(squares(theirs))(W, X))
         print(f"jax {jax.__version__}: {name} gives its results and gradients", flush=True)
+
+
+def placed() -> tuple[Any, Any]:
+    """The arguments, each split over another axis of the mesh."""
+    where = NamedSharding(MESH, P("columns")), NamedSharding(MESH, P("rows"))
+    return jax.device_put(W, where[0]), jax.device_put(X, where[1])
+
+
+def exchange(folder: Path) -> None:
+    """With `jax.export`: into it with rules, out of it without, as it drops them."""
+    program = pb.load(folder / "mapped.mlirbc")
+    exported = program.to_exported()
+    assert exported.nr_devices == 4
+    _, pull = jax.vjp(jax.jit(exported.call), *placed())
+    agree(pull(jnp.ones((8, 3)))[0], jax.grad(lambda w: mapped(w, X).sum())(W))
+    foreign = jax.export.export(jax.jit(lambda w, x: constrained(w, x) + true(w, x)))(*placed())
+    for source in (foreign.serialize(), foreign.mlir_module().encode()):
+        ours, _ = gradients(pb.load(source), None)
+        agree(ours(W, X), jax.grad(lambda w: 2 * true(w, X).sum())(W))
+    print("exchanged", flush=True)
+
+
+def true(w, x):
+    return jnp.sum(jnp.tanh(x @ w) ** 2, 1)
 
 
 def agree(found: Any, expected: Any) -> None:
@@ -92,4 +115,4 @@ def squares(f: Any) -> Any:
 
 
 if __name__ == "__main__":
-    {"write": write, "check": check}[sys.argv[1]](Path(sys.argv[2]))
+    {"write": write, "check": check, "exchange": exchange}[sys.argv[1]](Path(sys.argv[2]))

@@ -83,9 +83,11 @@ def test_exports_with_symbolic_dimensions_have_the_derivatives_that_jax_wrote(or
         program.vjp()
 
 
-def test_exports_for_several_devices_are_refused():
+def test_exports_for_several_devices_without_a_mesh_are_refused():
     exported = dataclasses.replace(export(jnp.sin, jnp.ones(2)), nr_devices=2)
-    with pytest.raises(pb.ArtifactError, match="it is for several devices") as caught:
+    with pytest.raises(
+        pb.ArtifactError, match="it is for several devices and names no mesh"
+    ) as caught:
         pb.from_exported(exported)
     assert "export it for one device" in caught.value.do
 

@@ -27,6 +27,10 @@ def test_on_as_many_devices(folder):
     assert printed.count("gives its results and gradients") == 2
 
 
+def test_exchange_with_jax_export(folder):
+    assert "exchanged" in run_python("-m", "tests.artifact.sharded", "exchange", str(folder))
+
+
 def command(*arguments: str) -> str:
     return CliRunner().invoke(main, arguments, catch_exceptions=False).output
 

@@ -16,7 +16,7 @@ from pullback.artifact import high_level
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.symbolic import SymbolicProgram
-from pullback_runtime import _artifact, _symbolic
+from pullback_runtime import _artifact, _meshes, _symbolic
 from pullback_runtime import _jax as runtime_jax
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
     from pullback.artifact.read import as_variants
 
     exported = opened.exported
-    _refuse_special_calls(exported)
+    _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
         return _with_symbols(exported, _order(exported) if finite else None)
     modules = dict.fromkeys(exported.platforms, opened.module)
@@ -75,11 +75,13 @@ def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
     return as_variants(modules, opened.trees(), {})
 
 
-def _refuse_special_calls(exported: Any) -> None:
-    """Refuses what runs on several devices, or has effects in an order."""
+def _refuse_special_calls(opened: _artifact.Opened) -> None:
+    """Refuses what runs on several devices without a mesh, or has effects in an order."""
+    exported = opened.exported
+    devices = _meshes.size(_meshes.axes_of({}, opened.module))
     reasons = {
         "it has ordered effects": bool(exported.ordered_effects),
-        "it is for several devices": exported.nr_devices > 1,
+        "it is for several devices and names no mesh": exported.nr_devices not in (1, devices),
     }
     for reason, holds in reasons.items():
         if holds:

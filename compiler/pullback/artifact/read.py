@@ -107,7 +107,7 @@ def _variant(
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
         constants=constants,
-        rules=LoadedRules((platform,), axes=_meshes.axes_of(metadata)),  # type: ignore[arg-type]
+        rules=LoadedRules((platform,), axes=_meshes.axes_of(metadata, module)),  # type: ignore[arg-type]
     )
 
 

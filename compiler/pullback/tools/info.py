@@ -36,6 +36,8 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
         yield "symbolic", repr(program).removeprefix("SymbolicProgram")
         yield "derivatives", "none" if program.order == 0 else "of first order, both modes"
         return
+    if program.rules.axes:
+        yield "mesh", _meshes.text(program.rules.axes)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {_type(aval)}"
     paths = result_paths(program.out_tree)
@@ -55,8 +57,6 @@ def _file(content: Any) -> Iterator[tuple[str, str]]:
     yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
     yield "written by", layout.producer
     metadata = layout.metadata or {}
-    if axes := _meshes.axes_of(metadata):
-        yield "mesh", _meshes.text(axes)
     for name in ("pullback", "jax"):
         if name in metadata:
             yield name, str(metadata[name])
