@@ -9,8 +9,7 @@ import pytest
 
 from pullback import _errors as compiler_errors
 from pullback.artifact import errors as artifact_errors
-from pullback_runtime import _container as container
-from pullback_runtime import _errors as runtime_errors
+from pullback_runtime import _container as container, _errors as runtime_errors
 
 DOCS = Path(__file__).parents[1] / "docs"
 MODULES = (compiler_errors, artifact_errors, runtime_errors, container)

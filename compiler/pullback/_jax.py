@@ -14,17 +14,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import config as _config
-from jax._src import core as _core
-from jax._src import custom_derivatives as _custom_derivatives
-from jax._src import effects as _effects
-from jax._src import lax as _lax
-from jax._src import linear_util as _linear_util
-from jax._src import sharding_impls as _sharding_impls
-from jax._src import source_info_util as _source_info
-from jax._src.interpreters import ad as _ad
-from jax._src.interpreters import batching as _batching
-from jax._src.interpreters import mlir as _mlir
+from jax._src import (
+    config as _config,
+    core as _core,
+    custom_derivatives as _custom_derivatives,
+    effects as _effects,
+    lax as _lax,
+    linear_util as _linear_util,
+    sharding_impls as _sharding_impls,
+    source_info_util as _source_info,
+)
+from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager

@@ -11,23 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax._src import core as core
-from jax._src import xla_bridge as xla_bridge
-from jax._src.callback import IOEffect as _IOEffect
-from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src import core as core, xla_bridge as xla_bridge
+from jax._src.callback import IOEffect as _IOEffect, _IOEffect as IO_EFFECT
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.stages import Compiled as Compiled
-from jax.interpreters import ad as ad
-from jax.interpreters import batching as batching
-from jax.interpreters import mlir as mlir
+from jax.interpreters import ad as ad, batching as batching, mlir as mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import lapack as _lapack
-from jaxlib.mlir import ir as ir
-from jaxlib.mlir import passmanager as passmanager
-from jaxlib.mlir.dialects import func as func
-from jaxlib.mlir.dialects import sdy as sdy
-from jaxlib.mlir.dialects import stablehlo as stablehlo
+from jaxlib.mlir import ir as ir, passmanager as passmanager
+from jaxlib.mlir.dialects import func as func, sdy as sdy, stablehlo as stablehlo
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 

@@ -13,8 +13,7 @@ import textwrap
 
 import jax
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import pullback as pb
 from pullback import artifact

@@ -1,7 +1,5 @@
 """Programs in files: save, load, and exchange with `jax.export`."""
 
-from pullback.artifact.exported import from_exported as from_exported
-from pullback.artifact.exported import to_exported as to_exported
+from pullback.artifact.exported import from_exported as from_exported, to_exported as to_exported
 from pullback.artifact.read import load as load
-from pullback.artifact.write import save as save
-from pullback.artifact.write import serialize as serialize
+from pullback.artifact.write import save as save, serialize as serialize

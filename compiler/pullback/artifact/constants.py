@@ -19,8 +19,7 @@ from pullback.artifact import high_level
 from pullback.frontend import link
 from pullback.frontend.constants import hoist
 from pullback.frontend.keep import is_inexact
-from pullback_runtime import _blobs, _constants, _module, _resources
-from pullback_runtime import _jax as runtime_jax
+from pullback_runtime import _blobs, _constants, _jax as runtime_jax, _module, _resources
 from pullback_runtime._constants import Stub
 
 FIRST_STUB = 0x5A

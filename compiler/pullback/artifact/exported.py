@@ -16,8 +16,7 @@ from pullback.artifact import high_level
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.symbolic import SymbolicProgram
-from pullback_runtime import _artifact, _meshes, _symbolic
-from pullback_runtime import _jax as runtime_jax
+from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 
 if TYPE_CHECKING:
     from pullback._program import Program

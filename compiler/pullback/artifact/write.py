@@ -17,8 +17,7 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
-from pullback_runtime import _avals, _constants, _container, _meshes, _trees
-from pullback_runtime import _jax as runtime_jax
+from pullback_runtime import _avals, _constants, _container, _jax as runtime_jax, _meshes, _trees
 
 if TYPE_CHECKING:
     from pullback._program import Program

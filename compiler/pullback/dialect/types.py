@@ -1,0 +1,186 @@
+"""Types and attributes: what the builders and rules ask of them, each found or parsed once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+from pullback import _jax
+from pullback._jax import ir
+
+Value = Any  # ir.Value: jaxlib ships no type stubs
+Dims = tuple[int, ...]
+Number = int | float | complex | bool
+
+
+# ---------------------------------------------------------------------------------- types
+
+
+class TypeInfo(NamedTuple):
+    """What rules ask of a type: shape, element type, and kind 'f', 'c', 'i', 'b' or '?'."""
+
+    shape: tuple[int, ...]
+    element: Any
+    kind: str
+    bits: int  # of one element
+
+
+@functools.cache
+def info(type: Any) -> TypeInfo:
+    """Shape, element type and kind of a ranked tensor type (kind '?' for everything else)."""
+    try:
+        ranked = ir.RankedTensorType(type)
+    except ValueError:
+        return TypeInfo((), None, "?", 0)
+    element = ranked.element_type
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = tuple(-1 if d == dynamic else d for d in ranked.shape)
+    kind, bits = _kind(element)
+    return TypeInfo(shape, element, kind, bits)
+
+
+def _kind(element: Any) -> tuple[str, int]:
+    text = str(element)
+    if text.startswith("complex"):
+        return "c", 2 * _kind(ir.ComplexType(element).element_type)[1]
+    if isinstance(element, ir.IntegerType):
+        width = ir.IntegerType(element).width
+        return ("b" if width == 1 else "i"), width
+    if isinstance(element, ir.FloatType) or text.startswith(("f", "bf")):
+        return "f", ir.FloatType(element).width if isinstance(element, ir.FloatType) else 8
+    return "?", 0
+
+
+def inexact(type: Any) -> bool:
+    """Whether values of the type have tangents: float or complex elements."""
+    return info(type).kind in "fc"
+
+
+def shape_of(type: Any) -> tuple[int, ...]:
+    return info(type).shape
+
+
+def shape(v: Value) -> tuple[int, ...]:
+    return info(v.type).shape
+
+
+def rank(v: Value) -> int:
+    return len(info(v.type).shape)
+
+
+def size_in_bytes(type: Any) -> int:
+    """Bytes of a value of the type; dynamic dimensions count as one."""
+    t = info(type)
+    return math.prod(d for d in t.shape if d >= 0) * max(t.bits // 8, 1)
+
+
+@functools.cache
+def tensor(shape: tuple[int, ...], element: Any) -> Any:
+    """The type tensor<shape x element>; a dimension of -1 is dynamic."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    dims = [dynamic if d < 0 else d for d in shape]
+    return ir.RankedTensorType.get(dims, element, loc=ir.Location.unknown(_jax.context()))
+
+
+@functools.cache
+def with_shape(type: Any, shape: tuple[int, ...]) -> Any:
+    return tensor(shape, info(type).element)
+
+
+@functools.cache
+def with_element(type: Any, element: Any) -> Any:
+    """The same shape, its bounds included, with other elements."""
+    ranked = ir.RankedTensorType(type)
+    if ranked.encoding is None:
+        return tensor(info(type).shape, element)
+    loc = ir.Location.unknown(_jax.context())
+    return ir.RankedTensorType.get(ranked.shape, element, ranked.encoding, loc=loc)
+
+
+@functools.cache
+def real_element(type: Any) -> Any:
+    """Element type of the real part."""
+    t = info(type)
+    return ir.ComplexType(t.element).element_type if t.kind == "c" else t.element
+
+
+@functools.cache
+def scalar(text: str) -> Any:
+    """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""
+    return parse_type(f"tensor<{text}>")
+
+
+@functools.cache
+def parse_type(text: str) -> Any:
+    return ir.Type.parse(text, _jax.context())
+
+
+# ----------------------------------------------------------------------------- attributes
+
+
+@functools.cache
+def attr(text: str) -> Any:
+    """An attribute from its MLIR spelling, parsed once."""
+    return ir.Attribute.parse(text, _jax.context())
+
+
+@functools.cache
+def i64s(values: tuple[int, ...]) -> Any:
+    return ir.DenseI64ArrayAttr.get(values, _jax.context())
+
+
+@functools.cache
+def integers(attribute: Any) -> tuple[int, ...]:
+    """The values of an integer-array attribute."""
+    return tuple(ir.DenseI64ArrayAttr(attribute))
+
+
+def i64(value: int) -> Any:
+    return attr(f"{value} : i64")
+
+
+@functools.cache
+def symbol(name: str) -> Any:
+    return ir.FlatSymbolRefAttr.get(name, _jax.context())
+
+
+@functools.cache
+def string(text: str) -> Any:
+    return ir.StringAttr.get(text, _jax.context())
+
+
+_INFINITY = {"f16": "7C00", "bf16": "7F80", "f32": "7F800000", "f64": "7FF0000000000000"}
+_MINUS_INFINITY = {"f16": "FC00", "bf16": "FF80", "f32": "FF800000", "f64": "FFF0000000000000"}
+_NAN = {"f16": "7E00", "bf16": "7FC0", "f32": "7FC00000", "f64": "7FF8000000000000"}
+
+
+def _float_literal(value: float, element: str) -> str:
+    if math.isnan(value):
+        return "0x" + _NAN[element]
+    if math.isinf(value):
+        return "0x" + (_INFINITY if value > 0 else _MINUS_INFINITY)[element]
+    return f"{value:.17e}"
+
+
+def splat(type: Any, value: Number) -> Any:
+    """A dense attribute with every element `value`."""
+    return _splat(type, value, sign_of(value))
+
+
+@functools.cache
+def _splat(type: Any, value: Any, sign: str) -> Any:
+    t = info(type)
+    if t.kind == "f":
+        literal = _float_literal(float(value), str(t.element))
+    elif t.kind == "b":
+        literal = "true" if value else "false"
+    else:
+        literal = str(int(value))
+    return attr(f"dense<{literal}> : {type}")
+
+
+def sign_of(value: Number) -> str:
+    """Tells zeros apart, which compare equal."""
+    negative = isinstance(value, float) and math.copysign(1.0, value) < 0
+    return "-" if negative else "+"
