@@ -149,7 +149,7 @@ FORMULAS = (
     ),
     Mutant(
         "dialect/build.py",
-        "key = type, value or _sign(value)",
+        "key = type, value or sign_of(value)",
         "key = type, bool(value)",
         rule("stablehlo.maximum"),
     ),
