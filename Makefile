@@ -91,16 +91,21 @@ engines: setup
 	$(RUN) $(BIN)/python -m tests.artifact.engines $(IREE)/bin/python
 	$(RUN) $(BIN)/python -m tests.artifact.other_languages iree $(abspath $(IREE))/bin
 
-# Derivatives from C++, through PJRT's C API; docs/other_languages.md says where the header is.
+# Derivatives from C++, through PJRT's C API. Its header comes out of TensorFlow's wheel.
 PJRT ?= .venv-pjrt
-PJRT_INCLUDE ?=
+PJRT_INCLUDE ?= $(PJRT)/tensorflow/include
 PJRT_PLUGIN ?= $(PJRT)/lib/python3*/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so
-pjrt: setup
-	@test -f "$(PJRT_INCLUDE)/xla/pjrt/c/pjrt_c_api.h" || { \
-	  echo "set PJRT_INCLUDE= to a folder with XLA's xla/pjrt/c/pjrt_c_api.h" >&2; exit 1; }
+PJRT_HEADER = xla/pjrt/c/pjrt_c_api.h
+pjrt: setup $(PJRT_INCLUDE)/$(PJRT_HEADER)
 	test -x $(PJRT)/bin/python || $(BIN)/python -m venv $(PJRT)
 	$(PJRT)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps fastatomstruct-xla-cpu
 	$(RUN) $(BIN)/python -m tests.artifact.other_languages pjrt $(PJRT_PLUGIN) $(PJRT_INCLUDE)
+
+$(PJRT)/tensorflow/include/$(PJRT_HEADER): | $(STAMP)
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(PJRT)/wheel tensorflow-cpu
+	$(BIN)/python -m zipfile --extract $(PJRT)/wheel/tensorflow_cpu-*.whl $(PJRT)/wheel
+	mkdir -p $(dir $@) && cp $(PJRT)/wheel/tensorflow/include/$(PJRT_HEADER) $@
+	rm -r $(PJRT)/wheel
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py \
