@@ -129,3 +129,20 @@ def test_a_while_loop_that_ends_when_it_has_converged():
     expected = jax.grad(lambda a: steps(a, count))(9.0)
     assert_agrees(pb.grad(root)(9.0), expected, 1e-5)
     assert_agrees(pb.jvp(root, (9.0,), (1.0,))[1], expected, 1e-5)
+
+
+@jax.custom_vjp
+def main(x, y):
+    """A function whose rules are `@main.fwd` and `@main.bwd`."""
+    return jnp.sin(x) * y
+
+
+main.defvjp(lambda x, y: (main(x, y), y), lambda y, ct: (3.0 * ct * y, 5.0 * ct))
+
+
+def test_a_rule_may_have_the_name_of_the_second_function_of_a_split():
+    x, y, ct = jnp.array([0.3, 0.7]), jnp.array([0.2, -0.7]), jnp.array([1.5, -0.4])
+    found = pb.vjp(main, x, y)[1](ct)
+    for ours, expected in zip(found, (3.0 * ct * y, 5.0 * ct), strict=True):
+        assert jnp.allclose(ours, expected)
+    assert jnp.allclose(pb.linearize(main, x, y)[1](ct, ct), ct * (3.0 * y + 5.0))

@@ -24,6 +24,7 @@ from pullback.passes import manager
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
+from pullback.passes.symbols import functions, is_public
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
 from pullback_runtime import _module
@@ -120,7 +121,7 @@ def split_vjp(
     wanted = inexact_positions(primals), inexact_positions(out)
     cts = (moving(out, "cotangent"),)
     result = _like(wrt, moving(primals, "cotangent"))
-    return _split(program, VJP(wrt=wanted[0], outs=wanted[1], split=True), "bwd", cts, result)
+    return _split(program, VJP(wrt=wanted[0], outs=wanted[1], split=True), cts, result)
 
 
 def linearize(
@@ -132,7 +133,7 @@ def linearize(
     primals = _chosen(old, wrt)
     derivative = Linearize(wrt=inexact_positions(primals), outs=inexact_positions(out))
     tangents = moving(primals, "tangent")
-    return _split(program, derivative, "linear", tangents, moving(out, "tangent"))
+    return _split(program, derivative, tangents, moving(out, "tangent"))
 
 
 def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
@@ -314,14 +315,16 @@ def _program(
     )
 
 
-def _split(program: Program, derivative: Any, second: str, inputs: Any, result: Any) -> Split:
+def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split:
     """Two programs of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
     module = clone(program.module)
+    before = _entries(module)
     manager.run_stages(module, (INLINE, derivative), program.rules)
+    (second,) = _entries(module) - before
     linear = clone(module)
-    take_entry(linear, f"main.{second}")
-    drop_function(module, f"main.{second}")
+    take_entry(linear, second)
+    drop_function(module, second)
     residuals = _residuals(module, len(program.out_avals))
     forward = Signature(old.args, old.kwargs, (old.out, residuals))
     backward = Signature((residuals, *inputs), {}, result)
@@ -332,6 +335,11 @@ def _split(program: Program, derivative: Any, second: str, inputs: Any, result: 
         _program(program, module, forward, program.constants),
         _program(program, linear, backward, ()),
     )
+
+
+def _entries(module: ir.Module) -> set[str]:
+    """Functions that can be called from outside; a rule of the user's may be `@main.bwd`."""
+    return {name for name, function in functions(module).items() if is_public(function)}
 
 
 def _residuals(module: ir.Module, outs: int) -> list[Slot]:

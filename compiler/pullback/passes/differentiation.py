@@ -129,6 +129,14 @@ class Differentiation:
         function.attributes["sym_name"] = build.string(new_name)
         self.functions[new_name] = function
 
+    def expose(self, name: str, new_name: str) -> str:
+        """Let a function that nobody calls be an entry; its name, a number behind it if taken."""
+        if name != new_name:
+            new_name = self.unique(new_name)
+            self.rename(name, new_name)
+        self.function(new_name).attributes["sym_visibility"] = build.string("public")
+        return new_name
+
     def take_place(self, name: str, entry: str) -> None:
         """Let @name become the entry, with its visibility, in the place of what was there."""
         visibility = self.function(entry).attributes["sym_visibility"]

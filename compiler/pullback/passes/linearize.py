@@ -41,5 +41,5 @@ class Linearize(Pass):
             cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
             linear = "0" * (residuals - cts) + "1" * cts
             name = transpose(diff, backward, linear, "1" * mask.count("1"))
-            diff.rename(name, diff.unique(f"{self.entry}.linear"))
+            diff.expose(name, f"{self.entry}.linear")
             diff.drop_function(backward)

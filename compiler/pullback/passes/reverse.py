@@ -317,7 +317,10 @@ def _split(
 
 
 def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> str:
-    """Split @entry in place; the name of its backward function, which gives every masked ct."""
+    """Split @entry in place; the name of its backward function, which gives every masked ct.
+
+    It is `@entry.bwd` unless the module has a function of that name, and an entry itself.
+    """
     pair = split(diff, entry, mask, ct_mask)
     diff.take_place(pair.forward, entry)
     block = diff.block(pair.backward)
@@ -328,10 +331,7 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
         cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))
-    backward = f"{entry}.bwd"
-    if pair.backward != backward:
-        diff.rename(pair.backward, diff.unique(backward))
-    return backward
+    return diff.expose(pair.backward, f"{entry}.bwd")
 
 
 def _finish_backward(
