@@ -293,6 +293,14 @@ LOOPS = {
         )[1],
         lambda x: jnp.sin(jnp.sin(jnp.sin(x) * x * 6) * x * 4) * x * 2,
     ),
+    "while, whose counter wraps around": (
+        lambda x: lax.while_loop(
+            lambda c: c[0] < np.uint8(250),
+            lambda c: (c[0] + np.uint8(120), jnp.sin(c[1]) * x),
+            (np.uint8(30), x),
+        )[1],
+        lambda x: repeat(lambda c: jnp.sin(c) * x, x, 4),
+    ),
     "while, data-dependent": (
         lambda x: lax.while_loop(
             lambda c: c[0] < 7.3, lambda c: (c[0] + 1.0, jnp.sin(c[1]) * x), (0.0, x)

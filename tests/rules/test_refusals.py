@@ -9,7 +9,7 @@ import pytest
 
 import pullback_runtime
 from pullback import _jax
-from pullback._errors import MissingRuleError, NotLinearError
+from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
 
@@ -244,6 +244,32 @@ func.func public @main(%k: tensor<4xf64>, %x: tensor<4xf64>) -> tensor<4xf64> {
   return %0#1 : tensor<4xf64>
 }
 """
+
+
+RECURSION = """
+func.func public @main(%x: tensor<f64>) -> tensor<f64> {
+  %0 = func.call @f(%x) : (tensor<f64>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @f(%x: tensor<f64>) -> tensor<f64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %more = stablehlo.compare GT, %x, %zero : (tensor<f64>, tensor<f64>) -> tensor<i1>
+  %0 = "stablehlo.if"(%more) ({
+    %y = stablehlo.subtract %x, %x : tensor<f64>
+    %1 = func.call @f(%y) : (tensor<f64>) -> tensor<f64>
+    stablehlo.return %1 : tensor<f64>
+  }, {
+    stablehlo.return %x : tensor<f64>
+  }) : (tensor<i1>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+def test_a_function_that_calls_itself(mode: str) -> None:
+    with pytest.raises(NotDifferentiableError, match=r"`@f` calls itself"):
+        derived(RECURSION, mode)
 
 
 def test_a_sort_is_linear_in_what_it_carries_along() -> None:

@@ -52,6 +52,16 @@ def _kind(element: Any) -> tuple[str, int]:
     return "?", 0
 
 
+def holds(type: Any, value: int) -> bool:
+    """Whether the type is one of integers, and this is one of them."""
+    element, kind, bits = info(type)[1:]
+    if kind not in "ib":
+        return False
+    signed = kind == "i" and not ir.IntegerType(element).is_unsigned
+    low = -(1 << bits - 1) if signed else 0
+    return low <= value < low + (1 << bits)
+
+
 def inexact(type: Any) -> bool:
     """Whether values of the type have tangents: float or complex elements."""
     return info(type).kind in "fc"

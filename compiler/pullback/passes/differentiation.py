@@ -39,6 +39,7 @@ class Differentiation:
         self.rules = rules
         self.functions: dict[str, Any] = {}
         self.cache: dict[tuple[Any, ...], Any] = {}
+        self.making: set[tuple[Any, ...]] = set()
         self.detached: list[Any] = []
         self.refresh()
         build.here.loc = ir.Location.unknown(_jax.context())
@@ -145,8 +146,18 @@ class Differentiation:
         self.function(entry).attributes["sym_visibility"] = visibility
 
     def cached(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is made once per kind of thing and function, `key[:2]`, and the rest of the key."""
         if key not in self.cache:
-            self.cache[key] = make()
+            if key in self.making:
+                raise NotDifferentiableError(
+                    f"`@{key[1]}` calls itself, which XLA does not run either",
+                    do="write the recursion as a loop: stablehlo.while",
+                )
+            self.making.add(key)
+            try:
+                self.cache[key] = make()
+            finally:
+                self.making.discard(key)
         return self.cache[key]
 
     def stage(self, key: str, kind: str, mask: str) -> Any:

@@ -60,7 +60,8 @@ def integer_constant(v: Value) -> int | None:
         return None
     operation = v.owner
     if operation.name == "stablehlo.convert":
-        return integer_constant(operation.operands[0])
+        value = integer_constant(operation.operands[0])
+        return value if value is not None and build.holds(v.type, value) else None
     t = build.info(v.type)
     if operation.name != "stablehlo.constant" or t.kind != "i" or t.shape != ():
         return None
@@ -95,7 +96,10 @@ def _count(
     limit = _invariant_constant(right, arguments, inits, yields, body)
     if counter is None or limit is None or direction not in _COUNTED:
         return counter, None
-    return counter, _COUNTED[direction](counter.start, limit, counter.step)
+    count = _COUNTED[direction](counter.start, limit, counter.step)
+    if count is None or not build.holds(left.type, counter.start + count * counter.step):
+        return counter, None  # it does not end, or only after it has wrapped around
+    return counter, count
 
 
 def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> Counter | None:

@@ -92,32 +92,31 @@ def _is_one_slot(buffer: Value, update: Value, starts: list[Value]) -> bool:
 
 def _slots(loop: Loop, counter: Counter, count: int, index: Value) -> tuple[int, int] | None:
     """The first and the last slot, if the loop writes slots next to each other."""
-    form = affine(index, loop.body.arguments[counter.index])
-    if form is None:
-        return None
-    slope, offset = form
-    if abs(slope * counter.step) != 1:
-        return None
-    first = slope * counter.start + offset
-    last = first + slope * counter.step * (count - 1)
-    return first, last
+    ends = counter.start, counter.start + counter.step * (count - 1)
+    found = affine(index, loop.body.arguments[counter.index], ends)
+    return found if found is not None and abs(found[1] - found[0]) == count - 1 else None
 
 
-def affine(v: Value, counter: Value) -> tuple[int, int] | None:
-    """(slope, offset) with v = slope * counter + offset, if that can be seen."""
+def affine(v: Value, counter: Value, ends: tuple[int, int]) -> tuple[int, int] | None:
+    """The values of `v` at both ends of a counter's range, if it is seen to be affine between."""
     if v == counter:
-        return 1, 0
+        return ends
     constant = integer_constant(v)
     if constant is not None:
-        return 0, constant
+        return constant, constant
     if isinstance(v, ir.BlockArgument):
         return None
-    operation = v.owner
+    found = _affine_op(v.owner, counter, ends)
+    wraps = found is not None and not all(build.holds(v.type, end) for end in found)
+    return None if wraps else found
+
+
+def _affine_op(operation: Any, counter: Value, ends: tuple[int, int]) -> tuple[int, int] | None:
     if operation.name == "stablehlo.convert":
-        return affine(operation.operands[0], counter)
+        return affine(operation.operands[0], counter, ends)
     if operation.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
-    left, right = (affine(x, counter) for x in operation.operands)
+    left, right = (affine(x, counter, ends) for x in operation.operands)
     if left is None or right is None:
         return None
     sign = 1 if operation.name == "stablehlo.add" else -1
