@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pullback.passes.manager import run_pipeline
 from tests.rules import harness
 from tests.rules.harness import Arrays, pairing
 from tests.rules.record import Case
@@ -73,3 +74,22 @@ def test_types(case: Case) -> None:
     args = harness.sample(case, np.random.default_rng(0))
     for dtype in case.dtypes:
         harness.derive(*harness.narrowed(case, args, dtype))
+
+
+def positions(case: Case) -> list[int]:
+    """The arguments that have tangents."""
+    args = harness.sample(case, np.random.default_rng(0))
+    return [i for i, x in enumerate(args) if harness.inexact(x)]
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if len(positions(c)) > 1], ids=lambda case: case.name
+)
+def test_each_operand_alone(case: Case) -> None:
+    """There are derivatives by one operand where the others are constant, of second order too."""
+    args = harness.sample(case, np.random.default_rng(0))
+    for i in positions(case):
+        for pipeline in (f"vjp{{wrt={i}}},jvp", f"jvp{{wrt={i}}},vjp") if case.second else ():
+            module = harness.lower(case, args)
+            run_pipeline(module, f"builtin.module({pipeline})")
+            assert module.operation.verify()

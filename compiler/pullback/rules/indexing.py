@@ -259,7 +259,8 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """
     parts = _Scatter(op)
     zeros = build.zeros(op.operands[0].type)
-    updates, dx = op.operand(2), build.instantiate(tangents[0], op.operands[0])
+    dx, _, du = tangents
+    updates = op.operand(2)
     ones = build.full_like(updates, 1)
     before, after = parts.gather(op.x), parts.gather(op.result)
     wins, keeps = compare("EQ", updates, after), compare("EQ", before, after)
@@ -268,8 +269,8 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     with_old = div(1.0, add(winners, 1.0))
     share = select(wins, select(keeps, with_old, div(1.0, winners)), None)
     old_share = div(sub(select(keeps, with_old, None), 1.0), rivals)
-    change = add(mul(parts.gather(dx), old_share), mul(tangents[2], share))
-    return [parts.scatter(dx, change)]
+    old = None if dx is None else mul(parts.gather(dx), old_share)
+    return [parts.scatter(zeros if dx is None else dx, add(old, mul(du, share)))]
 
 
 def _keep_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
