@@ -348,6 +348,17 @@ STRUCTURE += [
     )
     for op in ("tuple", "get_tuple_element")
 ]
+STRUCTURE += [
+    Case(
+        "stablehlo.tuple",
+        TUPLES.replace("%x: tensor<2xf64>, ", "").replace(
+            "%t =", "%x = stablehlo.constant dense<0.5> : tensor<2xf64>\n  %t ="
+        ),
+        [ints(3), real(3)],
+        "part_at_rest",
+        reference=lambda n, y: (jnp.full(2, 0.25), jnp.sin(y), n),
+    )
+]
 
 
 # XLA's CPU backend starts no slices.

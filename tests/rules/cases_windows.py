@@ -171,6 +171,15 @@ REDUCE_WINDOWS = [
     ),
     Case(
         "stablehlo.reduce_window",
+        SUM_FROM.replace("BODY", "maximum")
+        .replace(", %init: tensor<f64>", "")
+        .replace("{\n  %0", "{\n  %init = stablehlo.constant dense<0.1> : tensor<f64>\n  %0"),
+        [floats([0.3, -1.0, -0.5, 0.7])],
+        "maximum_from_a_constant",
+        reference=lambda x: jnp.maximum(jnp.maximum(x[:-1], x[1:]), 0.1),
+    ),
+    Case(
+        "stablehlo.reduce_window",
         PAIRS,
         [distinct(5), real(5)],
         "pairs",
@@ -197,15 +206,19 @@ func.func public @main(%x: tensor<4x5xf64>, %source: tensor<2x2xf64>, %init: ten
 """
 
 
-def scattered(sign: float) -> Callable[..., Any]:
-    """The transpose of a maximum over windows of sign x, which is linear in `source`."""
+def scattered(sign: float, last: bool = False) -> Callable[..., Any]:
+    """The transpose of a maximum over windows of sign x, which is linear in `source`.
+
+    Of equals it is the first that counts, or the last.
+    """
 
     def select_and_scatter(x: Any, source: Any, init: Any) -> Any:
         found = jnp.full(x.shape, init)
         for i in range(2):
             for j in range(2):
                 window = sign * x[i : i + 3, 2 * j : 2 * j + 3]
-                row, column = jnp.divmod(jnp.argmax(window), 3)
+                place = 8 - jnp.argmax(window[::-1, ::-1]) if last else jnp.argmax(window)
+                row, column = jnp.divmod(place, 3)
                 found = found.at[i + row, 2 * j + column].add(source[i, j])
         return found
 
@@ -223,5 +236,16 @@ CASES = [
             reference=scattered(sign),
         )
         for direction, label, sign in (("GE", "maximum", 1.0), ("LE", "minimum", -1.0))
+    ),
+    *(
+        Case(
+            "stablehlo.select_and_scatter",
+            SELECT_AND_SCATTER.replace("COMPARE", direction),
+            [floats(np.ones((4, 5))), real(2, 2), real()],
+            f"equals_{direction}",
+            reference=scattered(1.0, last=direction == "GT"),
+            numeric=False,
+        )
+        for direction in ("GE", "GT")
     ),
 ]

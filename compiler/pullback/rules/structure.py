@@ -130,12 +130,24 @@ class Tuple:
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         pairs = zip(tangents, op.operands, strict=True)
-        elements = [build.instantiate(t, v) if build.inexact(v.type) else t or v for t, v in pairs]
+        elements = [_at_rest(v) if t is None else t for t, v in pairs]
         return [build.emit1(op.name, op.result_type, elements)]
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return [None] * len(op.operands)
+
+
+def _at_rest(v: Value) -> Value:
+    """The tangent of an element that does not change."""
+    if not isinstance(v.type, ir.TupleType):
+        return build.zeros_like(v) if build.inexact(v.type) else v
+    types = [v.type.get_type(i) for i in range(v.type.num_types)]
+    parts = [
+        build.emit1("stablehlo.get_tuple_element", t, [v], {"index": build.attr(f"{i} : i32")})
+        for i, t in enumerate(types)
+    ]
+    return build.emit1("stablehlo.tuple", v.type, list(map(_at_rest, parts)))
 
 
 @rule("stablehlo.get_tuple_element", linear=one_by_one, family="structure")

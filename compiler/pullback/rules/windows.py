@@ -22,6 +22,7 @@ from pullback.passes.reverse import is_zero
 from pullback.rules.bodies import applied, body_name
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
+from pullback.rules.reduction import is_constant
 from pullback.rules.registry import (
     Op,
     Rule,
@@ -143,10 +144,12 @@ _LARGER = {"stablehlo.maximum": "GT", "stablehlo.minimum": "LT"}
 _WORST = {"GT": -math.inf, "LT": math.inf}
 
 
-def _chosen(x: Value, window: Window, shape: Sequence[int], larger: str) -> Value:
-    """Where in the flat `x` the extremum of each window is, the first of equals.
+def _chosen(
+    x: Value, window: Window, shape: Sequence[int], larger: str, of_equals: str = "LT"
+) -> Value:
+    """Where in the flat `x` the extremum of each window is; of equals, the first.
 
-    The size of `x` stands for the padding.
+    The size of `x` stands for the padding. With 'GT' for `of_equals`, the last of equals counts.
     """
     size = indexing.count(build.shape(x))
     integer = build.scalar("i32" if size < 2**31 else "i64")
@@ -160,7 +163,7 @@ def _chosen(x: Value, window: Window, shape: Sequence[int], larger: str) -> Valu
     )
 
     def better(a: Value, i: Value, b: Value, j: Value) -> list[Value]:
-        first = and_(compare("EQ", a, b), compare("LT", i, j))
+        first = and_(compare("EQ", a, b), compare(of_equals, i, j))
         left = or_(compare(larger, a, b), first)
         return [select(left, a, b), select(left, i, j)]
 
@@ -295,12 +298,13 @@ _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
 
 
 def _reduce_window_variant(op: Op) -> Rule:
-    """By the body; an initial value that varies is for the general rule."""
+    """By the body; an initial value that varies, or may win, is for the general rule."""
     if any(op.active[len(op.results) :]):
         return _FOLD
     name = body_name(op.operation.regions[0])
     if name in _LARGER:
-        return _EXTREMUM
+        worst = _WORST[_LARGER[name]]
+        return _EXTREMUM if is_constant(op.operands[1], worst) else _FOLD
     return _SUM if name == "stablehlo.add" else _FOLD
 
 
@@ -329,24 +333,28 @@ def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     source = init = None
     if op.active[1] and 0 not in op.shape(1):
         window = Window.of(op)
-        source = _read(ct, _chosen(op.x, window, op.shape(1), _selection(op)))
+        direction = _selection(op)
+        # The one selected so far is kept where the comparison holds: with GT, the last of equals.
+        of_equals = "LT" if direction.endswith("E") else "GT"
+        places = _chosen(op.x, window, op.shape(1), _STRICT[direction], of_equals)
+        source = _read(ct, places)
     if op.active[2]:
         init = build.reduce_sum(ct, range(build.rank(ct)))
     return [None, source, init]
 
 
-_SELECTIONS = {"GE": "GT", "GT": "GT", "LE": "LT", "LT": "LT"}
+_STRICT = {"GE": "GT", "GT": "GT", "LE": "LT", "LT": "LT"}
 
 
 def _selection(op: Op) -> str:
-    """'GT' if the op selects maxima, 'LT' if minima."""
+    """The direction of the comparison by which the op selects maxima or minima."""
     region = op.operation.regions[0]
     if body_name(region) == "stablehlo.compare":
         step: Any = applied(region.blocks[0])
         attribute = step.op.attributes["comparison_direction"]
         direction = str(attribute).split()[-1].rstrip(">")
-        if direction in _SELECTIONS:
-            return _SELECTIONS[direction]
+        if direction in _STRICT:
+            return direction
     raise unsupported(
         op, "that selects neither maxima nor minima", "select with a comparison: GE or LE"
     )
