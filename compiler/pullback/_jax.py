@@ -270,6 +270,11 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
         yield
 
 
+def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
+    """For a while, exceptions keep the frames of JAX, and of libraries that have theirs hidden."""
+    return _config.traceback_filtering("off")
+
+
 def calls_functions(closed: Any) -> bool:
     """Whether its one equation calls functions of the user's, as `custom_linear_solve` does."""
     return next(jaxprs_in(closed.eqns[0].params.values()), None) is not None
@@ -659,6 +664,14 @@ def identifier(name: str) -> str:
 
 BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 """Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
+
+
+def wants_symbolic_zeros(closed: Any) -> bool:
+    """Whether the one call in there has rules that see which operands are perturbed."""
+    equation = closed.eqns[0]
+    high = equation.params.get("_prim")
+    params = equation.params if high is None else high.params
+    return bool(params.get("symbolic_zeros", False))
 
 
 def num_closed_over(equation: Any) -> int:

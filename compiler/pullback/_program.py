@@ -207,11 +207,12 @@ class Program:
         *,
         target: str | None = None,
         platforms: Sequence[str] | None = None,
+        allow_refusals: bool = False,
     ) -> None:
         """Writes one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
         from pullback import artifact
 
-        artifact.save(self, path, target=target, platforms=platforms)
+        artifact.save(self, path, target=target, platforms=platforms, allow_refusals=allow_refusals)
 
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
         """A `jax.export.Exported` whose own `vjp` goes through the program's rules."""

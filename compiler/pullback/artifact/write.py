@@ -11,6 +11,7 @@ import jax
 
 from pullback import _jax
 from pullback._edits import clone
+from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.artifact import constants, high_level, variants
 from pullback.artifact.atomic import write_atomically
@@ -35,6 +36,7 @@ def save(
     *,
     target: str | None = None,
     platforms: Sequence[str] | None = None,
+    allow_refusals: bool = False,
 ) -> None:
     """Writes a program to one portable file that can still be differentiated.
 
@@ -44,29 +46,39 @@ def save(
       target: the StableHLO version to write for, at least '1.0.0'. By default the version of
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
+      allow_refusals: a rule may refuse, which is to raise an exception of its own. Then the file
+        says so: it runs, and raises what the rule said where that derivative is asked for.
 
     Raises:
-      MissingRuleError: a derivative rule is missing, or cannot be staged.
+      MissingRuleError: a derivative rule is missing, cannot be staged, or refuses.
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
-    write_atomically(path, _pieces(program, target, platforms))
+    write_atomically(path, _pieces(program, target, platforms, allow_refusals))
 
 
 def serialize(
-    program: Program, *, target: str | None = None, platforms: Sequence[str] | None = None
+    program: Program,
+    *,
+    target: str | None = None,
+    platforms: Sequence[str] | None = None,
+    allow_refusals: bool = False,
 ) -> bytes:
     """The bytes that `save` writes."""
-    return b"".join(_pieces(program, target, platforms))
+    return b"".join(_pieces(program, target, platforms, allow_refusals))
 
 
-def _pieces(program: Program, target: str | None, platforms: Sequence[str] | None) -> list[Any]:
+def _pieces(
+    program: Program, target: str | None, platforms: Sequence[str] | None, allow_refusals: bool
+) -> list[Any]:
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     _check_platforms(program, platforms)
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(runtime_jax.fresh_context())
     module, entries = variants.merged([_staged(each, held) for each in chosen])
+    if not allow_refusals:
+        _refuse_refusals(module)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
@@ -96,6 +108,20 @@ def _staged(program: Program, held: constants.Held) -> ir.Module:
     return module
 
 
+def _refuse_refusals(module: ir.Module) -> None:
+    """Raises MissingRuleError, with its words, for the first rule that refuses."""
+    refusing = {call.decomposition: call for call in ops.walk_calls(module) if call.refused}
+    for function, call in refusing.items():
+        kind, said = next(iter(call.refused.items()))
+        others = f", and those of {len(refusing) - 1} more" if len(refusing) > 1 else ""
+        raise MissingRuleError(
+            f"the {kind} rule of `{function}` refuses{others}: {said}",
+            where=locations.user_line_of(call.op),
+            do="save with allow_refusals=True: the file runs, and raises this where the derivative "
+            "is asked for; or give the step a rule that does not raise",
+        )
+
+
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **versions(),
@@ -121,13 +147,18 @@ def _pullback_version() -> str:
 
 
 def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
-    """Each function with rules, once: its op, its name and the rules that it has."""
+    """Each function with rules, once: its op, name and rules, and what those say that refuse."""
     found: dict[tuple[str, str], set[str]] = {}
+    refused: dict[tuple[str, str], dict[str, str]] = {}
     for call in ops.walk_calls(module):
-        found.setdefault((call.NAME, call.decomposition), set()).update(call.symbols)
+        key = call.NAME, call.decomposition
+        found.setdefault(key, set()).update(call.symbols)
+        if said := call.refused:
+            refused.setdefault(key, {}).update(said)
     return [
-        {"op": op, "function": function, "rules": sorted(rules)}
-        for (op, function), rules in sorted(found.items())
+        {"op": key[0], "function": key[1], "rules": sorted(rules)}
+        | ({ops.REFUSED: refused[key]} if key in refused else {})
+        for key, rules in sorted(found.items())
     ]
 
 

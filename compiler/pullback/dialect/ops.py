@@ -15,6 +15,7 @@ from pullback.dialect.build import inexact
 COMPOSITE = "stablehlo.composite"
 PREFIX = "pullback."
 RULE = "rule"
+REFUSED = "refused"
 
 
 def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
@@ -79,11 +80,18 @@ class DerivativeCall:
             if isinstance(attribute, ir.FlatSymbolRefAttr)
         }
 
+    @property
+    def refused(self) -> dict[str, str]:
+        """What rules say that refuse to differentiate the call: name of the rule to its words."""
+        attribute = self._get(REFUSED)
+        entries = () if attribute is None else ir.DictAttr(attribute)
+        return {named.name: ir.StringAttr(named.attr).value for named in entries}
+
     def update(self, **changes: Any) -> None:
         """Sets attributes: a function's name, an integer or an attribute; None removes one.
 
         Attribute names with a mask go through `update(**{"jvp.01": "f.jvp.01"})`; the value of
-        `rule` stays a string.
+        `rule` stays a string, and so do those of `refused`, a dictionary.
         """
         attributes = self.attributes
         for name, value in changes.items():
@@ -103,6 +111,11 @@ class DerivativeCall:
     def _symbol(self, name: str) -> str | None:
         attribute = self._get(name)
         return None if attribute is None else ir.FlatSymbolRefAttr(attribute).value
+
+    def refusal(self, kind: str, mask: str) -> str | None:
+        """What the rule of this kind and mask says that refuses."""
+        refused = self.refused
+        return refused.get(f"{kind}.{mask}", None if "0" in mask else refused.get(kind))
 
     def _masked(self, kind: str, mask: str | None) -> str | None:
         """Symbol of `kind` for a mask; the plain name means all ones."""
@@ -144,6 +157,15 @@ class CustomVJPCall(DerivativeCall):
     def bwd(self) -> str | None:
         """Name of the function from residuals and cotangents to cotangents."""
         return self._symbol("bwd")
+
+    def pairs(self) -> list[tuple[str, str, str]]:
+        """Each `fwd` and `bwd`, and the mask of the operands that this `bwd` has cotangents of."""
+        names = self.symbols
+        found = [(n.partition(".")[2], names[n]) for n in names if n.partition(".")[0] == "fwd"]
+        return [
+            (fwd, names[f"bwd.{mask}" if mask else "bwd"], mask or self.own_mask)
+            for mask, fwd in found
+        ]
 
     @property
     def closed_over(self) -> int:
@@ -290,6 +312,7 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
     """Turns rule names that are strings into symbol references; returns how many.
 
     A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
+    What refusing rules say is read once, so that damage to it shows here.
 
     Args:
       composites: what `walk_composites` found.
@@ -297,11 +320,14 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
     restored = 0
     for op in composites:
         call = DerivativeCall(op)
+        attributes = call.attributes
         names = {
             name: ir.StringAttr(attribute).value
-            for name, attribute in call.attributes.items()
-            if name != RULE and isinstance(attribute, ir.StringAttr)
+            for name, attribute in attributes.items()
+            if name not in (RULE, REFUSED) and isinstance(attribute, ir.StringAttr)
         }
+        if REFUSED in attributes:
+            _ = call.refused
         if names:
             call.update(**names)
             restored += len(names)
@@ -341,6 +367,9 @@ def _create(
 def _attribute(name: str, value: Any, context: ir.Context) -> ir.Attribute:
     if isinstance(value, ir.Attribute):
         return value
+    if isinstance(value, Mapping):
+        texts = {key: ir.StringAttr.get(text, context) for key, text in value.items()}
+        return ir.DictAttr.get(texts, context)
     if isinstance(value, int):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
     if name == RULE:

@@ -13,6 +13,7 @@ from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback.dialect.build import inexact
 from pullback.dialect.ops import (
+    REFUSED,
     RULE,
     VIEWS,
     CustomJVPCall,
@@ -55,9 +56,9 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 
 
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_jvp_call_c1 … c8."""
+    """custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
-    check.attribute_names(1, {RULE, "jvp"}, masked={"jvp", "transpose"})
+    check.attribute_names(1, {RULE, REFUSED, "jvp"}, masked={"jvp", "transpose"})
     check.attribute_kinds(2)
     check.symbols_resolve(3)
     check.masks(4)
@@ -70,27 +71,29 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
             check.function_type(7, symbol, *_jvp_type(call, mask))
         else:
             check.function_type(8, symbol, *_transpose_type(call, mask))
+    check.refusals(9, {"jvp"}, masked={"jvp", "transpose"})
 
 
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_vjp_call_c1 … c9."""
+    """custom_vjp_call_c1 … c10."""
     check = _Checker(call, "custom_vjp_call", functions)
-    check.attribute_names(1, {RULE, "fwd", "bwd", "jvp", "closed_over"}, masked={"jvp"})
+    known = {RULE, REFUSED, "fwd", "bwd", "jvp", "closed_over"}
+    check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"})
     check.attribute_kinds(2, integers={"closed_over"})
     check.symbols_resolve(3)
-    check.require(4, (call.fwd is None) == (call.bwd is None), "`fwd` and `bwd` come together")
+    masks = {kind: check.masks_of(kind) for kind in ("fwd", "bwd")}
+    check.require(4, masks["fwd"] == masks["bwd"], "`fwd` and `bwd` come together")
     check.masks(5)
     check.no_second_full_mask(6)
-    if call.fwd is not None and call.bwd is not None:
-        residuals = _verify_fwd(check, call, call.fwd)
+    for fwd, bwd, mask in call.pairs():
+        residuals = _verify_fwd(check, call, fwd)
         cotangents = _inexact_types(call.results)
-        inputs = [*residuals, *cotangents]
-        own = call.operands[call.closed_over :]
-        check.function_type(8, call.bwd, inputs, _inexact_types(own))
+        check.function_type(8, bwd, [*residuals, *cotangents], _masked_types(call, mask, "1"))
     for name, symbol in call.symbols.items():
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
             check.function_type(9, symbol, *_jvp_type(call, mask))
+    check.refusals(10, {"vjp"}, masked={"vjp"})
 
 
 def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
@@ -107,9 +110,9 @@ def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
 
 
 def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
-    """linear_call_c1 … c6."""
+    """linear_call_c1 … c7."""
     check = _Checker(call, "linear_call", functions)
-    check.attribute_names(1, {RULE, "transpose", "num_residuals"})
+    check.attribute_names(1, {RULE, REFUSED, "transpose", "num_residuals"})
     check.attribute_kinds(2, integers={"num_residuals"})
     _verify_num_residuals(check, call)
     check.symbols_resolve(4)
@@ -120,6 +123,7 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
     if call.transpose is not None:
         residuals = [operand.type for operand in call.residuals]
         check.function_type(6, call.transpose, [*residuals, *results], linear)
+    check.refusals(7, {"transpose"})
 
 
 def _verify_num_residuals(check: _Checker, call: LinearCall) -> None:
@@ -162,10 +166,13 @@ class _Checker:
             self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
 
     def attribute_kinds(self, number: int, integers: Set[str] = frozenset()) -> None:
-        """`rule` is a string, counts are i64, and everything else names a function."""
+        """`rule` is a string, `refused` a dictionary, counts are i64; the others name functions."""
         for name, attribute in self.attributes.items():
             if name == RULE:
                 self.require(number, isinstance(attribute, ir.StringAttr), "`rule` is a string")
+            elif name == REFUSED:
+                is_dictionary = isinstance(attribute, ir.DictAttr)
+                self.require(number, is_dictionary, f"`refused` is a dictionary, not {attribute}")
             elif name in integers:
                 is_count = str(attribute).endswith(": i64")
                 self.require(number, is_count, f"`{name}` is an i64, not {attribute}")
@@ -181,17 +188,37 @@ class _Checker:
 
     def masks(self, number: int) -> None:
         """A mask has one 0 or 1 per inexact operand, and a 1 among them."""
-        length = len(self.call.mask)
         for name in self.call.symbols:
-            _, dot, mask = name.partition(".")
-            if dot:
-                fits = len(mask) == length and set(mask) <= {"0", "1"} and "1" in mask
+            if "." in name:
                 self.require(
                     number,
-                    fits,
-                    f"the mask of {name!r} has one 0 or 1 for each of the {length} inexact "
-                    "operands, and at least one 1",
+                    self._has_mask(name),
+                    f"the mask of {name!r} has one 0 or 1 for each of the {len(self.call.mask)} "
+                    "inexact operands, and at least one 1",
                 )
+
+    def masks_of(self, kind: str) -> set[str]:
+        """The masks that this kind of rule is there for; an empty one where there is none."""
+        parts = (name.partition(".") for name in self.call.symbols)
+        return {mask for found, _, mask in parts if found == kind}
+
+    def _has_mask(self, name: str) -> bool:
+        mask = name.partition(".")[2]
+        return len(mask) == len(self.call.mask) and set(mask) <= {"0", "1"} and "1" in mask
+
+    def refusals(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
+        """A refusal is a string, under the name of a rule that could be there and is not."""
+        refused = self.attributes.get(REFUSED)
+        for name, attribute in map(_named, () if refused is None else ir.DictAttr(refused)):
+            known = name in plain or (name.partition(".")[0] in masked and self._has_mask(name))
+            there = name in self.attributes or name.replace("vjp", "fwd") in self.attributes
+            self.require(
+                number,
+                known and not there,
+                f"`refused` has {name!r}, which is no rule that is missing here",
+            )
+            is_text = isinstance(attribute, ir.StringAttr)
+            self.require(number, is_text, f"`refused` says a string, not {attribute}")
 
     def no_second_full_mask(self, number: int) -> None:
         """The plain name and the mask of all ones mean the same, so only one is there."""
@@ -215,6 +242,10 @@ class _Checker:
             f"  expected: {_signature(inputs, results, rest)}\n"
             f"  found:    {_signature(found.inputs, found.results)}",
         )
+
+
+def _named(entry: ir.NamedAttribute) -> tuple[str, ir.Attribute]:
+    return entry.name, entry.attr
 
 
 def _signature(inputs: Types, results: Types, rest: str = "") -> str:

@@ -16,8 +16,8 @@ from pullback import _jax
 from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
-from pullback.dialect.ops import RULE
-from pullback.frontend import link, staging
+from pullback.dialect.ops import REFUSED, RULE
+from pullback.frontend import link, refusals, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -68,6 +68,11 @@ class Rule:
     def own_mask(self) -> str:
         """The mask of the operands that a `custom_vjp` function does not close over."""
         return "".join("1" if i >= self.closed_over else "0" for i in self.inexact)
+
+    @property
+    def knows_operands_apart(self) -> bool:
+        """Whether its rules can see which operands are perturbed, and refuse by some of them."""
+        return self.primitive not in staging.USERS or _jax.wants_symbolic_zeros(self.call)
 
     @property
     def linear_mask(self) -> str:
@@ -172,9 +177,7 @@ class RuleTable:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
         rule = self._rules[key]
-        traced = self._traced.get((key, kind, mask))
-        if traced is None:
-            traced = self._traced[key, kind, mask] = self._trace(rule, kind, mask)
+        traced = self._traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
         with self._under(rule.checked_axes):
             symbols = [self._link(module, *each) for each in zip(names, traced, strict=True)]
@@ -184,7 +187,7 @@ class RuleTable:
         """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
 
         Rules of rules are staged too, so the module can then be differentiated any number of
-        times without Python.
+        times without Python. What a rule says that refuses is written down in its place.
         """
         symbols: dict[str, dict[str, Any]] = {}
         without: set[str] = set()
@@ -195,7 +198,7 @@ class RuleTable:
                 if key not in symbols:
                     with _naming(self._rules[key]):
                         symbols[key] = self._all_symbols(module, self._rules[key])
-                if not symbols[key] and self._rules[key].generation <= LAST_GENERATION:
+                if not _rules_in(symbols[key]) and self._rules[key].generation <= LAST_GENERATION:
                     without.add(call.decomposition)
                 call.update(**{RULE: None, **symbols[key]})
 
@@ -210,10 +213,10 @@ class RuleTable:
         keys = {}
         for key, found in symbols.items() if without else ():
             rule = self._rules[key]
-            if "jvp" in found and len(found) == 1 and len(rule.inexact) > 1:
+            if _rules_in(found) == {"jvp"} and len(rule.inexact) > 1:
                 function = ir.SymbolTable(module.operation)[found["jvp"]]
                 if any(call.decomposition in without for call in ops.walk_calls(function)):
-                    found.update(self._try(module, rule, "jvp", rule.single_masks))
+                    self._try(found, module, rule, "jvp", rule.single_masks)
                     keys[found["jvp"]] = key
         calls = ops.walk_calls(module) if keys else ()
         return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
@@ -231,36 +234,65 @@ class RuleTable:
 
     def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
         """Every rule of one call that there is, as attributes of its composite."""
+        found: dict[str, Any] = {}
         if rule.generation > LAST_GENERATION:
-            return {}
+            return found
         if rule.op == "pullback.custom_vjp_call":
-            return self._vjp_symbols(module, rule)
+            self._vjp_symbols(found, module, rule)
+            return found
         if rule.op == "pullback.linear_call":
-            return {"transpose": str(self.stage(module, rule.key, "transpose", rule.linear_mask))}
-        found = self._try(module, rule, "jvp", [rule.full_mask])
-        if not found:
-            found = self._try(module, rule, "jvp", rule.single_masks)
+            with _noting(found, "transpose"):
+                found["transpose"] = self.stage(module, rule.key, "transpose", rule.linear_mask)
+            return found
+        self._try(found, module, rule, "jvp", [rule.full_mask])
+        if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
+            self._try(found, module, rule, "jvp", rule.single_masks)
         if rule.primitive != "custom_jvp_call" and _jax.has_transpose(rule.primitive):
             masks = dict.fromkeys([rule.full_mask, *rule.single_masks])
-            found |= self._try(module, rule, "transpose", masks)
+            self._try(found, module, rule, "transpose", masks)
         return found
 
-    def _vjp_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
-        if rule.inexact and "1" not in rule.own_mask:
-            return {}
-        symbols = self.stage(module, rule.key, "vjp", rule.own_mask)
-        closed_over = {"closed_over": rule.closed_over} if "0" in rule.own_mask else {}
-        return {"fwd": symbols[0], "bwd": symbols[1], **closed_over}
+    def _vjp_symbols(self, found: dict[str, Any], module: ir.Module, rule: Rule) -> None:
+        """Adds the pair for all operands; where it refuses, the one for those that it accepts."""
+        own = rule.own_mask
+        if rule.inexact and "1" not in own:
+            return
+        if "0" in own:
+            found["closed_over"] = rule.closed_over
+        with _noting(found, "vjp"):
+            found |= zip(("fwd", "bwd"), self.stage(module, rule.key, "vjp", own), strict=True)
+            return
+        accepted = []
+        for mask in rule.single_masks if rule.knows_operands_apart else ():
+            if own[mask.index("1")] == "1":
+                with _noting(found, f"vjp.{mask}"):
+                    self._traced_rule(rule, "vjp", mask)
+                    accepted.append(mask)
+        if accepted:
+            joint = "".join(map(max, zip(*accepted, strict=True)))
+            with _noting(found, f"vjp.{joint}"):
+                names = f"fwd.{joint}", f"bwd.{joint}"
+                found |= zip(names, self.stage(module, rule.key, "vjp", joint), strict=True)
 
     def _try(
-        self, module: ir.Module, rule: Rule, kind: str, masks: Iterable[str]
-    ) -> dict[str, str]:
-        found = {}
+        self,
+        found: dict[str, Any],
+        module: ir.Module,
+        rule: Rule,
+        kind: str,
+        masks: Iterable[str],
+    ) -> None:
+        """Adds to `found` the rules of this kind that there are."""
         for mask in masks:
             name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
-            with contextlib.suppress(MissingRuleError):
-                found[name] = str(self.stage(module, rule.key, kind, mask))
-        return found
+            with contextlib.suppress(MissingRuleError), _noting(found, name):
+                found[name] = self.stage(module, rule.key, kind, mask)
+
+    def _traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+        key = rule.key, kind, mask
+        if key not in self._traced:
+            self._traced[key] = self._trace(rule, kind, mask)
+        return self._traced[key]
 
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         if len(mask) != len(rule.inexact) or set(mask) - {"0", "1"}:
@@ -270,7 +302,8 @@ class RuleTable:
         outer, self.keeper.place = self.keeper.place, rule.where
         chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
         try:
-            with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
+            checked = bool(rule.checked_axes)
+            with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen)
             if any(isinstance(v, jax.core.Tracer) for c in closed for v in _values(c)):
                 raise _leaking(rule)
@@ -279,6 +312,8 @@ class RuleTable:
         except MissingRuleError:
             raise
         except staging.missing(rule, kind) as error:
+            if refusals.words(error) is not None and not isinstance(error, AssertionError):
+                raise
             raise _missing(rule, kind, mask) from error
         finally:
             self._generation = 0
@@ -357,6 +392,22 @@ def _name(equation: Any) -> str:
 def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:
     calls = ops.walk_calls(module)
     return [(call, key) for call in calls if (key := call.rule_key) is not None]
+
+
+def _rules_in(found: dict[str, Any]) -> set[str]:
+    return found.keys() - {REFUSED, "closed_over"}
+
+
+@contextlib.contextmanager
+def _noting(found: dict[str, Any], name: str) -> Iterator[None]:
+    """Writes down what the rule of this name says where it refuses."""
+    try:
+        yield
+    except Exception as error:
+        said = refusals.words(error)
+        if said is None:
+            raise
+        found.setdefault(REFUSED, {})[name] = said
 
 
 @contextlib.contextmanager

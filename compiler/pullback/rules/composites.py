@@ -15,7 +15,7 @@ from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.inlining import call
 from pullback.passes.reverse import is_zero, split, transpose
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
-from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
+from pullback.rules.linear_calls import check_not_refused, linear_call_jvp, linear_call_vjp
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -83,10 +83,10 @@ def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
     full = "1" * len(mask)
     if (staged := view.jvp(full)) is not None:
         return [(full, staged)]
-    singles = [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
-    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles]
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
     missing = [m for m, f in parts if f is None]
     if missing:
+        check_not_refused(view, "jvp", [full])
         raise MissingRuleError(
             f"no jvp rule for `{view.decomposition}` with respect to inexact operand "
             f"{missing[0].index('1')}",
@@ -96,11 +96,22 @@ def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
     return [(m, f) for m, f in parts if f is not None]
 
 
+def _singles(mask: str) -> list[str]:
+    """The masks of each operand of a mask alone."""
+    return [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
+
+
 def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
-    """The function of a rule: named by the op, or staged on demand; None if there is none."""
+    """The function of a rule: named by the op, or staged on demand; None if there is none.
+
+    One that refuses raises: the user's own exception where it is staged, its words in a file.
+    """
     named = getattr(view, kind)(mask)
-    if named is not None or view.rule_key is None:
+    if named is not None:
         return named
+    check_not_refused(view, kind, [mask])
+    if view.rule_key is None:
+        return None
     try:
         return diff.stage(view.rule_key, kind, mask)
     except MissingRuleError:
@@ -198,9 +209,13 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
 def vjp_rule(op: Op) -> tuple[str, str, str]:
     """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
     view, mask = ops.view(op.operation), inexact_mask(op)
-    if view.fwd is not None:
+    pairs = view.pairs()
+    if pairs or view.closed_over:
         _refuse_closed_over(op, mask, view.own_mask)
-        return view.fwd, view.bwd, view.own_mask
+    for fwd, bwd, covered in pairs:
+        if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
+            return fwd, bwd, covered
+    check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
     return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
 
 

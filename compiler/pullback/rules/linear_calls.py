@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pullback._errors import NotLinearError
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._errors import NotDifferentiableError, NotLinearError
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
@@ -13,11 +16,24 @@ from pullback.rules.calls import before, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
 
 
+def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
+    """Raises what the first rule says that refuses for one of these masks."""
+    said = next(filter(None, (view.refusal(kind, mask) for mask in masks)), None)
+    if said is not None:
+        raise NotDifferentiableError(
+            f"the {kind} rule of `{view.decomposition}` refuses: {said}",
+            where=user_line(view.op.location),
+            do="differentiate by arguments that do not reach this step, or stop the gradient "
+            "before it (jax.lax.stop_gradient)",
+        )
+
+
 def linear_transpose(op: Op) -> str:
     """The transpose of a linear_call's map: the user's, or derived where none was given."""
     view, diff = ops.view(op.operation), op.frame.diff
     if view.transpose is not None:
         return view.transpose
+    check_not_refused(view, "transpose", ["1"])
     flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
     return diff.stage(view.rule_key, "transpose", mask_of(flags))
 

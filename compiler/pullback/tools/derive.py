@@ -60,6 +60,11 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(
+    "--allow-refusals",
+    is_flag=True,
+    help="Save a program although rules refuse: it raises what they say where they are needed.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -73,6 +78,7 @@ def derive(
     order: int,
     rules: bool,
     lower: bool,
+    allow_refusals: bool,
     output: Path | None,
 ) -> None:
     """Differentiate SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
@@ -82,7 +88,7 @@ def derive(
     for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
         program.run_passes(pipeline, verify_each=True)
     if output is not None and output.suffix == ".mlirbc":
-        program.save(output)
+        program.save(output, allow_refusals=allow_refusals)
         return
     if program.constants:
         note(

@@ -66,6 +66,8 @@ def _rules(program: Program) -> Iterator[tuple[str, str]]:
     for entry in rule_inventory(program.module):
         names = ", ".join(entry["rules"]) or "none in the file"
         yield "rule", f"{entry['op']} @{entry['function']}: {names}"
+        for name, said in entry.get(ops.REFUSED, {}).items():
+            yield "refusal", f"{name} of @{entry['function']}: {' '.join(said.split())}"
     calls = sum(1 for _ in ops.walk_calls(program.module))
     yield "calls with rules", str(calls)
 

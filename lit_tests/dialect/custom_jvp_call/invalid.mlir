@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @custom_jvp_call_c1(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c1: unknown attribute 'jvq'; known: jvp, rule, jvp.<mask>, transpose.<mask>}}
+  // expected-error @+1 {{custom_jvp_call_c1: unknown attribute 'jvq'; known: jvp, refused, rule, jvp.<mask>, transpose.<mask>}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvq = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -191,3 +191,43 @@ func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tens
   return %x, %n : tensor<f32>, tensor<i32>
 }
 func.func private @f.jvp.01(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f64>) -> (tensor<f32>, tensor<i32>, tensor<f32>)
+
+// -----
+
+func.func @custom_jvp_call_c9(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c9: `refused` has 'jvp', which is no rule that is missing here}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {jvp = @f.jvp, refused = {jvp = "never"}}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @f.jvp(tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
+
+// -----
+
+func.func @custom_jvp_call_c9_mask(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c9: `refused` has 'transpose.10', which is no rule that is missing here}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {refused = {jvp = "never", transpose.10 = "never"}}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+
+// -----
+
+func.func @custom_jvp_call_c2_refused(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c2: `refused` is a dictionary, not "jvp"}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {refused = "jvp"}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}

@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @custom_vjp_call_c1(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, rule, jvp.<mask>}}
+  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, refused, rule, bwd.<mask>, fwd.<mask>, jvp.<mask>}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, transpose = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -163,3 +163,57 @@ func.func private @f(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> (tens
 func.func private @f.fwd(tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>, tensor<2xf32>)
 func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64>)
 func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>, tensor<f32>)
+
+// -----
+
+func.func @custom_vjp_call_c4_mask(%x: tensor<f32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c4: `fwd` and `bwd` come together}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
+    composite_attributes = {fwd.01 = @f, bwd.10 = @f}, decomposition = @f
+  } : (tensor<f32>, tensor<f64>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f64>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+
+// -----
+
+func.func @custom_vjp_call_c8_mask(%x: tensor<f32>, %y: tensor<f64>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c8: @f.bwd does not have the type that this op asks for}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
+    composite_attributes = {fwd.01 = @f.fwd, bwd.01 = @f.bwd}, decomposition = @f
+  } : (tensor<f32>, tensor<f64>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f64>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @f.fwd(tensor<f32>, tensor<f64>) -> (tensor<f32>, tensor<2xf32>)
+func.func private @f.bwd(tensor<2xf32>, tensor<f32>) -> (tensor<f32>, tensor<f64>)
+
+// -----
+
+func.func @custom_vjp_call_c10(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c10: `refused` has 'bwd', which is no rule that is missing here}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {refused = {bwd = "never"}}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+
+// -----
+
+func.func @custom_vjp_call_c10_text(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c10: `refused` says a string, not 3 : i64}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {refused = {vjp = 3 : i64}}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}

@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @linear_call_c1(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c1: unknown attribute 'transposed'; known: num_residuals, rule, transpose}}
+  // expected-error @+1 {{linear_call_c1: unknown attribute 'transposed'; known: num_residuals, refused, rule, transpose}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, transposed = @l.t}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -115,3 +115,14 @@ func.func @linear_call_c6_without_residual(%r: tensor<f32>, %x: tensor<f32>) -> 
 }
 func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>
 func.func private @l.t(tensor<f32>) -> (tensor<f32>)
+
+// -----
+
+func.func @linear_call_c7(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{linear_call_c7: `refused` has 'jvp', which is no rule that is missing here}}
+  %0 = stablehlo.composite "pullback.linear_call" %r, %x {
+    composite_attributes = {num_residuals = 1 : i64, refused = {jvp = "never"}}, decomposition = @l
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>

@@ -1,0 +1,314 @@
+"""Rules that refuse, by raising an exception of their own: written down, and said again."""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+import pytest
+from click.testing import CliRunner
+from jax.custom_derivatives import linear_call
+from jax.interpreters import ad, mlir
+
+import pullback as pb
+import pullback_runtime
+from pullback import artifact
+from pullback.dialect.verify import verify
+from pullback.tools.cli import main
+from pullback_runtime import _jax, _module
+from tests.rules.processes import run_python
+
+HERE = "test_refusals.py"
+
+
+class Unphysical(Exception):
+    """An exception of a user's own."""
+
+
+@jax.custom_jvp
+def guarded(x):
+    return jnp.sin(x)
+
+
+@guarded.defjvp
+def guarded_jvp(primals, tangents):
+    raise Unphysical("the phase\nhas no derivative")
+
+
+@jax.custom_vjp
+def halved(x):
+    """Its rule says 5, and in itself has none."""
+    return x / 2
+
+
+halved.defvjp(lambda x: (x / 2, x), lambda x, ct: (5 * ct * jnp.cos(guarded(x) - guarded(x)),))
+
+
+def refusing_in(part: str):
+    @jax.custom_vjp
+    def function(x):
+        return jnp.sin(x)
+
+    def fwd(x):
+        if part == "fwd":
+            raise Unphysical("not forward")
+        return jnp.sin(x), x
+
+    def bwd(x, ct):
+        assert part != "bwd", "not backward"
+        return (ct,)
+
+    function.defvjp(fwd, bwd)
+    return function
+
+
+def scaled(r, x):
+    def transpose(r, ct):
+        raise Unphysical("one way only")
+
+    return linear_call(lambda r, x: r * x, transpose, r, x)
+
+
+one_way_p = jax.extend.core.Primitive("one_way")
+one_way_p.def_impl(lambda x: x)
+one_way_p.def_abstract_eval(lambda x: x)
+mlir.register_lowering(one_way_p, mlir.lower_fun(lambda x: x, multiple_results=False))
+
+
+def one_way_jvp(primals, tangents):
+    return one_way_p.bind(primals[0]), one_way_p.bind(tangents[0])
+
+
+def one_way_transpose(ct, x):
+    raise Unphysical("no way back")
+
+
+ad.primitive_jvps[one_way_p] = one_way_jvp
+ad.primitive_transposes[one_way_p] = one_way_transpose
+
+
+@jax.custom_vjp
+def by_first(x, y):
+    return x * y
+
+
+def by_first_fwd(x, y):
+    if y.perturbed:
+        raise Unphysical("y is data")
+    return x.value * y.value, (x.value, y.value)
+
+
+by_first.defvjp(
+    by_first_fwd, lambda residuals, ct: (7 * ct * residuals[1], None), symbolic_zeros=True
+)
+
+
+@jax.custom_jvp
+def also_by_first(x, y):
+    return x * y
+
+
+def also_by_first_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    if type(dy) is not jax.custom_derivatives.SymbolicZero:
+        raise Unphysical("y is data")
+    return x * y, 7 * dx * y
+
+
+also_by_first.defjvp(also_by_first_jvp, symbolic_zeros=True)
+
+
+def reload(function, *args):
+    """The program after a file; it is sound by the verifier, and keeps its refusals in a second."""
+    loaded = pb.load(artifact.serialize(pb.trace(function)(*args), allow_refusals=True))
+    again = pb.load(artifact.serialize(loaded, allow_refusals=True))
+    verify(again.module)
+    return again
+
+
+def refusal(derive) -> pb.NotDifferentiableError:
+    with pytest.raises(pb.NotDifferentiableError) as caught:
+        derive()
+    return caught.value
+
+
+def of_two(x, y):
+    return guarded(x) * y + x
+
+
+LATER = """
+import sys
+import jax
+import jax.numpy as jnp
+import pullback as pb
+
+loaded = pb.load(sys.argv[1])
+assert jnp.allclose(loaded(0.5, 2.0), jnp.sin(0.5) * 2.0 + 0.5)
+assert jnp.allclose(loaded.grad(1)(0.5, 2.0), jnp.sin(0.5))
+assert jnp.allclose(jax.grad(loaded, 1)(0.5, 2.0), jnp.sin(0.5))
+for derive in (loaded.grad, loaded.jvp, loaded.linearize, lambda: jax.grad(loaded)(0.5, 2.0)):
+    try:
+        derive()
+    except pb.NotDifferentiableError as error:
+        print(error)
+"""
+
+
+def test_in_another_process(tmp_path):
+    path = tmp_path / "refusing.mlirbc"
+    pb.trace(of_two)(0.5, 2.0).save(path, allow_refusals=True)
+    printed = run_python("-c", LATER, str(path))
+    line = guarded_jvp.__code__.co_firstlineno + 2
+    words = "the jvp rule of `guarded` refuses: Unphysical: the phase\nhas no derivative (tests/"
+    assert printed.count(words) == 4
+    assert printed.count(f"{HERE}:{line}, in guarded_jvp)") == 4
+    assert printed.count(", in of_two\n") == 4
+    assert "differentiate by arguments that do not reach this step" in printed
+
+
+def test_a_file_with_refusals_is_asked_for():
+    program = pb.trace(of_two)(0.5, 2.0)
+    for each in (program, reload(of_two, 0.5, 2.0)):
+        with pytest.raises(pb.MissingRuleError, match="rule of `guarded` refuses: Unph") as caught:
+            artifact.serialize(each)
+        assert "in guarded_jvp" in caught.value.message
+        assert "in of_two" in caught.value.where
+        assert "allow_refusals=True" in caught.value.do
+    with pytest.raises(Unphysical):  # before it is saved, the exception is the user's
+        program.grad()
+
+
+def test_the_number_of_refusing_functions_is_told():
+    with pytest.raises(pb.MissingRuleError, match=r"refuses, and those of 1 more: Unphysical"):
+        artifact.serialize(pb.trace(lambda x: guarded(x) + refusing_in("fwd")(x))(0.5))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [("fwd", "Unphysical: not forward ("), ("bwd", "AssertionError: not backw")]
+)
+def test_a_pair_of_rules_one_of_which_refuses(part, words):
+    loaded = reload(lambda x, y: refusing_in(part)(x) * y, 0.5, 2.0)
+    assert jnp.allclose(loaded.grad(1)(0.5, 2.0), jnp.sin(0.5))
+    for derive in (loaded.grad, loaded.jvp):
+        message = refusal(derive).message
+        assert message.startswith("the vjp rule of `function")
+        assert words in message
+        assert f", in refusing_in.{part})" in message
+
+
+def test_of_second_order_only():
+    loaded = reload(halved, 0.5)
+    gradient = loaded.grad()
+    assert jnp.allclose(gradient(0.5), 5.0)
+    assert "Unphysical" in refusal(gradient.grad).message
+    assert "`guarded`" in refusal(gradient.jvp).message
+
+
+def test_a_linear_map_that_is_not_transposed():
+    loaded = reload(scaled, 3.0, 0.5)
+    assert jnp.allclose(loaded.jvp(1)(3.0, 0.5, 2.0)[1], 6.0)
+    assert jnp.allclose(loaded.grad(0)(3.0, 0.5), 0.5)
+    message = refusal(lambda: loaded.grad(1)).message
+    assert message.startswith("the transpose rule of `")
+    assert "Unphysical: one way only" in message
+
+
+def test_a_primitive_of_a_library_that_is_not_transposed():
+    """As equinox's `nondifferentiable_backward`: an identity, in forward mode only."""
+
+    def function(x, y):
+        return one_way_p.bind(x) * y
+
+    for derive in (jax.grad(function), pb.grad(function)):
+        with pytest.raises(Unphysical, match="no way back"):
+            derive(0.5, 2.0)
+    loaded = reload(function, 0.5, 2.0)
+    assert jnp.allclose(loaded.jvp(0)(0.5, 2.0, 1.0)[1], 2.0)
+    assert jnp.allclose(loaded.grad(1)(0.5, 2.0), 0.5)
+    assert "Unphysical: no way back" in refusal(loaded.grad).message
+
+
+@pytest.mark.parametrize("function", [by_first, also_by_first])
+def test_a_rule_that_refuses_by_some_operands(function):
+    """With `symbolic_zeros`, a rule sees which operands are perturbed."""
+    loaded = reload(lambda *args: function(*args), 0.5, 2.0)
+    assert jnp.allclose(loaded.grad(0)(0.5, 2.0), 14.0)
+    assert jnp.allclose(loaded.jvp(0)(0.5, 2.0, 1.0)[1], 14.0)
+    second = loaded.grad(0).jvp(1)
+    assert jnp.allclose(second(0.5, 2.0, 1.0)[1], 7.0)
+    for derive in (lambda: loaded.grad(1), lambda: loaded.jvp(1), lambda: loaded.grad((0, 1))):
+        assert "Unphysical: y is data" in refusal(derive).message
+
+
+def branching(x):
+    return jnp.sin(x) if x > 0 else x
+
+
+def misspelt(x):
+    return jnp.sin(y)  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(branching, "TracerBoolConversionError"), (misspelt, "NameError"), (jnp.dot, "TypeError")],
+)
+def test_what_goes_wrong_in_a_rule_is_no_refusal(body, words):
+    @jax.custom_jvp
+    def function(x):
+        return jnp.sin(x)
+
+    function.defjvp(lambda primals, tangents: (function(*primals), body(*tangents)))
+    with pytest.raises(pb.MissingRuleError, match=f"cannot be written into the program: {words}"):
+        artifact.serialize(pb.trace(lambda x: function(x))(0.5), allow_refusals=True)
+
+
+def test_other_tools_read_the_file():
+    content = artifact.serialize(pb.trace(of_two)(0.5, 2.0), allow_refusals=True)
+    expected = jnp.sin(0.5) * 2.0 + 0.5
+    assert jnp.allclose(pullback_runtime.load(content)(0.5, 2.0), expected)
+    assert jnp.allclose(pb.load(content).to_exported().call(0.5, 2.0), expected)
+    module = _jax.stablehlo.deserialize_portable_artifact(_jax.context(), content)
+    (interpreted,) = pullback_runtime.run_interpreted(module, jnp.float32(0.5), jnp.float32(2.0))
+    assert jnp.allclose(interpreted, expected)
+
+
+def test_the_command_line(tmp_path):
+    path, derived = str(tmp_path / "refusing.mlirbc"), str(tmp_path / "derived.mlirbc")
+    pb.trace(of_two)(0.5, 2.0).save(path, allow_refusals=True)
+    run = CliRunner().invoke
+    listed = run(main, ["info", path]).output
+    assert "jvp of @guarded: Unphysical: the phase has no derivative (" in listed
+    refused = run(main, ["derive", path, "--grad"])
+    assert isinstance(refused.exception, (pb.NotDifferentiableError, SystemExit))
+    save = ["derive", path, "--grad", "--wrt", "1", "-o", derived]
+    assert run(main, save).exception is not None
+    assert run(main, [*save, "--allow-refusals"], catch_exceptions=False).exit_code == 0
+    assert jnp.allclose(pb.load(derived)(0.5, 2.0), jnp.sin(0.5))
+
+
+TEXT = """module {{ func.func @main(%x: tensor<f32>) -> tensor<f32> {{
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {{
+    composite_attributes = {{refused = {refused}}}, decomposition = @f
+  }} : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32> }}
+  func.func private @f(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }} }}"""
+
+
+@pytest.mark.parametrize("refused", ['"jvp"', "3 : i64", "{jvp = 3 : i64}", '{jvp = "\\FF"}'])
+def test_a_damaged_refusal_is_seen(refused):
+    with pytest.raises(pb.ArtifactError, match="the file is damaged"):
+        pb.load(TEXT.format(refused=refused).encode())
+    assert pb.load(TEXT.format(refused='{jvp = "no"}').encode())(1.0) == 1.0
+
+
+def test_flipped_bits_in_what_a_refusal_says():
+    """Without a digest, changed words are another sound file."""
+    content = bytearray(_module.to_bytecode(reload(of_two, 0.5, 2.0).module))
+    start = content.index(b"Unphysical") - 2
+    for position in range(start, start + 40):
+        content[position] ^= 0x88
+        with contextlib.suppress(pb.ArtifactError):
+            pb.load(bytes(content))
+        content[position] ^= 0x88
