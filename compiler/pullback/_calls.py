@@ -21,6 +21,7 @@ from pullback._errors import ArgumentMismatchError
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
+from pullback_runtime._meshes import on_devices_of
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -92,10 +93,8 @@ def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """Runs a program in the trace that is going on."""
     operands = program.flatten(args, kwargs)
     check_operands(program, operands[len(program.constants) :])
-    if program.rules.mesh is not None:
-        out = program(*args, **kwargs)
-    else:
-        out = program.unflatten(call_module(program.handle, *operands))
+    placed = on_devices_of(program.rules.mesh, operands)
+    out = program.unflatten(call_module(program.handle, *placed))
     return jax.tree.map(_as_weak, out, jax.tree.unflatten(program.out_tree, program.out_avals))
 
 

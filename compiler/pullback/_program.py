@@ -17,7 +17,7 @@ from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
-from pullback_runtime import _meshes, _trees
+from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
 
 
@@ -189,6 +189,7 @@ class Program:
             host_callbacks=chosen.rules.host_callbacks,
             keepalives=chosen.rules.keepalives,
             convention=self._convention,
+            mesh=chosen.rules.mesh,
             **options,
         )
 
@@ -196,7 +197,7 @@ class Program:
     def _convention(self) -> pullback_runtime.Convention:
         return pullback_runtime.Convention(
             example=jax.tree.unflatten(self.in_tree, self.in_avals),
-            flatten=self._placed_leaves,
+            flatten=self._leaves,
             unflatten=self.unflatten,
             constants=self.constants,
         )
@@ -226,7 +227,7 @@ class Program:
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:
-        return Callee(self.handle, (), self._convention).callable(None)
+        return Callee(self.handle, (), self._convention, self.rules.mesh).callable(None)
 
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:
@@ -236,9 +237,6 @@ class Program:
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
         return [*self.constants, *self._leaves(args, kwargs)]
-
-    def _placed_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        return _meshes.on_devices_of(self.rules.mesh, self._leaves(args, kwargs))
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))

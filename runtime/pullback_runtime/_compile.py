@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from pullback_runtime import _backend, _jax, _module
 from pullback_runtime._arguments import argument_name, check_sixty_four_bits
@@ -35,6 +36,7 @@ class Options:
     entry: str
     host_callbacks: tuple[Callable[..., Any], ...]
     convention: Convention | None
+    mesh: Mesh | None
 
 
 def compile(
@@ -49,6 +51,7 @@ def compile(
     host_callbacks: Sequence[Callable[..., Any]] = (),
     keepalives: Sequence[Any] = (),
     convention: Convention | None = None,
+    mesh: Mesh | None = None,
 ) -> Executable:
     """Compile a StableHLO module to an `Executable`.
 
@@ -57,19 +60,23 @@ def compile(
     devices or their index; without either, calls run where their arguments are. `topology`
     ("v5e:2x2") compiles for a TPU that is not here. `host_callbacks` are the Python functions
     that the module's callback ops number, `keepalives` objects that must outlive it.
-    `convention` lets the executable take and return the caller's own pytrees. The same bytes and
-    options give the same Executable.
+    `convention` lets the executable take and return the caller's own pytrees. A module with
+    `shard_map` or sharding constraints runs on the devices of `mesh`. The same bytes and options
+    give the same Executable.
     """
     if topology is not None:
         _check_absent(topology, backend, device)
+    if mesh is not None:
+        _check_whole(mesh, device, topology)
     options = Options(
-        device=None if topology else _backend.pick_device(backend, device),
+        device=None if topology or mesh else _backend.pick_device(backend, device),
         donate_argnums=tuple(donate_argnums),
         topology=topology,
         arg_names=None if arg_names is None else tuple(arg_names),
         entry=entry,
         host_callbacks=tuple(host_callbacks),
         convention=convention,
+        mesh=mesh,
     )
     content = _module.read(module)
     key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
@@ -110,11 +117,12 @@ def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Execu
     if options.convention is None:
         _check_donated(handle, options.donate_argnums)
     device = topology_device(options.topology) if options.topology else options.device
-    callee = Callee(handle, options.donate_argnums, options.convention)
+    callee = Callee(handle, options.donate_argnums, options.convention, options.mesh)
     compiled = _compile_ahead(callee, device, handle.entry)
     if options.topology:
         return Executable(handle, not_here(options.topology), compiled, (device,))
-    return Executable(handle, callee.callable(device), compiled, (device or jax.devices()[0],))
+    devices = options.mesh.devices.flat if options.mesh else (device or jax.devices()[0],)
+    return Executable(handle, callee.callable(device), compiled, tuple(devices))
 
 
 def _compile_ahead(callee: Callee, device: jax.Device | None, entry: str) -> Any:
@@ -135,6 +143,16 @@ def _check_absent(topology: str, backend: str | None, device: jax.Device | int |
         "topology= compiles for a TPU that is not here; backend= and device= name what is",
         where=f"compile(topology={topology!r}, backend={backend!r}, device={device!r})",
         do="give one or the other",
+    )
+
+
+def _check_whole(mesh: Mesh, device: jax.Device | int | None, topology: str | None) -> None:
+    if device is None and topology is None:
+        return
+    raise ArgumentError(
+        "the program runs on all devices of a mesh",
+        where=f"compile(device={device!r}, topology={topology!r}, mesh={mesh})",
+        do="leave out device= and topology=",
     )
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
+from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import ModuleHandle, call_module
 
 
@@ -33,14 +35,22 @@ class Convention:
 
 
 class Callee:
-    """A module as one jitted function under a calling convention; flat without one."""
+    """A module as one jitted function under a calling convention; flat without one.
+
+    With a mesh it runs on the mesh's devices, wherever its arguments are.
+    """
 
     def __init__(
-        self, handle: ModuleHandle, donated: Sequence[int], convention: Convention | None
+        self,
+        handle: ModuleHandle,
+        donated: Sequence[int],
+        convention: Convention | None,
+        mesh: Mesh | None = None,
     ) -> None:
+        self._mesh = mesh
         self._constants = () if convention is None else convention.constants
         self._example = (handle.in_avals, {}) if convention is None else convention.example
-        function = _function(handle, convention)
+        function = _function(handle, convention, mesh)
         function.__name__ = function.__qualname__ = handle.entry
         shift = 1 if self._constants else 0
         self._jitted = jax.jit(function, donate_argnums=tuple(i + shift for i in donated))
@@ -49,12 +59,13 @@ class Callee:
         """Compile for the example's types; calls with these types find it done."""
         args, kwargs = self._example
         leading = (self._constants,) if self._constants else ()
-        if device is not None:
+        if device is not None and self._mesh is None:
             leading, args, kwargs = _placed((leading, args, kwargs), device)
         return self._jitted.lower(*leading, *args, **kwargs).compile()
 
     def callable(self, device: jax.Device | None) -> Callable[..., Any]:
         """What a caller calls; arrays that are elsewhere are moved to an explicit device."""
+        device = None if self._mesh is not None else device
         constants = jax.device_put(self._constants, device)
         call = functools.partial(self._jitted, constants) if constants else self._jitted
         if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
@@ -67,15 +78,18 @@ class Callee:
         return place_and_call
 
 
-def _function(handle: ModuleHandle, convention: Convention | None) -> Callable[..., Any]:
+def _function(
+    handle: ModuleHandle, convention: Convention | None, mesh: Mesh | None
+) -> Callable[..., Any]:
+    def call(*operands: Any) -> list[jax.Array]:
+        return call_module(handle, *on_devices_of(mesh, operands))
+
     if convention is None:
-        return lambda *args: tuple(call_module(handle, *args))
+        return lambda *args: tuple(call(*args))
     flatten, unflatten = convention.flatten, convention.unflatten
     if not convention.constants:
-        return lambda *args, **kwargs: unflatten(call_module(handle, *flatten(args, kwargs)))
-    return lambda constants, /, *args, **kwargs: unflatten(
-        call_module(handle, *constants, *flatten(args, kwargs))
-    )
+        return lambda *args, **kwargs: unflatten(call(*flatten(args, kwargs)))
+    return lambda constants, /, *args, **kwargs: unflatten(call(*constants, *flatten(args, kwargs)))
 
 
 def _placed(tree: Any, device: jax.Device) -> Any:

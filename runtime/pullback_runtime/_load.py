@@ -16,7 +16,7 @@ from pullback_runtime._artifact import Opened, open_module
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._executable import Executable
-from pullback_runtime._primitive import ModuleHandle, call_module, make_handle
+from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_arguments
 
 
@@ -43,29 +43,19 @@ class LoadedProgram:
         in_tree, out_tree = self.trees
         convention = Convention(
             example=((), {}),
-            flatten=lambda args, kwargs: self._placed(flatten_arguments(in_tree, (args, kwargs))),
+            flatten=lambda args, kwargs: [
+                _avals.physical(leaf) for leaf in flatten_arguments(in_tree, (args, kwargs))
+            ],
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
         )
-        return Callee(self.handle, (), convention).callable(self._device)
-
-    def _placed(self, leaves: Sequence[Any]) -> list[Any]:
-        return _meshes.on_devices_of(self._mesh, list(map(_avals.physical, leaves)))
+        device = None if self.backend is None else _backend.pick_device(self.backend, None)
+        return Callee(self.handle, (), convention, self._mesh).callable(device)
 
     @functools.cached_property
-    def _axes(self) -> _meshes.Axes:
-        return _meshes.axes_of(self.metadata, self.opened.module)
-
-    @property
     def _mesh(self) -> jax.sharding.Mesh | None:
-        return _meshes.here(self._axes, self.backend)
-
-    @property
-    def _device(self) -> jax.Device | None:
-        """Where to bring the arguments, if not to the devices of a mesh."""
-        if self.backend is None or self._axes:
-            return None
-        return _backend.pick_device(self.backend, None)
+        axes = _meshes.axes_of(self.metadata, self.opened.module)
+        return _meshes.here(axes, self.backend)
 
     def _symbolic_function(self, *args: Any, **kwargs: Any) -> Any:
         in_tree, out_tree = self.trees
@@ -77,15 +67,7 @@ class LoadedProgram:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
-        if self._axes:
-            return self._logical(self._flat_on_mesh(*leaves))
         return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))
-
-    @functools.cached_property
-    def _flat_on_mesh(self) -> Callable[..., Any]:
-        return jax.jit(
-            lambda *leaves: call_module(self.handle, *self.constants, *self._placed(leaves))
-        )
 
     def _logical(self, results: Sequence[Any]) -> list[Any]:
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
@@ -129,7 +111,11 @@ class LoadedProgram:
     def executable(self) -> Executable:
         """The compiled module, which takes and returns flat arrays, constants first."""
         return _compile.compile(
-            self.opened.module, backend=self.backend, entry=self._entry, arg_names=self._names
+            self.opened.module,
+            backend=self.backend,
+            entry=self._entry,
+            arg_names=self._names,
+            mesh=self._mesh,
         )
 
     @property
@@ -154,7 +140,7 @@ class LoadedProgram:
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program, where it runs."""
-        device = _backend.devices(self.backend)[0]
+        device = _backend.devices(self.backend)[0] if self._mesh is None else None
         return tuple(jax.device_put(self.opened.constants, device, may_alias=True))
 
 

@@ -42,11 +42,10 @@ def axes_of_mesh(mesh: Mesh | None) -> Axes:
 def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
     """The axes of the mesh that a file was written for; none for a program of one device.
 
-    A file of other origin has no metadata: there the module's own largest mesh tells.
+    A module of other origin has no metadata: there its own largest mesh tells.
     """
     if not metadata:
-        named = (_jax.mesh_axes(op) for op in module.body.operations if op.operation.name == MESH)
-        return max(named, key=size, default=())
+        return max(map(_jax.mesh_axes, _meshes_in(module)), key=size, default=())
     try:
         axes = tuple((name, size) for name, size in metadata.get(METADATA, ()))
     except (TypeError, ValueError):
@@ -54,6 +53,29 @@ def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
     if all(isinstance(name, str) and type(size) is int and size > 0 for name, size in axes):
         return axes
     raise ArtifactError("the file's metadata are damaged: mesh", do=SAVE_AGAIN)
+
+
+def _meshes_in(module: Any) -> list[Any]:
+    """The meshes that a module names, or has in the shardings themselves."""
+    named = [op for op in module.body.operations if op.operation.name == MESH]
+    if named or not _has_shardings(module):
+        return named
+    lifted = module.operation.clone()
+    _jax.run_passes(lifted, "builtin.module(sdy-lift-inlined-meshes)")
+    return [op for op in lifted.body.operations if op.operation.name == MESH]
+
+
+def _has_shardings(module: Any) -> bool:
+    """Whether an op of Shardy is in the module; one that is found ends the walk."""
+    found = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith("sdy."):
+            found.append(op)
+        return _jax.ir.WalkResult.INTERRUPT if found else _jax.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return bool(found)
 
 
 def size(axes: Axes) -> int:

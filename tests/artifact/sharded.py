@@ -50,7 +50,15 @@ def mapped(w, x):
     return jax.shard_map(body, mesh=MESH, in_specs=specs, out_specs=P("rows"))(w, x)
 
 
-CASES = {"constrained": constrained, "mapped": mapped}
+TABLE = np.linspace(-1.0, 1.0, 1 << 12).reshape(8, 4, -1)
+
+
+def closing_over(w, x):
+    """With a constant of 32 KiB, which becomes an argument."""
+    return mapped(w, x * jnp.asarray(TABLE).sum(2))
+
+
+CASES = {"constrained": constrained, "mapped": mapped, "closing_over": closing_over}
 
 
 def write(folder: Path) -> None:
@@ -63,7 +71,9 @@ def check(folder: Path) -> None:
         path = folder / f"{name}.mlirbc"
         program, bare = pb.load(path), pullback_runtime.load(path)
         expected = jax.jit(function)(W, X)
-        for found in (program(W, X), bare(W, X), *bare.flat(W, X)):
+        compiled = program.compile(backend="cpu")
+        assert len(compiled.devices) == 4
+        for found in (program(W, X), bare(W, X), *bare.flat(W, X), compiled(W, X)):
             agree(found, expected)
             assert found.sharding == expected.sharding, (found.sharding, expected.sharding)
         ours, theirs = gradients(program, function)
@@ -90,10 +100,28 @@ def exchange(folder: Path) -> None:
     _, pull = jax.vjp(jax.jit(exported.call), *placed())
     agree(pull(jnp.ones((8, 3)))[0], jax.grad(lambda w: mapped(w, X).sum())(W))
     foreign = jax.export.export(jax.jit(lambda w, x: constrained(w, x) + true(w, x)))(*placed())
+    text = str(pb.trace(lambda w, x: constrained(w, x) + true(w, x))(W, X).module)
+    agree(pb.load(text.encode())(W, X), 2 * true(W, X))  # its meshes stand in the shardings
     for source in (foreign.serialize(), foreign.mlir_module().encode()):
         ours, _ = gradients(pb.load(source), None)
         agree(ours(W, X), jax.grad(lambda w: 2 * true(w, X).sum())(W))
     print("exchanged", flush=True)
+
+
+def refuse(folder: Path) -> None:
+    """What programs over several devices cannot do; prints the errors."""
+    sizes = jax.export.symbolic_shape("b, 4")
+    symbolic = pb.trace(constrained)(W, jax.ShapeDtypeStruct(sizes, X.dtype))
+    program = pb.load(folder / "mapped.mlirbc")
+    for attempt in (
+        lambda: symbolic.save(folder / "symbolic.mlirbc"),
+        lambda: program.compile(device=1),
+        lambda: program.compile(topology="v5e:2x2"),
+    ):
+        try:
+            attempt()
+        except (pb.PullbackError, pullback_runtime.PullbackRuntimeError) as error:
+            print(type(error).__name__, error)
 
 
 def true(w, x):
@@ -114,4 +142,5 @@ def squares(f: Any) -> Any:
 
 
 if __name__ == "__main__":
-    {"write": write, "check": check, "exchange": exchange}[sys.argv[1]](Path(sys.argv[2]))
+    COMMANDS = {"write": write, "check": check, "exchange": exchange, "refuse": refuse}
+    COMMANDS[sys.argv[1]](Path(sys.argv[2]))

@@ -24,11 +24,19 @@ def folder(tmp_path_factory):
 
 def test_on_as_many_devices(folder):
     printed = run_python("-m", "tests.artifact.sharded", "check", str(folder))
-    assert printed.count("gives its results and gradients") == 2
+    assert printed.count("gives its results and gradients") == 3
 
 
 def test_exchange_with_jax_export(folder):
     assert "exchanged" in run_python("-m", "tests.artifact.sharded", "exchange", str(folder))
+
+
+def test_refusals(folder):
+    printed = run_python("-m", "tests.artifact.sharded", "refuse", str(folder))
+    assert "ArtifactError a program over several devices cannot be saved while" in printed
+    assert "sharded.py:" in printed
+    assert printed.count("ArgumentError the program runs on all devices of a mesh") == 2
+    assert "where: compile(device=1, topology=None, mesh=" in printed
 
 
 def command(*arguments: str) -> str:

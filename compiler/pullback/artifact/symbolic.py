@@ -12,9 +12,9 @@ from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.artifact import constants, write
 from pullback.artifact.atomic import write_atomically
-from pullback.artifact.errors import NotPortableError, as_ours
+from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
-from pullback.frontend import link
+from pullback.frontend import link, locations
 from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
 from pullback_runtime import _module, _symbolic, _trees
 
@@ -39,6 +39,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     module = modules[MAIN]
     names = {kind: _linked(module, kind, modules[kind]) for kind in kinds[1:]}
     write.refuse_callbacks(module)
+    _refuse_several_devices(module)
     description = {
         **write.versions(),
         "platforms": list(program.platforms),
@@ -52,6 +53,15 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     with as_ours():
         embedding = constants.Embedding.of((), module)
         return write.sealed(module, embedding, description, target)
+
+
+def _refuse_several_devices(module: ir.Module) -> None:
+    if found := write.shardings(module):
+        raise ArtifactError(
+            "a program over several devices cannot be saved while dimensions are symbols",
+            where=next(filter(None, map(locations.user_line_of, found)), None),
+            do="trace it for arrays of known shapes",
+        )
 
 
 def _exported(program: SymbolicProgram, kind: str) -> Any:

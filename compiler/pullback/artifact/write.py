@@ -188,7 +188,7 @@ def _portable(
     if described := embedding.describe():
         description = {**description, _constants.METADATA: described}
     context = module.context
-    sharded = bool(high_level.find(module, lambda op: op.name.startswith(SHARDY)))
+    sharded = bool(shardings(module))
     for version in _targets(target):
         copy = clone(module)  # serialising changes it
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
@@ -310,6 +310,11 @@ def _drop_sharding_hints(module: ir.Module) -> None:
     """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
     for op in high_level.find(module, lambda op: SHARDING_HINT in op.attributes):
         del op.attributes[SHARDING_HINT]
+
+
+def shardings(module: ir.Module) -> list[ir.Operation]:
+    """Ops that say how values lie on several devices."""
+    return high_level.find(module, lambda op: op.name.startswith(SHARDY))
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:

@@ -76,6 +76,7 @@ def run_xla(program: Program, values: Arrays, backend: str) -> Arrays:
         backend=backend,
         host_callbacks=program.rules.host_callbacks,
         keepalives=program.rules.keepalives,
+        mesh=program.rules.mesh,
     )
     return [np.asarray(result) for result in executable(*program.constants, *values)]
 
