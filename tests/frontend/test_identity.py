@@ -71,3 +71,20 @@ def test_objects_of_equal_contents_may_have_rules_of_their_own() -> None:
     SCALES.update({first: 2.0, second: 5.0})
     found = pb.grad(lambda x: jnp.sum(scaled(first)(x) + scaled(second)(x)))(jnp.ones(2))
     np.testing.assert_allclose(found, [7.0, 7.0])
+
+
+def test_one_text_may_be_run_with_other_globals() -> None:
+    text = """
+@jax.custom_jvp
+def f(x):
+    return x * 1.0
+f.defjvp(lambda primals, tangents: (f(*primals), SCALE * tangents[0]))
+"""
+    code = compile(text, "a template", "exec")
+    functions = []
+    for scale in (2.0, 5.0):
+        names: dict[str, Any] = {"jax": jax, "SCALE": scale}
+        exec(code, names)
+        functions.append(names["f"])
+    first, second = functions
+    assert pb.grad(lambda x: first(x) + 10.0 * second(x))(1.0) == 52.0

@@ -283,9 +283,9 @@ DRIVERS = (
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
-        "passes/reverse.py",
-        "return any(is_zero(x) for x in operation.operands)",
-        "return True",
+        "passes/zeros.py",
+        "return list(operation.operands), True",
+        "return _ZERO",
         rules_of_users("custom_jvp-vjp", "custom_vjp-vjp,jvp"),
     ),
     Mutant(

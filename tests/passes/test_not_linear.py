@@ -56,3 +56,37 @@ def test_the_residuals_of_a_linear_call_are_not_what_it_is_linear_in():
 def test_a_program_that_is_not_linear_cannot_be_transposed():
     with pytest.raises(NotLinearError, match="is not linear in its operands"):
         pb.trace(jnp.sin)(X).transpose(0)
+
+
+def doubled(x, count):
+    for _ in range(count):
+        x = x + x
+    return x
+
+
+ZEROS = {
+    "moved around": lambda x: lax.dynamic_slice(
+        lax.select(x > 0, jnp.zeros(2), -jnp.zeros(2)), (1,), (1,)
+    ),
+    "scattered and summed": lambda x: jnp.zeros((2, 2)).at[0, 1].add(0.0).sum(0),
+    "a product": lambda x: jnp.outer(x, x) @ jnp.zeros(2),
+    "doubled again and again": lambda x: doubled(jnp.zeros(2), 60),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_term_that_is_zero_does_not_make_a_rule_affine(name):
+    program = pb.trace(with_rule(lambda x, t: 3.0 * t + ZEROS[name](x)))(X)
+    assert jnp.allclose(program.vjp()(X, X)[1][0], 3.0 * X)
+
+
+def test_long_sums_are_not_followed_to_their_end():
+    """The slice comes last in reverse, and would rather find zeros to write into."""
+
+    def function(x):
+        total = x[1:].sum()
+        for _ in range(1200):
+            total += jnp.sum(x)
+        return total
+
+    assert jnp.allclose(pb.trace(function)(X).grad()(X), jnp.array([1200.0, 1201.0]))

@@ -96,7 +96,8 @@ class Identities:
         cells = tuple(_contents(cell) for cell in function.__closure__ or ())
         closed_over = tuple(self._value(cell, inside) for cell in cells)
         defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
-        return "function", id(function.__code__), self._value(defaults, inside), closed_over
+        code = id(function.__code__), id(function.__globals__)
+        return "function", code, self._value(defaults, inside), closed_over
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
         """By value where the class defines equality and hashing, otherwise by address.

@@ -15,7 +15,6 @@ while the sweep passes them: all their users have been dealt with by then.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +35,7 @@ from pullback.passes.differentiation import (
     terminator,
 )
 from pullback.passes.residuals import Residuals
+from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.registry import InPlace, Op, jointly
 
 
@@ -148,60 +148,6 @@ def _offset(op: Op) -> int | None:
         if op.name != "stablehlo.select" or not is_nan(v):
             return i
     return None
-
-
-_COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
-_NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
-_NAN_PRESERVING = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert")
-)
-_ZERO_PRESERVING = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "broadcast_in_dim reshape convert slice transpose reverse negate real imag "
-        "complex concatenate pad multiply add subtract"
-    ).split()
-) | {"sdy.sharding_constraint"}
-
-
-def is_zero(v: Value) -> bool:
-    """Whether a value is zero for certain: a constant, or one moved around."""
-    if 0 in build.shape(v):
-        return True
-    if isinstance(v, ir.BlockArgument):
-        init = _init_of_invariant(v)
-        return init is not None and is_zero(init)
-    operation = v.owner
-    if operation.name == "stablehlo.constant":
-        if build.info(v.type).kind == "c":  # the bindings cannot read a complex splat
-            return _COMPLEX_ZERO.search(operation.get_asm()) is not None
-        value = operation.attributes["value"]
-        return value == build.splat(v.type, 0) or value == build.splat(v.type, -0.0)
-    if operation.name == "stablehlo.multiply":
-        return any(is_zero(x) for x in operation.operands)
-    return operation.name in _ZERO_PRESERVING and all(is_zero(x) for x in operation.operands)
-
-
-def _init_of_invariant(argument: Value) -> Value | None:
-    """What a loop starts a carry with that its body hands on as it is."""
-    block, index = argument.owner, argument.arg_number
-    loop = block.owner.operation
-    if loop.name != "stablehlo.while":
-        return None
-    body, inits = loop.regions[1].blocks[0], loop.operands
-    handed_on = list(terminator(body).operands)
-    if not len(handed_on) == len(inits) == len(body.arguments):
-        return None  # the loop is being rewritten
-    return inits[index] if handed_on[index] == body.arguments[index] else None
-
-
-def is_nan(v: Value) -> bool:
-    """Whether a value is NaN throughout for certain: a constant, or one moved around."""
-    if isinstance(v, ir.BlockArgument):
-        return False
-    if v.owner.name in _NAN_PRESERVING:
-        return is_nan(v.owner.operands[0])
-    return v.owner.name == "stablehlo.constant" and _NAN.search(v.owner.get_asm()) is not None
 
 
 # ------------------------------------------------------------------------- whole functions

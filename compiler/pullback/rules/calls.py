@@ -13,8 +13,9 @@ from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.forward import jvp_function
 from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call
-from pullback.passes.reverse import Split, is_nan, is_zero, split
+from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
+from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 

@@ -13,7 +13,8 @@ from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.inlining import call
-from pullback.passes.reverse import is_zero, split, transpose
+from pullback.passes.reverse import split, transpose
+from pullback.passes.zeros import is_zero
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
 from pullback.rules.linear_calls import check_not_refused, linear_call_jvp, linear_call_vjp
 from pullback.rules.registry import Op, Tangents, jointly, rule

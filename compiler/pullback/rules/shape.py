@@ -9,7 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Dims, Value
-from pullback.passes.reverse import is_zero
+from pullback.passes.zeros import is_zero
 from pullback.rules.registry import InPlace, Op, Tangents, linear
 
 

@@ -18,7 +18,7 @@ from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
-from pullback.passes.reverse import is_zero
+from pullback.passes.zeros import is_zero
 from pullback.rules.bodies import applied, body_name
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
