@@ -93,6 +93,11 @@ def is_variable(value: object) -> bool:
     return isinstance(value, (_core.Var, _core.Tracer))
 
 
+def is_dead_tracer(value: object) -> bool:
+    """Whether a value stands for one of a trace that has ended, as all have where none goes on."""
+    return isinstance(value, _core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
+
+
 def is_equation(value: object) -> bool:
     """Whether a value is an equation of a jaxpr."""
     return isinstance(value, _core.JaxprEqn)
@@ -592,11 +597,15 @@ def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
     """The user's rule inside the layers that JAX puts on it, and the constants they lift.
 
     An equation holds a memoised function around the rule, new at each call. When JAX evaluates
-    the equation again (inside another rule, say), it lifts the constants and wraps that once more.
+    the equation again (inside another rule, say), it lifts the constants and wraps that once more;
+    and so when it removes dead code, which changes nothing where all results are used.
     Should JAX come to store rules in another way, the thunk's own identity decides, and the rule
     is staged once per use.
     """
     traced = closed_over(getattr(thunk, "f", thunk), "fn")
+    if (before := _before_dead_code(traced, lifted)) is not None:
+        unwrapped, consts = _unwrapped(before, rule, lifted)
+        return _for_used(unwrapped, traced), consts
     inner = closed_over(traced, rule)
     if inner is None:
         return thunk, 0
@@ -613,7 +622,21 @@ def _without_const_handling(bwd: Any) -> Any:
     if not is_wrapped_function(bwd):
         return bwd
     layers = _custom_derivatives._handle_consts_in_bwd.args
-    return bwd.f, tuple(t for t in bwd.transforms if t[0] not in layers), bwd.params
+    transforms = tuple(t for t in bwd.transforms if t[0] not in layers)
+    if not transforms and (before := _before_dead_code(bwd.f, "bwd")) is not None:
+        return _for_used(_without_const_handling(before), bwd.f)
+    return bwd.f, transforms, bwd.params
+
+
+def _before_dead_code(function: Any, name: str) -> Any:
+    """The rule inside the function that JAX makes of it where it removes dead code; or None."""
+    return None if closed_over(function, "used_outs") is None else closed_over(function, name)
+
+
+def _for_used(rule: Any, function: Any) -> Any:
+    """What tells the rule from the same one without dead code, if there was any."""
+    used = tuple(closed_over(function, "used_outs"))
+    return rule if all(used) else (rule, used)
 
 
 def closed_over(function: Any, name: str) -> Any:

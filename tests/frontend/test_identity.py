@@ -7,8 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax.interpreters import partial_eval
 
 import pullback as pb
+from pullback import artifact
 from pullback.frontend.identity import Identities
 
 
@@ -88,3 +91,89 @@ f.defjvp(lambda primals, tangents: (f(*primals), SCALE * tangents[0]))
         functions.append(names["f"])
     first, second = functions
     assert pb.grad(lambda x: first(x) + 10.0 * second(x))(1.0) == 52.0
+
+
+def test_tracers_of_a_trace_that_has_ended_are_their_types() -> None:
+    """JAX 0.12 leaves them in jaxprs; one that a rule used would be an error."""
+    kept = []
+
+    def function(x: Any, y: Any, z: Any) -> Any:
+        kept.append((x, y, z))
+        assert signature(x) != signature(y)
+        return x
+
+    jax.make_jaxpr(function)(1.0, 2.0, jnp.ones(2))
+    x, y, z = kept[0]
+    assert signature(x) == signature(y)
+    assert signature(x) != signature(z)
+
+
+def without_dead_code(function: Any, used: tuple[bool, ...], x: Any) -> list[Any]:
+    """What JAX evaluates after it removed dead code: functions with new objects as rules."""
+    closed = jax.make_jaxpr(function)(x)
+    lean, _ = partial_eval.dce_jaxpr(closed.jaxpr, list(used), True)
+    return jax.core.eval_jaxpr(lean, closed.consts, x)
+
+
+def self_referring_jvp() -> Any:
+    @jax.custom_jvp
+    def sine(x: Any) -> Any:
+        return jnp.sin(x)
+
+    def again(x: Any) -> Any:
+        return without_dead_code(lambda x: (sine(x), jnp.exp(x)), (True, False), x)[0]
+
+    sine.defjvp(lambda x, dx: (again(*x), again(x[0] + jnp.pi / 2) * dx[0]))
+    return sine
+
+
+def self_referring_vjp() -> Any:
+    @jax.custom_vjp
+    def sine(x: Any) -> Any:
+        return jnp.sin(x)
+
+    def again(x: Any) -> Any:
+        return without_dead_code(lambda x: (sine(x), jnp.exp(x)), (True, False), x)[0]
+
+    sine.defvjp(lambda x: (again(x), x), lambda x, ct: (again(x + jnp.pi / 2) * ct,))
+    return sine
+
+
+@pytest.mark.parametrize("make", [self_referring_jvp, self_referring_vjp])
+def test_removing_dead_code_makes_no_other_rule(make: Any) -> None:
+    sine = make()
+    program = pb.trace(lambda x: sine(x))(0.5)
+    third = pb.load(artifact.serialize(program)).grad().grad().grad()
+    assert program.rules.traces <= 2
+    np.testing.assert_allclose(third(0.5), -jnp.cos(0.5), rtol=1e-6)
+
+
+def test_removing_results_makes_another_rule() -> None:
+    @jax.custom_jvp
+    def twice(x: Any) -> Any:
+        return x, x
+
+    twice.defjvp(lambda x, dx: (twice(*x), (2 * dx[0], 3 * dx[0])))
+
+    @jax.custom_jvp
+    def outer(x: Any) -> Any:
+        return x
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        first = without_dead_code(twice, (True, False), primals[0])[0]
+        second = without_dead_code(twice, (False, True), primals[0])[0]
+        return outer(*primals), (first + 10 * second) * tangents[0]
+
+    outer.defjvp(jvp)
+    loaded = pb.load(artifact.serialize(pb.trace(lambda x: outer(x))(0.5)))
+    np.testing.assert_allclose(loaded.grad().grad()(0.5), 2 + 10 * 3)
+
+
+def test_calls_with_rules_inside_of_a_jaxpr_are_known_by_their_rules() -> None:
+    sine = self_referring_jvp()
+    other = jax.custom_jvp(sine.fun)
+    other.defjvp(lambda x, dx: (other(*x), 5 * dx[0]))
+    closed = jax.make_jaxpr(lambda x: (sine(x), jnp.exp(x)))(0.5)
+    lean, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True, False], True)
+    assert signature(lean) == signature(jax.make_jaxpr(lambda x: (sine(x),))(0.5))
+    assert signature(lean) != signature(jax.make_jaxpr(lambda x: (other(x),))(0.5))

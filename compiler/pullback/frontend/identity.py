@@ -79,6 +79,8 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if _jax.is_store(value):
             return ("store",)
+        if _jax.is_dead_tracer(value):  # a rule that used more than its type would be refused
+            return "dead tracer", value.aval
         if _jax.is_jaxpr(value):
             return "jaxpr", self.jaxpr(value)
         if _jax.is_equation(value):
@@ -135,10 +137,18 @@ class Identities:
 
     def _equation(self, equation: Any, numbers: dict[Any, int]) -> Hashable:
         operands = tuple(self._atom(atom, numbers) for atom in equation.invars)
-        params = self.parameters(equation.params)
+        params = self._called(equation)
         for var in equation.outvars:
             numbers[var] = len(numbers)
         return equation.primitive.name, params, operands, tuple(v.aval for v in equation.outvars)
+
+    def _called(self, equation: Any) -> Hashable:
+        """The parameters of an equation; those of a call with rules, without JAX's wrappings."""
+        functions = _jax.rule_functions(equation)
+        if functions is None:
+            return self.parameters(equation.params)
+        bodies = _jax.jaxprs_in(equation.params.values())
+        return self._value(functions, ()), tuple(map(self.jaxpr, bodies))
 
     def _atom(self, atom: Any, numbers: dict[Any, int]) -> Hashable:
         if isinstance(atom, _jax.Literal):
