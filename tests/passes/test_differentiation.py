@@ -377,3 +377,27 @@ def test_linearizing_twice_gives_two_linear_maps():
     run_pipeline(module, "builtin.module(linearize,linearize)")
     assert module.operation.verify()
     assert {"main.linear", "main.linear_0"} <= set(functions(module))
+
+
+def long_chain(x):
+    """Cheap to compute again from `x` alone, views at first."""
+    y = x
+    for _ in range(300):
+        y = jnp.reshape(jnp.broadcast_to(y, (1, 2)), (2,))
+    for _ in range(300):
+        y = jnp.sin(y) * x
+    return y
+
+
+LONG = {
+    "in a loop": (lambda x: lax.fori_loop(0, 1, lambda i, c: long_chain(c), x), "vjp"),
+    "in a branch": (lambda x: lax.cond(x[0] > 0, long_chain, lambda x: x, x), "vjp"),
+    "with residuals between functions": (long_chain, "vjp{split=true}"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_chains_are_computed_again_without_recursion(name):
+    f, pipeline = LONG[name]
+    program = pb.trace(f)(A)
+    run_pipeline(program.module, pipeline, program.rules, verify_each=True)

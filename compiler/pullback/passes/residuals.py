@@ -80,28 +80,62 @@ class Residuals:
     def __call__(self, v: Value) -> Value:
         found = self.values.get(v)
         if found is None:
-            found = self._leaf_or_view(v) or self._placeholder(v)
+            found = self._compute(v, self.values) if self._is_free(v) else self._placeholder(v)
             self.values[v] = found
         return found
 
-    def _leaf_or_view(self, v: Value) -> Value | None:
-        found = self.leaf(v)
-        if found is not None:
-            return found
-        return self._recompute(v, self) if self._is_free(v) else None
-
     def _is_free(self, v: Value) -> bool:
-        known = self._free.get(v)
-        if known is None:
-            known = self.leaf(v) is not None or self._is_view(v)
-            self._free[v] = known
-        return known
+        """Whether a value is a leaf, or a view of leaves."""
+        known, todo = self._free, [v]
+        while todo:
+            x = todo[-1]
+            if x not in known:
+                unknown = self._decide(x)
+                if unknown is not None:
+                    todo.append(unknown)
+                    continue
+            todo.pop()
+        return known[v]
 
-    def _is_view(self, v: Value) -> bool:
-        if isinstance(v, ir.BlockArgument):
-            return False
-        operation = v.owner
-        return operation.name in VIEWS and all(self._is_free(x) for x in operation.operands)
+    def _decide(self, v: Value) -> Value | None:
+        """Note whether a value is free; or give an operand of which that must be known first."""
+        is_leaf = self.leaf(v) is not None
+        if is_leaf or isinstance(v, ir.BlockArgument) or v.owner.name not in VIEWS:
+            self._free[v] = is_leaf
+            return None
+        for x in v.owner.operands:
+            free = self._free.get(x)
+            if free is None:
+                return x
+            if not free:
+                self._free[v] = False
+                return None
+        self._free[v] = True
+        return None
+
+    def _compute(self, v: Value, known: dict[Value, Value]) -> Value:
+        """The backward value, computed again from leaves and what is known; it is known then."""
+        todo = [v]
+        while todo:
+            x = todo[-1]
+            if x not in known:
+                found = self._shared(x, known)
+                if found is None:
+                    missing = [y for y in x.owner.operands if y not in known]
+                    if missing:
+                        todo += reversed(missing)
+                        continue
+                    found = self._recompute(x, known)
+                known[x] = found
+            todo.pop()
+        return known[v]
+
+    def _shared(self, v: Value, known: dict[Value, Value]) -> Value | None:
+        """A leaf; or a view, which the whole backward block shares."""
+        found = self.leaf(v)
+        if found is None and known is not self.values and self._is_free(v):
+            return self(v)
+        return found
 
     def _placeholder(self, v: Value) -> Value:
         operation = ir.Operation.create(
@@ -110,12 +144,11 @@ class Residuals:
         self.placeholders[v] = operation
         return operation.result
 
-    def _recompute(self, v: Value, lookup: Callable[[Value], Value]) -> Value:
+    def _recompute(self, v: Value, known: dict[Value, Value]) -> Value:
         operation = v.owner
-        operands = [lookup(x) for x in operation.operands]
         copy = operation.clone(self.ip)
-        for i, x in enumerate(operands):
-            copy.operands[i] = x
+        for i, x in enumerate(operation.operands):
+            copy.operands[i] = known[x]
         return copy.results[list(operation.results).index(v)]
 
     # --------------------------------------------------------------------------- settling
@@ -142,15 +175,9 @@ class Residuals:
     def settle(self, stored: dict[Value, Value]) -> None:
         """Replace every placeholder: by the stored value, or by computing it again."""
         known = dict(stored)
-
-        def lookup(v: Value) -> Value:
-            if v not in known:
-                known[v] = self._leaf_or_view(v) or self._recompute(v, lookup)
-            return known[v]
-
         with build.inserting(self.ip):
             for v, placeholder in self.placeholders.items():
-                placeholder.result.replace_all_uses_with(lookup(v))
+                placeholder.result.replace_all_uses_with(self._compute(v, known))
                 placeholder.erase()
         self.placeholders.clear()
 
