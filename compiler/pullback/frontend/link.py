@@ -45,16 +45,34 @@ def lower_alone(
     return module
 
 
-def merge(target: ir.Module, source: ir.Module, symbol: str) -> str:
+class Source:
+    """A module to copy functions from, read once however often it is linked."""
+
+    def __init__(self, module: ir.Module):
+        self.module = module
+        self.functions = {_symbol(op): op for op in module.body.operations}
+        self.meshes = {
+            name: op for name, op in self.functions.items() if not isinstance(op, _jax.func.FuncOp)
+        }
+        self._references: dict[str, list[str]] = {}
+
+    def references(self, name: str) -> list[str]:
+        """The symbols that a function refers to, in order of their names."""
+        if name not in self._references:
+            self._references[name] = sorted(references(self.functions[name]))
+        return self._references[name]
+
+
+def merge(target: ir.Module, source: ir.Module | Source, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
-    if source.context != target.context:
-        source = _module.parse(_module.to_bytecode(source), target.context)
-    functions = {_symbol(op): op for op in source.body.operations}
+    source = source if isinstance(source, Source) else Source(source)
+    if source.module.context != target.context:
+        content = _module.to_bytecode(source.module)
+        source = Source(_module.parse(content, target.context))
     existing = {_symbol(op): op for op in target.body.operations}
-    for name, operation in functions.items():
-        if not isinstance(operation, _jax.func.FuncOp):
-            _copy_mesh(target, name, operation, existing)
-    return _Merge(target, functions, existing).copy(symbol)
+    for name, mesh in source.meshes.items():
+        _copy_mesh(target, name, mesh, existing)
+    return _Merge(target, source, existing).copy(symbol)
 
 
 def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]) -> None:
@@ -74,9 +92,9 @@ _NUMBERS = re.compile(r"(_\d+)+$")
 
 
 class _Merge:
-    def __init__(self, target: ir.Module, functions: dict[str, Any], existing: dict[str, Any]):
+    def __init__(self, target: ir.Module, source: Source, existing: dict[str, Any]):
         self.target = target
-        self.functions = functions
+        self.source = source
         self.existing = existing
         self.renamed: dict[str, str] = {}
         self.open: set[str] = set()
@@ -87,20 +105,20 @@ class _Merge:
             self.renamed[symbol] = self._free_name(symbol)  # a rule that refers to itself
             self.existing[self.renamed[symbol]] = None
         elif symbol not in self.renamed:
-            function = self.functions[symbol]
             self.open.add(symbol)
-            for callee in sorted(references(function)):
+            for callee in self.source.references(symbol):
                 self.copy(callee)
-            self.renamed[symbol] = self._place(function, symbol)
+            self.renamed[symbol] = self._place(symbol)
         return self.renamed[symbol]
 
-    def _place(self, function: Any, symbol: str) -> str:
+    def _place(self, symbol: str) -> str:
         """Copies one function, whose callees are copied already, unless an equal one is there."""
-        context = self.target.context
+        function, context = self.source.functions[symbol], self.target.context
         with context, ir.Location.unknown(context):
             clone = function.operation.clone(ip=ir.InsertionPoint(self.target.body))
             clone.attributes["sym_name"] = ir.StringAttr.get(BEING_LINKED)
-            rename_references(clone, self.renamed)
+            if any(self.renamed[name] != name for name in self.source.references(symbol)):
+                rename_references(clone, self.renamed)
             name = self.renamed.get(symbol) or self._equal(clone, symbol)
             if name is not None and self.existing[name] is not None:
                 clone.erase()

@@ -92,7 +92,7 @@ class RuleTable:
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
-        self._lowered: dict[int, ir.Module] = {}
+        self._lowered: dict[int, link.Source] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._generation = 0
         self._checked_axes = _jax.axes_checked_here()
@@ -327,7 +327,7 @@ class RuleTable:
             _, lower, lowered = here
         if id(closed) not in lowered:
             with _jax.tracing_context_of(closed, bool(self._checked_axes)):
-                lowered[id(closed)] = lower(name, closed, self)
+                lowered[id(closed)] = link.Source(lower(name, closed, self))
         return link.merge(module, lowered[id(closed)], name)
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pullback._jax import ir
@@ -20,14 +21,19 @@ class Applied(NamedTuple):
 
 def applied(block: Any) -> Applied | None:
     """What a region that returns one value applies to its arguments; None if several ops."""
-    operations = [view.operation for view in block.operations]
-    *steps, end = [operation for operation in operations if operation.name != CONSTRAINT]
-    returned = list(map(unconstrained, end.operands))
+    *operations, end = [view.operation for view in block.operations]
+    steps = [operation for operation in operations if operation.name != CONSTRAINT]
+    read: Callable[[Any], list[Value]] = list if len(steps) == len(operations) else _unconstrained
+    returned = read(end.operands)
     if not steps and len(returned) == 1:
         return Applied(None, returned)
     if len(steps) != 1 or returned != list(steps[0].results):
         return None
-    return Applied(steps[0], list(map(unconstrained, steps[0].operands)))
+    return Applied(steps[0], read(steps[0].operands))
+
+
+def _unconstrained(values: Sequence[Value]) -> list[Value]:
+    return list(map(unconstrained, values))
 
 
 def unconstrained(v: Value) -> Value:

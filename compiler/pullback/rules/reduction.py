@@ -35,7 +35,8 @@ def binary_body(operation: Any) -> str | None:
     arguments, found = list(block.arguments), applied(block)
     if len(arguments) != 2 or found is None or found.op is None:
         return None
-    return found.op.name if set(found.operands) == set(arguments) else None
+    either_way = found.operands in (arguments, arguments[::-1])
+    return found.op.name if either_way else None
 
 
 # ------------------------------------------------------------------------------------- sums
