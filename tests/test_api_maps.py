@@ -152,3 +152,56 @@ def test_hessian():
     assert_agrees(pb.hessian(function)(TREE), jax.hessian(function)(TREE))
     assert_agrees(pb.jacrev(jax.jacfwd(function))(TREE), jax.hessian(function)(TREE))
     assert_agrees(jax.jacfwd(pb.jacrev(function))(TREE), jax.hessian(function)(TREE))
+
+
+def counted(n, flag, x):
+    return {"scaled": x * n, "square": jnp.where(flag, x, 0.0) ** 2}
+
+
+def test_the_jacobian_of_integers_is_zeros_of_their_type():
+    arguments = np.arange(2, dtype=np.int8), True, np.float32(3)
+    found, wanted = (each.jacrev(counted, (0, 2), allow_int=True)(*arguments) for each in (pb, jax))
+    types = [jax.tree.map(jax.typeof, each) for each in (found, wanted)]
+    assert types[0] == types[1]
+    assert_agrees(found, wanted)
+    by_flag = pb.jacrev(counted, 1, allow_int=True)(*arguments)  # where JAX fails
+    assert jax.tree.map(jax.typeof, by_flag) == jax.tree.map(
+        jax.typeof, {"scaled": np.zeros(2, bool), "square": np.zeros((), bool)}
+    )
+
+
+OF_ANOTHER_KIND = {
+    "an integer": (np.float32(2), 1),
+    "a bool": (np.float32(2), True),
+    "a complex number": (np.float32(2), 1j),
+    "a real number": (np.complex64(2), 1.0),
+}
+
+
+@pytest.mark.parametrize("kind", OF_ANOTHER_KIND)
+def test_numbers_of_another_kind_are_no_tangents_and_no_cotangents(kind):
+    x, given = OF_ANOTHER_KIND[kind]
+    takers = {
+        "jvp": (lambda m: m.jvp(wave, (x,), (given,)), "tangent of "),
+        "vjp": (lambda m: m.vjp(wave, x)[1](given), "cotangent of result"),
+        "linearize": (lambda m: m.linearize(wave, x)[1](given), "tangent of "),
+        "transpose": (
+            lambda m: m.linear_transpose(lambda x: 2 * x, x)(given),
+            "cotangent of result",
+        ),
+    }
+    for take, words in takers.values():
+        with pytest.raises((TypeError, ValueError)):
+            take(jax)
+        with pytest.raises(ArgumentMismatchError, match=f"{words}.* must have type .*, but it is"):
+            take(pb)
+
+
+def test_an_integer_has_no_tangent_and_any_cotangent():
+    with pytest.raises(ArgumentMismatchError, match="an integer has no tangent") as caught:
+        pb.jvp(function, (POINT, SCALE), ({**DIRECTION, "n": POINT["n"]}, SCALE))
+    assert caught.value.where == "tangent of primals[0]['n']"
+    _, pull = pb.vjp(function, POINT, SCALE)
+    _, expected = jax.vjp(function, POINT, SCALE)
+    for of_integers in (POINT["n"], np.ones(2, np.float32), FLOAT0):
+        assert_agrees(pull((SCALE, of_integers)), expected((SCALE, of_integers)))

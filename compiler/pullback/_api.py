@@ -138,9 +138,9 @@ def jvp(
 
     Returns: `(out, tangents of out)`, and with `has_aux` the auxiliary data.
     """
-    _pairs.check_tangents(primals, tangents)
+    moving = _pairs.check_tangents(primals, tangents)
     jitted = derived_once(fun, ("jvp", has_aux), functools.partial(_jvp_jitted, has_aux))
-    return jitted(tuple(primals), _slots.without_float0(tuple(tangents)))
+    return jitted(tuple(primals), moving)
 
 
 def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
@@ -204,10 +204,14 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         )
     program = program_of(fun, primals, {})
     transposed = _derivation.transpose(program)
+    out = jax.tree.unflatten(program.out_tree, program.out_avals)
 
     @jax.jit
-    def transposed_fun(cotangents: Any) -> Any:
+    def transpose(cotangents: Any) -> Any:
         return _calls.apply(transposed, (cotangents,), {})
+
+    def transposed_fun(cotangents: Any) -> Any:
+        return transpose(_pairs.check_tree(out, cotangents, "cotangent", "result"))
 
     return transposed_fun
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback import _calls, _derivation, _slots, _statics
+from pullback import _calls, _derivation, _statics
 from pullback._api import program_of
 from pullback._cache import derived_once
 from pullback._errors import DerivativeTypeError
@@ -119,8 +119,8 @@ def _reverse(
     rows = jax.vmap(pull)(standard_basis(out))
 
     def blocks(leaf: Any, row: Any) -> list[Any]:
-        if row is None:
-            return [np.zeros((*jnp.shape(v), *jnp.shape(leaf)), _slots.FLOAT0) for v in outs]
+        if row is None:  # of an integer, whose Jacobian JAX makes of zeros of its own type
+            return [jnp.zeros((*jnp.shape(v), *jnp.shape(leaf)), leaf.dtype) for v in outs]
         parts = _split(row, out, 0)
         shapes = [(*jnp.shape(v), *jnp.shape(leaf)) for v in outs]
         return [jnp.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]

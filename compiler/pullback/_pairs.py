@@ -35,8 +35,8 @@ class PullBack:
                 f"a VJP function takes one argument, but got {len(cotangents)}",
                 do="pass the cotangents of several results as one tree, structured as the result",
             )
-        check_tree(self.out, cotangents[0], "cotangent", "result")
-        return self._jitted(residuals, _slots.without_float0(cotangents[0]))
+        moving = check_tree(self.out, cotangents[0], "cotangent", "result")
+        return self._jitted(residuals, moving)
 
     @functools.cached_property
     def _jitted(self) -> Any:
@@ -56,8 +56,7 @@ class PushForward:
     out: Any
 
     def __call__(self, residuals: Any, *tangents: Any) -> Any:
-        check_tree(self.primals, tangents, "tangent", "")
-        return self._jitted(residuals, *_slots.without_float0(tangents))
+        return self._jitted(residuals, *check_tree(self.primals, tangents, "tangent", ""))
 
     @functools.cached_property
     def _jitted(self) -> Any:
@@ -68,19 +67,24 @@ class PushForward:
         return jax.jit(push)
 
 
-def check_tangents(primals: Any, tangents: Any) -> None:
-    """Raises ArgumentMismatchError unless tangents fit the primals of a `jvp`."""
+def check_tangents(primals: Any, tangents: Any) -> Any:
+    """The tangents of what has one; raises ArgumentMismatchError unless they fit the primals."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentMismatchError(
             "primal and tangent arguments to pb.jvp must be tuples or lists; "
             f"found {type(primals).__name__} and {type(tangents).__name__}",
             do="pass one item per argument: pb.jvp(f, (x,), (dx,))",
         )
-    check_tree(tuple(primals), tuple(tangents), "tangent", "primals")
+    return check_tree(tuple(primals), tuple(tangents), "tangent", "primals")
 
 
-def check_tree(primals: Any, given: Any, what: str, root: str) -> None:
-    """Raises ArgumentMismatchError where `given` does not fit `primals`, naming the path."""
+def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
+    """`given` with None where there is no tangent or cotangent, as for an integer.
+
+    Raises ArgumentMismatchError where it does not fit `primals`, naming the path. As in JAX, a
+    number of another kind does not fit, such as 1 for 1.0; the cotangent of an integer can be
+    anything.
+    """
     expected = jax.tree.structure(primals)
     found = jax.tree.structure(given)
     if found != expected and not _fits_with_none(primals, given):
@@ -90,6 +94,55 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> None:
             where=_first_difference(primals, given, root),
             do=f"build the {what}s with jax.tree.map over the primal values",
         )
+    leaves, tree = jax.tree.flatten(primals)
+    pairs = list(zip(leaves, tree.flatten_up_to(given), strict=True))
+    for i, (primal, other) in enumerate(pairs):
+        if not _fits(primal, other, what):
+            path = jax.tree_util.tree_flatten_with_path(primals)[0][i][0]
+            where = f"{what} of {root}{jax.tree_util.keystr(path)}"
+            raise _misfit(primal, other, what, where)
+    return tree.unflatten([other if _moves(primal) else None for primal, other in pairs])
+
+
+def _fits(primal: Any, other: Any, what: str) -> bool:
+    """Whether a tangent or cotangent is of the same kind as its primal value.
+
+    The program that takes it checks all but weak types, such as those of Python's numbers.
+    """
+    if not _moves(primal):
+        return what == "cotangent" or other is None or _slots.is_float0(other)
+    if getattr(other, "dtype", None) == getattr(primal, "dtype", ""):
+        return True
+    return not _type_of(other).weak_type or _kind(primal) == _kind(other)
+
+
+def _kind(value: Any) -> Any:
+    dtype = _type_of(value).dtype
+    kinds = np.complexfloating, np.floating
+    return next((kind for kind in kinds if jax.dtypes.issubdtype(dtype, kind)), None)
+
+
+def _type_of(value: Any) -> Any:
+    return (
+        value
+        if isinstance(value, (jax.core.ShapedArray, jax.ShapeDtypeStruct))
+        else jax.typeof(value)
+    )
+
+
+def _misfit(primal: Any, other: Any, what: str, where: str) -> ArgumentMismatchError:
+    if not _moves(primal):
+        return ArgumentMismatchError(
+            f"{where} must be a float0 zero or None: an integer has no {what}",
+            where=where,
+            do="pass None there",
+        )
+    expected, found = (_slots.spell(_type_of(value)) for value in (primal, other))
+    return ArgumentMismatchError(
+        f"{where} must have type {expected}, but it is {found}",
+        where=where,
+        do="give tangents and cotangents the shape and dtype of their primal values",
+    )
 
 
 def _fits_with_none(primals: Any, given: Any) -> bool:
@@ -110,7 +163,9 @@ class _Pair:
 
 
 def _moves(primal: Any) -> bool:
-    return jax.dtypes.issubdtype(getattr(primal, "dtype", np.result_type(primal)), np.inexact)
+    return jax.dtypes.issubdtype(
+        getattr(primal, "dtype", None) or np.result_type(primal), np.inexact
+    )
 
 
 def _first_difference(primals: Any, given: Any, root: str) -> str:

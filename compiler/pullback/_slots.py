@@ -101,10 +101,10 @@ def restore_float0(tree: Any, primals: Any) -> Any:
 
 def without_float0(tree: Any) -> Any:
     """None where a tree has float0 zeros."""
-    return jax.tree.map(lambda leaf: None if _is_float0(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: None if is_float0(leaf) else leaf, tree)
 
 
-def _is_float0(leaf: Any) -> bool:
+def is_float0(leaf: Any) -> bool:
     return getattr(leaf, "dtype", None) == FLOAT0
 
 

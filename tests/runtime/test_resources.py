@@ -60,3 +60,18 @@ def test_a_context_numbers_a_name_that_it_has():
     data = {"a": b"1", "a_1": b"2"}
     found = [_resources.by_name(data, name) for name in ("a", "a_1", "a_2", "a_1_1")]
     assert found == [b"1", b"2", b"1", b"2"]
+
+
+DUMPED = """module {
+  func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %c = stablehlo.constant dense_resource<table> : tensor<2xf32>
+    %0 = stablehlo.multiply %x, %c : tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}
+{-# dialect_resources: { builtin: { table: "0x040000000000004000004040" } } #-}"""
+
+
+def test_text_with_resources_is_compiled():
+    compiled = pullback_runtime.compile(DUMPED, backend="cpu")
+    np.testing.assert_array_equal(compiled(np.array([1, 10], np.float32))[0], [2, 30])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -117,12 +119,16 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
             "Gradient only defined for scalar-output functions. Output had shape: (2,)",
         ),
         (["f"], "nothing says which derivative to take"),
+        (["f", "--vjp", "--jvp"], "--jvp and --vjp are different derivatives"),
+        (["pair", "--vjp", "--wrt", "1"], "argument 1 has no derivative: it is int32[2]"),
+        (["pair", "--jvp", "--wrt", "0,1"], "argument 1 has no derivative: it is int32[2]"),
         (["f", "--vjp", "--order", "0"], "0 is not in the range"),
     ],
 )
 def test_each_mistake_has_a_message(pullback_command, code, options, words):
     function, *rest = options
-    command = ("derive", f"{code}:{function}", "--args", "f32[2], f32[2]", *rest)
+    types = "f32[2], i32[2]" if function == "pair" else "f32[2], f32[2]"
+    command = ("derive", f"{code}:{function}", "--args", types, *rest)
     result = pullback_command(*command)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -132,6 +138,30 @@ def test_an_integer_has_no_cotangent(pullback_command, code):
     text = pullback_command("derive", f"{code}:pair", "--args", "f32, i32", "--vjp").stdout
     value, count, cotangent = evaluate(text, np.float32(3), np.int32(7), np.float32(1))
     assert (value, count, cotangent) == (9, 7, 6)
+
+
+def test_a_saved_program_goes_through_the_pipes_as_text(pullback_command, tmp_path):
+    """Its large constants are MLIR resources in rules, and hidden arguments of the entry."""
+    table = np.linspace(-1.0, 1.0, 8192, dtype=np.float32)
+
+    @jax.custom_vjp
+    def scaled(x):
+        return x * table
+
+    scaled.defvjp(lambda x: (x * table, None), lambda _, ct: (2 * ct * table,))
+    saved = tmp_path / "scaled.mlirbc"
+    pullback.trace(lambda x: jnp.sum(scaled(x)))(table).save(saved)
+    text = pullback_command("dump", saved).stdout
+    assert "dialect_resources" in text
+    again = pullback_command("opt", "-", stdin=text).stdout
+    name = re.compile(r"constant_\w+")  # a context gives the resource a name of its own
+    assert name.sub("constant", again).strip() == name.sub("constant", text).strip()
+    hidden = [table] * (text.partition("->")[0].count("tensor<8192xf32>") - 1)
+    options = ("--vjp", "--wrt", len(hidden))
+    derived = pullback_command("derive", "-", *options, stdin=again).stdout
+    value, cotangent = evaluate(derived, *hidden, table, np.float32(1))
+    np.testing.assert_allclose(value, np.sum(table * table), rtol=1e-5)
+    np.testing.assert_allclose(cotangent, 2 * table, rtol=1e-6)
 
 
 def test_saved_programs_keep_what_they_closed_over(pullback_command, code, tmp_path):

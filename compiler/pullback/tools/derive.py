@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jax
 
 from pullback import Program
+from pullback._derivation import Signature
 from pullback._errors import UsageError
+from pullback._slots import spell
+from pullback.frontend.keep import is_inexact
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import load_source
 
@@ -42,13 +46,35 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
     return positions if len(positions) > 1 else positions[0]
 
 
+def _one_mode(given: dict[str, bool]) -> str:
+    modes = [mode for mode in given if given[mode]]
+    if len(modes) == 1:
+        return modes[0]
+    flags = " and ".join(f"--{mode}" for mode in modes)
+    what = (
+        f"{flags} are different derivatives" if modes else "nothing says which derivative to take"
+    )
+    raise UsageError(what, do="give one of --jvp, --vjp and --grad")
+
+
+def _check_movable(program: Any, wrt: Positions) -> None:
+    """Raises UsageError for a position of an argument that has no derivative at all."""
+    args = Signature.of(program).args if isinstance(program, Program) else ()
+    for number in () if wrt is None else wrt if isinstance(wrt, tuple) else (wrt,):
+        leaves = jax.tree.leaves(args[number]) if -len(args) <= number < len(args) else ()
+        if leaves and not any(is_inexact(slot.aval) for slot in leaves):
+            raise UsageError(
+                f"argument {number} has no derivative: it is {spell(leaves[0].aval)}",
+                where=leaves[0].path,
+                do="name arguments of a float or complex type in --wrt",
+            )
+
+
 @click.command()
 @click.argument("source")
-@click.option("--jvp", "mode", flag_value="jvp", help="(args, tangents) -> (results, tangents).")
-@click.option(
-    "--vjp", "mode", flag_value="vjp", help="(args, cotangents) -> (results, cotangents)."
-)
-@click.option("--grad", "mode", flag_value="grad", help="(args) -> gradients of a scalar result.")
+@click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
+@click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
+@click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @click.option(
     "--wrt",
@@ -72,7 +98,9 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
 )
 def derive(
     source: str,
-    mode: str | None,
+    jvp: bool,
+    vjp: bool,
+    grad: bool,
     arguments: str | None,
     wrt: Positions,
     order: int,
@@ -82,9 +110,10 @@ def derive(
     output: Path | None,
 ) -> None:
     """Differentiate SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
-    if mode is None:
-        raise UsageError("nothing says which derivative to take", do="give --jvp, --vjp or --grad")
-    program = derive_program(load_source(source, arguments).program, mode, wrt, order)
+    mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad})
+    program = load_source(source, arguments).program
+    _check_movable(program, wrt)
+    program = derive_program(program, mode, wrt, order)
     for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
         program.run_passes(pipeline, verify_each=True)
     if output is not None and output.suffix == ".mlirbc":
