@@ -113,21 +113,19 @@ def _fits(primal: Any, other: Any, what: str) -> bool:
         return what == "cotangent" or other is None or _slots.is_float0(other)
     if getattr(other, "dtype", None) == getattr(primal, "dtype", ""):
         return True
-    return not _type_of(other).weak_type or _kind(primal) == _kind(other)
+    found = _type_of(other)
+    return not found.weak_type or _kind(found.dtype) == _kind(_type_of(primal).dtype)
 
 
-def _kind(value: Any) -> Any:
-    dtype = _type_of(value).dtype
+@functools.cache
+def _kind(dtype: Any) -> Any:
     kinds = np.complexfloating, np.floating
     return next((kind for kind in kinds if jax.dtypes.issubdtype(dtype, kind)), None)
 
 
 def _type_of(value: Any) -> Any:
-    return (
-        value
-        if isinstance(value, (jax.core.ShapedArray, jax.ShapeDtypeStruct))
-        else jax.typeof(value)
-    )
+    is_type = isinstance(value, (jax.core.ShapedArray, jax.ShapeDtypeStruct))
+    return value if is_type else jax.typeof(value)
 
 
 def _misfit(primal: Any, other: Any, what: str, where: str) -> ArgumentMismatchError:
@@ -163,9 +161,7 @@ class _Pair:
 
 
 def _moves(primal: Any) -> bool:
-    return jax.dtypes.issubdtype(
-        getattr(primal, "dtype", None) or np.result_type(primal), np.inexact
-    )
+    return _kind(getattr(primal, "dtype", None) or np.result_type(primal)) is not None
 
 
 def _first_difference(primals: Any, given: Any, root: str) -> str:
