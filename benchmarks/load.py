@@ -2,8 +2,8 @@
 
     python benchmarks/load.py [--runs 51]
 
-Both read the file from disk; interleaved, medians, and the ratio ours / bare. The promise is 1.2.
-`load` is `pullback.load`, which also makes a Program of the module: trees, types, rules.
+All read the file from disk; interleaved, medians, and ratios to the bare parse. `load` is
+`pullback.load`, which also makes a Program of the module: trees, types, rules. The promise is 1.2.
 """
 
 from __future__ import annotations
@@ -32,10 +32,18 @@ def with_constant(mebibytes: int) -> Callable[[], Any]:
     return lambda: (lambda x: jnp.sum(jnp.sin(weights * x)), (np.float32(1),))
 
 
+def with_arguments(count: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    arrays = {f"w{i}": derive.array(i % 7 + 1, 3) for i in range(count)}
+    return lambda arrays: sum(map(jnp.sum, arrays.values())), (arrays,)
+
+
 CASES: dict[str, Callable[[], Any]] = {
+    "a sine": lambda: (jnp.sin, (np.float32(1),)),
     "mlp, 20 layers": derive.mlp,
     "chain, 1000 ops": derive.chain,
     "transformer, 4 layers": lambda: derive.transformer(4),
+    "200 uses of 10 rules": derive.rules,
+    "a sum of 300 arguments": lambda: with_arguments(300),
     "one constant of 64 MiB": with_constant(64),
 }
 

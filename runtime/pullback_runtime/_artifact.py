@@ -131,8 +131,8 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     if not is_whole(content, layout):
         return _open_untrusted(bytes(content), context)
     constants: tuple[np.ndarray, ...] = ()
-    if len(content) < _constants.SMALLEST_BYTES:
-        module = _parse(bytes(content), context)
+    if layout.attributes < _constants.SMALLEST_BYTES:
+        module = _parse(bytes(content), context, verified=True)
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, context)
     _forget_file(module)
@@ -152,12 +152,12 @@ def _parse_hoisting(
     entries = set(_variants.entries_of(metadata).values()) or {"main"}
     if described := metadata.get(_constants.METADATA):
         lean, stored = _constants.take_out(content, described)
-        module = _parse(lean, context)
+        module = _parse(lean, context, verified=True)
         return module, _constants.hoist_stored(module, stored, entries)
     if len(entries) > 1:
-        return _parse(bytes(content), context), ()
+        return _parse(bytes(content), context, verified=True), ()
     if len(content) < PARSED_APART:
-        module = _parse(bytes(content), context)
+        module = _parse(bytes(content), context, verified=True)
         return module, _constants.hoist(module)
     module = _parse(bytes(content), _jax.fresh_context())
     constants = _constants.hoist(module)
@@ -228,9 +228,9 @@ def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
     return Opened(_parse(bytes(exported.mlir_module_serialized), context), exported=exported)
 
 
-def _parse(content: bytes, context: ir.Context) -> ir.Module:
+def _parse(content: bytes, context: ir.Context, *, verified: bool = False) -> ir.Module:
     try:
-        return _module.parse(content, context)
+        return _module.parse(content, context, verified=verified)
     except _module.ModuleError as error:
         raise ArtifactError(error.message, where=error.where, do=error.do) from error
 

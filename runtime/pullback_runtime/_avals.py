@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -14,7 +15,13 @@ KEY_IMPLEMENTATIONS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"
 
 def describe(aval: Any) -> list[Any]:
     """`["float32", [8, 128]]`; a typed key is `["key<fry>", []]`."""
-    return [aval.dtype.name, list(aval.shape)]
+    return [_name(aval.dtype), list(aval.shape)]
+
+
+@functools.cache
+def _name(dtype: Any) -> str:
+    """NumPy makes the name anew each time."""
+    return str(dtype.name)
 
 
 def restore(described: Any) -> jax.ShapeDtypeStruct:

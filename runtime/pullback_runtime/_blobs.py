@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime._container import (
+    ATTRIBUTE_SECTION,
     SAVE_AGAIN,
     ArtifactError,
     Section,
@@ -24,7 +25,6 @@ from pullback_runtime._container import (
     sections,
 )
 
-ATTRIBUTE_SECTION = 2
 OFFSET_SECTION = 3
 TENSOR_CODE = 15  # `TensorV1Attr` of VHLO, which never changes its numbers
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pullback_runtime import _module
 from pullback_runtime._errors import ModuleError
-from pullback_runtime._jax import ir
+from pullback_runtime._jax import ir, operations_named
 
 
 def check_callbacks(content: bytes, given: int) -> None:
@@ -15,7 +14,7 @@ def check_callbacks(content: bytes, given: int) -> None:
     if b"python" not in content:
         return
     module = _module.parse(content)
-    calls = list(_callback_ops(module))
+    calls = _callback_ops(module)
     needed = 1 + max((_index(op).value for op in calls), default=-1)
     if needed > given:
         raise ModuleError(
@@ -40,23 +39,15 @@ def shift_callbacks(module: ir.Module, offset: int) -> None:
     """Renumber the callbacks of a module, to stand after `offset` others."""
     if offset == 0:
         return
-    for op in list(_callback_ops(module)):
+    for op in _callback_ops(module):
         entries = {named.name: named.attr for named in op.attributes["mhlo.backend_config"]}
         index = entries["index"]
         entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
         op.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, module.context)
 
 
-def _callback_ops(module: ir.Module) -> Iterator[Any]:
-    found: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and _is_callback(op):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return iter(found)
+def _callback_ops(module: ir.Module) -> list[Any]:
+    return [op for op in operations_named(module, "stablehlo.custom_call") if _is_callback(op)]
 
 
 def _is_callback(op: Any) -> bool:

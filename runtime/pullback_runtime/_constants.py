@@ -15,7 +15,7 @@ import numpy as np
 
 from pullback_runtime import _blobs, _container, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
-from pullback_runtime._jax import ir
+from pullback_runtime._jax import ir, operations_named
 
 SMALLEST_BYTES = 1 << 14
 METADATA = "constants"
@@ -228,14 +228,8 @@ def hoist_stored(
 
 def _hold(module: ir.Module, data_of: Callable[[Any], np.ndarray | None]) -> set[int]:
     """Turns the constants that `data_of` knows into resources; the identities of their arrays."""
-    found: list[tuple[Any, np.ndarray]] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if (array := data_of(op)) is not None:
-            found.append((op, array))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    constants = operations_named(module, CONSTANT)
+    found = [(op, array) for op in constants if (array := data_of(op)) is not None]
     for op, array in found:
         op.attributes["value"] = _resource(array, op.results[0].type)
     return {id(array) for _, array in found}

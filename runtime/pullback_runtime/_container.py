@@ -34,6 +34,7 @@ METADATA_PREFIX = b'{"pullback-format":'
 LEADING_FORMAT = re.compile(re.escape(METADATA_PREFIX) + rb"(\d{1,9})[,}]")
 
 STRING_SECTION = 0
+ATTRIBUTE_SECTION = 2
 SAVE_AGAIN = "copy the file once more, or save the program again"
 
 # Rows of 128 KiB stay in the processor's second-level cache while they are folded.
@@ -57,10 +58,15 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What the bytes of a file say about themselves; `text` are the metadata as JSON."""
+    """What the bytes of a file say about themselves.
+
+    `strings` is where the section of strings stands, `attributes` the size of that which holds the
+    data of constants, and `text` are the metadata as JSON.
+    """
 
     producer: str
     strings: tuple[int, int]
+    attributes: int
     digest_at: int | None
     text: bytes | None
 
@@ -105,13 +111,15 @@ def read_layout(content: Any) -> Layout:
 def _read_layout(content: Any) -> Layout:
     start, end_of_producer = _producer(content)
     producer = content[start:end_of_producer].decode("ascii", "replace")
-    strings = None
-    for number, _, first, last, _ in _sections(content, end_of_producer + 1):
-        if number == STRING_SECTION:
-            strings = (first, last)
+    places = {
+        number: (first, last)
+        for number, _, first, last, _ in _sections(content, end_of_producer + 1)
+    }
+    strings, (start, end) = places.get(STRING_SECTION), places.get(ATTRIBUTE_SECTION, (0, 0))
     if strings is None:
         raise Truncated("it has no section of strings")
-    return Layout(producer, strings, _find_digest(content, *strings), _metadata(content, *strings))
+    digest_at, text = _find_digest(content, *strings), _metadata(content, *strings)
+    return Layout(producer, strings, end - start, digest_at, text)
 
 
 def _producer(content: Any) -> tuple[int, int]:
@@ -189,7 +197,7 @@ def _metadata(content: Any, start: int, end: int) -> bytes | None:
 def parse_metadata(text: str | bytes) -> dict[str, Any]:
     """The metadata from its JSON; raises ArtifactError when it is not what a save wrote."""
     try:
-        metadata = json.loads(text)
+        metadata = json.loads(text.decode() if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"the file's metadata is damaged: {error}", do=SAVE_AGAIN) from error
     if not isinstance(metadata, dict) or not isinstance(metadata.get("pullback-format"), int):
@@ -207,8 +215,8 @@ def dump_metadata(fields: dict[str, Any]) -> str:
 def fingerprint(content: Any, digest_at: int) -> str:
     """SHA-256 over the folded content, with the digest's own 64 characters read as zeros."""
     size = len(content)
-    hole = (digest_at + len(DIGEST_PREFIX), digest_at + len(DIGEST_PLACEHOLDER))
-    first, last = (min(max(place, 0), size) for place in hole)
+    first = min(max(digest_at + len(DIGEST_PREFIX), 0), size)
+    last = min(max(digest_at + len(DIGEST_PLACEHOLDER), 0), size)
     zeros = b"0" * (last - first)
     if size <= FOLD_ROW_BYTES:
         return _fold((content[:first], zeros, content[last:]), size)

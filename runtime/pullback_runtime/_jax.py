@@ -20,6 +20,7 @@ from jax.interpreters import ad as ad, batching as batching, mlir as mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir, passmanager as passmanager
+from jaxlib.mlir._mlir_libs._mlir import rewrite as _rewrite
 from jaxlib.mlir.dialects import func as func, sdy as sdy, stablehlo as stablehlo
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
@@ -59,6 +60,46 @@ def mesh_axes(op: Any) -> tuple[tuple[str, int], ...]:
     return tuple(
         (axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.mesh).axes)
     )
+
+
+def deserialize_verified(content: bytes, context: ir.Context) -> ir.Module:
+    """The module of a portable artifact that was verified when it was written, and is whole.
+
+    The same as `stablehlo.deserialize_portable_artifact` in two thirds of its time: that sets its
+    passes up for each module, and verifies all ops after each pass.
+    """
+    module = ir.Module.parse(content, context)
+    _deserializer(context).run(module.operation)
+    return module
+
+
+@functools.cache
+def _deserializer(context: ir.Context) -> passmanager.PassManager:
+    """StableHLO's passes from a file's version to its own ops; it keeps the context alive."""
+    _register_passes()
+    to_current = f"vhlo-to-version{{target={stablehlo.get_current_version()}}}"
+    pipeline = f"builtin.module({to_current},vhlo-legalize-to-stablehlo)"
+    manager = passmanager.PassManager.parse(pipeline, context=context)
+    manager.enable_verifier(False)
+    return manager
+
+
+def operations_named(root: ir.Module | ir.Operation, name: str) -> list[ir.Operation]:
+    """Every op of this name below `root`, in the order of the text, inner ones first.
+
+    MLIR's driver of patterns calls Python for these ops alone; `walk` does for each op there is.
+    """
+    found: list[ir.Operation] = []
+
+    def collect(op: ir.OpView, _: Any) -> bool:
+        found.append(op.operation)
+        return True  # no match, as far as MLIR is concerned: nothing is rewritten
+
+    with root.context:
+        patterns = _rewrite.RewritePatternSet()
+        patterns.add(name, collect)
+        _rewrite.walk_and_apply_patterns(root.operation, patterns.freeze())
+    return found
 
 
 # What the primitive needs of tracing, lowering and differentiation.

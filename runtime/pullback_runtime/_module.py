@@ -79,11 +79,20 @@ def to_bytecode(module: ir.Module) -> bytes:
     return buffer.getvalue()
 
 
-def parse(content: bytes, context: ir.Context | None = None) -> ir.Module:
-    """A fresh module from text, bytecode or a portable artifact."""
+def parse(
+    content: bytes, context: ir.Context | None = None, *, verified: bool = False
+) -> ir.Module:
+    """A fresh module from text, bytecode or a portable artifact.
+
+    Args:
+      verified: a portable artifact is what a save wrote, which had its module verified; and the
+        context is one that stays.
+    """
     context = context or _jax.context()
     portable = content.startswith(BYTECODE_MAGIC) and PORTABLE_PRODUCER in content[:32]
     try:
+        if portable and verified:
+            return _jax.deserialize_verified(content, context)
         with context, ir.Location.unknown(context):
             if portable:
                 return _jax.stablehlo.deserialize_portable_artifact(context, content)
@@ -118,8 +127,8 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
 def find_entry(module: ir.Module, entry: str) -> Any:
     """The function called `entry`."""
     symbols = ir.SymbolTable(module.operation)
-    if entry in symbols and is_function(symbols[entry]):
-        return symbols[entry]
+    if entry in symbols and is_function(found := symbols[entry]):
+        return found
     functions = filter(is_function, module.body.operations)
     names = ", ".join(f"@{op.name.value}" for op in functions) or "none"
     raise ModuleError(
@@ -163,31 +172,28 @@ def _is_ours(name: str) -> bool:
 
 def composite_names(module: ir.Module) -> set[str]:
     """Names of all stablehlo.composite ops."""
-    names = set()
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.composite":
-            names.add(op.attributes["name"].value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return names
+    composites = _jax.operations_named(module, "stablehlo.composite")
+    return {op.attributes["name"].value for op in composites}
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
     """Shapes and dtypes of a function's arguments and results."""
+    kind = function.type
+    known: dict[ir.Type, Aval] = {}
     return (
-        tuple(_avals(function.type.inputs, entry, "argument")),
-        tuple(_avals(function.type.results, entry, "result")),
+        tuple(_avals(kind.inputs, known, entry, "argument")),
+        tuple(_avals(kind.results, known, entry, "result")),
     )
 
 
-def _avals(types: Sequence[ir.Type], entry: str, what: str) -> Iterator[Aval]:
-    known: dict[ir.Type, Aval] = {}
+def _avals(
+    types: Sequence[ir.Type], known: dict[ir.Type, Aval], entry: str, what: str
+) -> Iterator[Aval]:
     for index, kind in enumerate(types):
-        if kind not in known:
-            known[kind] = _aval(kind, f"{what} {index} of @{entry}")
-        yield known[kind]
+        aval = known.get(kind)
+        if aval is None:
+            aval = known[kind] = _aval(kind, f"{what} {index} of @{entry}")
+        yield aval
 
 
 def _aval(kind: ir.Type, where: str) -> Aval:
@@ -204,7 +210,13 @@ def _aval(kind: ir.Type, where: str) -> Aval:
             where=where,
             do="refine the shapes first: the pass stablehlo-refine-shapes",
         )
-    return Aval(tuple(tensor.shape), element_dtype(tensor.element_type, where))
+    return _struct(tuple(tensor.shape), element_dtype(tensor.element_type, where))
+
+
+@functools.lru_cache(maxsize=1024)
+def _struct(shape: tuple[int, ...], dtype: np.dtype) -> Aval:
+    """Types recur: in a program, in its derivatives, in other programs."""
+    return Aval(shape, dtype)
 
 
 _SPECIAL_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}

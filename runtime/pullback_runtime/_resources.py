@@ -39,16 +39,11 @@ def attribute(name: str, array: np.ndarray, kind: Any) -> Any:
 
 def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
     """The constants of a module that are resources, and the name of each."""
-    found: list[tuple[str, ir.Operation]] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == CONSTANT:
-            text = op.get_asm(large_elements_limit=16, large_resource_limit=0)
-            if name := _NAME.search(text):
-                found.append((name[1], op))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    found = []
+    for op in _jax.operations_named(module, CONSTANT):
+        text = op.get_asm(large_elements_limit=16, large_resource_limit=0)
+        if name := _NAME.search(text):
+            found.append((name[1], op))
     return found
 
 

@@ -12,6 +12,7 @@ import pullback_runtime
 from pullback.artifact import write
 from pullback.tools.cli import main
 from pullback_runtime import _meshes
+from tests.artifact.test_parse import check_parse
 from tests.rules.processes import run_python
 
 
@@ -37,6 +38,11 @@ def test_refusals(folder):
     assert "sharded.py:" in printed
     assert printed.count("ArgumentError the program runs on all devices of a mesh") == 2
     assert "where: compile(device=1, topology=None, mesh=" in printed
+
+
+@pytest.mark.parametrize("name", ["constrained", "mapped"])
+def test_parse_as_with_stablehlos_own_deserialiser(folder, name):
+    check_parse((folder / f"{name}.mlirbc").read_bytes())
 
 
 def command(*arguments: str) -> str:

@@ -15,12 +15,12 @@ import numpy as np
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.artifact import high_level
 from pullback.frontend import link
 from pullback.frontend.constants import hoist
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import _blobs, _constants, _jax as runtime_jax, _module, _resources
 from pullback_runtime._constants import Stub
+from pullback_runtime._jax import operations_named
 
 FIRST_STUB = 0x5A
 COMPARED_BYTES = 1 << 16
@@ -93,7 +93,7 @@ class Embedding:
         held = held or {}
         given = [_jax.physical(value) for value in hidden]
         values, places = _distinct([*given, *held.values()])
-        constants = high_level.find(module, _is_constant) if values else []
+        constants = operations_named(module, _constants.CONSTANT) if values else []
         taken = set(map(_constants.value_text, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
         numbers = itertools.count(FIRST_STUB)
@@ -170,10 +170,6 @@ def _constant(value: Any, stub: Stub | None) -> ir.Value:
     constant = _constants.parse_constant(stub.text)
     ir.InsertionPoint.current.insert(constant)
     return constant.results[0]
-
-
-def _is_constant(op: ir.Operation) -> bool:
-    return op.name == _constants.CONSTANT
 
 
 def _is_in(value: Any, whole: Sequence[np.ndarray]) -> bool:

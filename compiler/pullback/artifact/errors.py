@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 from pullback._errors import PullbackError
 from pullback_runtime import _container
@@ -20,12 +19,12 @@ class NotPortableError(ArtifactError):
     """The program holds something that exists in this process only, such as a callback."""
 
 
-@contextlib.contextmanager
-def as_ours() -> Iterator[None]:
+class as_ours:
     """Raises what the runtime finds wrong with a file as an error of the compiler."""
-    try:
-        yield
-    except _container.ArtifactError as error:
-        if isinstance(error, ArtifactError):
-            raise
-        raise ArtifactError(error.message, where=error.where, do=error.do) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, _container.ArtifactError) and not isinstance(error, ArtifactError):
+            raise ArtifactError(error.message, where=error.where, do=error.do) from error

@@ -13,6 +13,7 @@ from typing import Any
 from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import ops
+from pullback.passes.symbols import erase_unreachable
 
 CHLO = "chlo."
 CHECKPOINTS = "checkpoints"
@@ -32,19 +33,16 @@ def wrap_chlo(module: ir.Module) -> None:
 
 def restore(module: ir.Module) -> None:
     """Puts back, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules."""
-    found: dict[bool, list[ir.Operation]] = {True: [], False: []}
-    for op in ops.walk_composites(module, (ops.PREFIX, CHLO)):
-        found[_is_wrapped(op)].append(op)
-    ops.restore_symbol_refs(found[False])
-    _restore_chlo(module, found[True])
+    composites = ops.named_composites(module)
+    ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
+    _restore_chlo(module, [(name, op) for name, op in composites if name.startswith(CHLO)])
 
 
-def _restore_chlo(module: ir.Module, wrapped: list[ir.Operation]) -> None:
+def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) -> None:
     """Replaces composites named after CHLO ops by these ops."""
     restored = False
-    for op in wrapped:
-        name = ops.composite_name(op)
-        if name is None or not module.context.is_registered_operation(name):
+    for name, op in wrapped:
+        if not module.context.is_registered_operation(name):
             continue
         attributes = op.attributes
         given = attributes.get("composite_attributes", None)
@@ -61,8 +59,7 @@ def _restore_chlo(module: ir.Module, wrapped: list[ir.Operation]) -> None:
         op.erase()
         restored = True
     if restored:
-        with module.context:
-            _jax.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+        erase_unreachable(module)
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:
@@ -134,10 +131,6 @@ class _Outliner:
 
 def _is_chlo(op: ir.Operation) -> bool:
     return op.name.startswith(CHLO)
-
-
-def _is_wrapped(op: ir.Operation) -> bool:
-    return (ops.composite_name(op) or "").startswith(CHLO)
 
 
 def _can_be_wrapped(op: ir.Operation) -> bool:

@@ -89,8 +89,7 @@ def _variant(
     platform: str,
 ) -> Program:
     """The program for one of its platforms."""
-    with as_ours():
-        in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
+    in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
     trees = trees or flat_trees(len(in_avals), len(out_avals))
     in_tree, out_tree = trees
     if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
@@ -121,10 +120,9 @@ def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     in_avals = in_avals[hidden:]
     if "in_avals" not in metadata:
         return in_avals, out_avals
-    return (
-        tuple(_as_saved(metadata["in_avals"], in_avals)),
-        tuple(_as_saved(metadata["out_avals"], out_avals)),
-    )
+    saved = [*metadata["in_avals"], *metadata["out_avals"]]
+    avals = tuple(_as_saved(saved, in_avals + out_avals))
+    return avals[: len(in_avals)], avals[len(in_avals) :]
 
 
 def _as_saved(

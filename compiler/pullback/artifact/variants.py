@@ -27,16 +27,19 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
 
 
 def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[str, ir.Module]:
-    """For each platform, a module whose `@main` is its entry."""
-    if len(entries) < 2:
-        return dict.fromkeys(entries, module)
-    return {platform: alone(module, entry) for platform, entry in entries.items()}
+    """For each platform, a module of its own whose `@main` is its entry; the first is this one."""
+    if len(set(entries.values())) > 1:
+        return {platform: alone(module, entry) for platform, entry in entries.items()}
+    return {
+        platform: clone(module) if number else module for number, platform in enumerate(entries)
+    }
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:
     """A copy in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
-    if entry != "main":
+    if entry == "main":
+        erase_unreachable(copy)
+    else:
         take_entry(copy, entry)
-    erase_unreachable(copy)
     return copy

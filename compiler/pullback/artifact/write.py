@@ -193,6 +193,7 @@ def _portable(
         copy = clone(module)  # serialising changes it
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
         _attach(copy, {**description, "stablehlo": version})
+        _verify(copy)
         diagnostics = _Diagnostics(context)
         try:
             with context, ir.Location.unknown(context):
@@ -216,6 +217,17 @@ def _attach(module: ir.Module, description: dict[str, Any]) -> None:
         attributes[_container.METADATA_ATTRIBUTE] = text
         placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
         attributes[_container.DIGEST_ATTRIBUTE] = placeholder
+
+
+def _verify(module: ir.Module) -> None:
+    """Neither writing VHLO nor loading what a save wrote verifies StableHLO's ops."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise ArtifactError(
+            f"the program is not valid: {error}",
+            do="if nothing else than pullback has edited its module, report this",
+        ) from error
 
 
 class _Diagnostics:
@@ -292,7 +304,7 @@ def refuse_callbacks(module: ir.Module) -> None:
     if portable.ATTRIBUTE in attributes:
         notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
         raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
-    for op in high_level.find(module, lambda op: op.name == "stablehlo.custom_call"):
+    for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
         name = ir.StringAttr(op.attributes["call_target_name"]).value
         if CALLBACK in name:
             raise _not_portable(name, locations.user_line_of(op))

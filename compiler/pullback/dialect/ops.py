@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from pullback._jax import ir
 from pullback.dialect.build import inexact
+from pullback_runtime._jax import operations_named
 
 COMPOSITE = "stablehlo.composite"
 PREFIX = "pullback."
@@ -84,8 +85,7 @@ class DerivativeCall:
     def refused(self) -> dict[str, str]:
         """What rules say that refuse to differentiate the call: name of the rule to its words."""
         attribute = self._get(REFUSED)
-        entries = () if attribute is None else ir.DictAttr(attribute)
-        return {named.name: ir.StringAttr(named.attr).value for named in entries}
+        return {} if attribute is None else _texts(attribute)
 
     def update(self, **changes: Any) -> None:
         """Sets attributes: a function's name, an integer or an attribute; None removes one.
@@ -234,19 +234,16 @@ def view(op: ir.Operation | ir.OpView) -> Any:
     return None if view_class is None else view_class(op)
 
 
-def walk_composites(
-    root: ir.Module | ir.Operation, prefix: str | tuple[str, ...] = PREFIX
-) -> list[ir.Operation]:
+def named_composites(root: ir.Module | ir.Operation) -> list[tuple[str, ir.Operation]]:
+    """Every `stablehlo.composite` below `root`, and its name."""
+    return [
+        (ir.StringAttr(op.attributes["name"]).value, op) for op in operations_named(root, COMPOSITE)
+    ]
+
+
+def walk_composites(root: ir.Module | ir.Operation) -> list[ir.Operation]:
     """Every `stablehlo.composite` below `root` that has a name of ours, known or not."""
-    found: list[ir.Operation] = []
-
-    def collect(op: ir.Operation) -> ir.WalkResult:
-        if op.name == COMPOSITE and (composite_name(op) or "").startswith(prefix):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
-    return found
+    return [op for name, op in named_composites(root) if name.startswith(PREFIX)]
 
 
 def walk_calls(root: ir.Module | ir.Operation) -> Iterator[DerivativeCall]:
@@ -318,20 +315,34 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
       composites: what `walk_composites` found.
     """
     restored = 0
+    known: dict[ir.Attribute, tuple[ir.Attribute, int]] = {}  # calls of one function have the same
     for op in composites:
-        call = DerivativeCall(op)
-        attributes = call.attributes
-        names = {
-            name: ir.StringAttr(attribute).value
-            for name, attribute in attributes.items()
-            if name not in (RULE, REFUSED) and isinstance(attribute, ir.StringAttr)
-        }
-        if REFUSED in attributes:
-            _ = call.refused
-        if names:
-            call.update(**names)
-            restored += len(names)
+        attributes = op.attributes
+        given = attributes.get("composite_attributes", None)
+        if given is None:
+            continue
+        if given not in known:
+            known[given] = _with_symbol_refs(given)
+        attributes["composite_attributes"], names = known[given]
+        restored += names
     return restored
+
+
+def _with_symbol_refs(given: ir.Attribute) -> tuple[ir.Attribute, int]:
+    """The same dictionary with symbol references for strings, and how many."""
+    entries = {named.name: named.attr for named in ir.DictAttr(given)}
+    symbols = {
+        name: _attribute(name, ir.StringAttr(attribute).value, given.context)
+        for name, attribute in entries.items()
+        if name not in (RULE, REFUSED) and isinstance(attribute, ir.StringAttr)
+    }
+    if REFUSED in entries:
+        _texts(entries[REFUSED])
+    return ir.DictAttr.get(entries | symbols, given.context), len(symbols)
+
+
+def _texts(dictionary: ir.Attribute) -> dict[str, str]:
+    return {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(dictionary)}
 
 
 def _create(
