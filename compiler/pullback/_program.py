@@ -209,11 +209,19 @@ class Program:
         target: str | None = None,
         platforms: Sequence[str] | None = None,
         allow_refusals: bool = False,
+        order: int | None = None,
     ) -> None:
         """Writes one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
         from pullback import artifact
 
-        artifact.save(self, path, target=target, platforms=platforms, allow_refusals=allow_refusals)
+        artifact.save(
+            self,
+            path,
+            target=target,
+            platforms=platforms,
+            allow_refusals=allow_refusals,
+            order=order,
+        )
 
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
         """A `jax.export.Exported` whose own `vjp` goes through the program's rules."""

@@ -161,3 +161,58 @@ def test_a_module_without_rules_names_what_is_missing():
       return %0 : tensor<4xf32> } }"""
     with pytest.raises(pb.MissingRuleError, match="custom_call"):
         pb.load(text.encode()).vjp()
+
+
+def test_rules_up_to_an_order():
+    """Of a function whose every derivative is another one, a file has as many as it is told."""
+
+    def nth(n):
+        @jax.custom_jvp
+        def function(x):
+            return jnp.cumsum(jnp.sin(x + n))
+
+        def rule(primals, tangents):
+            return function(*primals), jnp.cumsum(2 * nth(n + 1)(*primals) * tangents[0])
+
+        function.defjvp(rule)
+        return function
+
+    def loss(x):
+        return jnp.sum(nth(0)(x) ** 2)
+
+    program, expected = pb.trace(loss)(X), loss
+    sizes = []
+    for order in (1, 2, 3):
+        content = artifact.serialize(program, order=order)
+        sizes.append(len(content))
+        loaded, expected = pb.load(content), jax.grad(lambda x, f=expected: jnp.sum(f(x)))
+        for _ in range(order):
+            loaded = total(loaded).grad()
+        assert jnp.allclose(loaded(X), expected(X), rtol=1e-4), order
+        with pytest.raises(pb.MissingRuleError, match="no jvp rule for `") as caught:
+            total(loaded).grad()
+        assert "save with a higher order=" in caught.value.do
+    assert sizes == sorted(set(sizes))
+    with pytest.raises(pb.ArtifactError, match="cannot save for derivatives up to order 0"):
+        artifact.serialize(program, order=0)
+
+
+def total(program):
+    return pb.trace(lambda x: jnp.sum(program(x)))(X)
+
+
+def test_of_reverse_rules_up_to_an_order():
+    @jax.custom_vjp
+    def function(x):
+        return cube_sum(x)
+
+    function.defvjp(
+        lambda x: (cube_sum(x), x),
+        lambda x, ct: (jnp.cumsum(ct * jnp.cos(models.doubled_sine(x))),),
+    )
+    loaded = pb.load(artifact.serialize(pb.trace(lambda x: function(x))(X), order=1))
+    gradient = jnp.cumsum(jnp.cos(jnp.sin(X)))
+    assert jnp.allclose(loaded.grad()(X), gradient)
+    assert jnp.allclose(loaded.jvp()(X, X)[1], jnp.vdot(gradient, X))
+    with pytest.raises(pb.MissingRuleError, match=r"no (jvp|vjp) rule for `(cumsum|doubled_sine)"):
+        loaded.grad().jvp()

@@ -7,6 +7,8 @@ from pathlib import Path
 import jax
 import pytest
 
+import pullback
+
 RULES = Path(__file__).parents[2] / "examples" / "rules.py"
 
 
@@ -58,3 +60,13 @@ def test_mistakes(pullback_command, tmp_path):
     result = pullback_command("info", torn)
     assert result.exit_code == 2
     assert "the file is damaged" in result.stderr
+
+
+def test_the_order_that_a_file_was_saved_for(pullback_command, tmp_path):
+    path, program = tmp_path / "once.mlirbc", pullback.trace(jax.nn.softplus)(1.0)
+    program.save(path, order=1)
+    assert facts(pullback_command("info", path).stdout)["rules"] == [
+        "for derivatives up to order 1"
+    ]
+    program.save(path)
+    assert "rules" not in facts(pullback_command("info", path).stdout)

@@ -27,6 +27,7 @@ OLDEST_TARGET = (1, 0, 0)
 SHARDY = "sdy."  # has no VHLO form: such ops are written as they are, as jax.export does
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", SHARDY)
 CALLBACK = "callback"
+ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
 
 
@@ -37,6 +38,7 @@ def save(
     target: str | None = None,
     platforms: Sequence[str] | None = None,
     allow_refusals: bool = False,
+    order: int | None = None,
 ) -> None:
     """Writes a program to one portable file that can still be differentiated.
 
@@ -48,13 +50,15 @@ def save(
       platforms: what the file must run on; the program must have been traced for these.
       allow_refusals: a rule may refuse, which is to raise an exception of its own. Then the file
         says so: it runs, and raises what the rule said where that derivative is asked for.
+      order: how often the file can be differentiated; any number of times by default. For programs
+        whose derivatives need ever more rules, and so come to no end.
 
     Raises:
       MissingRuleError: a derivative rule is missing, cannot be staged, or refuses.
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
-    write_atomically(path, _pieces(program, target, platforms, allow_refusals))
+    write_atomically(path, _pieces(program, target, platforms, allow_refusals, order))
 
 
 def serialize(
@@ -63,26 +67,34 @@ def serialize(
     target: str | None = None,
     platforms: Sequence[str] | None = None,
     allow_refusals: bool = False,
+    order: int | None = None,
 ) -> bytes:
     """The bytes that `save` writes."""
-    return b"".join(_pieces(program, target, platforms, allow_refusals))
+    return b"".join(_pieces(program, target, platforms, allow_refusals, order))
 
 
 def _pieces(
-    program: Program, target: str | None, platforms: Sequence[str] | None, allow_refusals: bool
+    program: Program,
+    target: str | None,
+    platforms: Sequence[str] | None,
+    allow_refusals: bool,
+    order: int | None,
 ) -> list[Any]:
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     _check_platforms(program, platforms)
+    _check_order(order)
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(runtime_jax.fresh_context())
-    module, entries = variants.merged([_staged(each, held) for each in chosen])
+    module, entries = variants.merged([_staged(each, held, order) for each in chosen])
     if not allow_refusals:
         _refuse_refusals(module)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
         description[_meshes.METADATA] = program.rules.axes
+    if order is not None:
+        description[ORDER] = order
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
@@ -95,7 +107,7 @@ def _pieces(
         return sealed(module, embedding, description, target)
 
 
-def _staged(program: Program, held: constants.Held) -> ir.Module:
+def _staged(program: Program, held: constants.Held, order: int | None) -> ir.Module:
     """A copy of the module that has all of its rules, in a context that goes when the file is made.
 
     Large constants of the rules are resources of it, which share the memory of their arrays.
@@ -103,7 +115,7 @@ def _staged(program: Program, held: constants.Held) -> ir.Module:
     refuse_callbacks(program.module)
     module = held.copy(program.module)
     with program.rules.lowering(held.lower):
-        program.rules.stage_all(module)
+        program.rules.stage_all(module, order)
     refuse_callbacks(module)
     return module
 
@@ -287,6 +299,14 @@ def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
         f"{', '.join(sorted(set(platforms) - traced))}",
         do="trace it again with platforms=…",
     )
+
+
+def _check_order(order: int | None) -> None:
+    if order is not None and order < 1:
+        raise ArtifactError(
+            f"cannot save for derivatives up to order {order}",
+            do="leave order= out, or give a number from 1 on",
+        )
 
 
 def _refuse_tracers(program: Program) -> None:

@@ -183,12 +183,14 @@ class RuleTable:
             symbols = [self._link(module, *each) for each in zip(names, traced, strict=True)]
         return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
 
-    def stage_all(self, module: ir.Module) -> None:
+    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
 
         Rules of rules are staged too, so the module can then be differentiated any number of
-        times without Python. What a rule says that refuses is written down in its place.
+        times without Python, or `order` times where that is given. What a rule says that refuses
+        is written down in its place.
         """
+        last = LAST_GENERATION if order is None else order - 1
         symbols: dict[str, dict[str, Any]] = {}
         without: set[str] = set()
         while pending := _unstaged(module) or self._singled_out(module, symbols, without):
@@ -197,8 +199,8 @@ class RuleTable:
                     raise _endless(self._rules)
                 if key not in symbols:
                     with _naming(self._rules[key]):
-                        symbols[key] = self._all_symbols(module, self._rules[key])
-                if not _rules_in(symbols[key]) and self._rules[key].generation <= LAST_GENERATION:
+                        symbols[key] = self._all_symbols(module, self._rules[key], last)
+                if not _rules_in(symbols[key]) and self._rules[key].generation <= last:
                     without.add(call.decomposition)
                 call.update(**{RULE: None, **symbols[key]})
 
@@ -232,21 +234,26 @@ class RuleTable:
             _elsewhere.reset(token)
             del self.host_callbacks[counts[0] :], self.keepalives[counts[1] :]
 
-    def _all_symbols(self, module: ir.Module, rule: Rule) -> dict[str, Any]:
-        """Every rule of one call that there is, as attributes of its composite."""
+    def _all_symbols(self, module: ir.Module, rule: Rule, last: int) -> dict[str, Any]:
+        """Every rule of one call that there is, as attributes of its composite.
+
+        Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
+        """
         found: dict[str, Any] = {}
-        if rule.generation > LAST_GENERATION:
+        if rule.generation > last + 1:
             return found
         if rule.op == "pullback.custom_vjp_call":
-            self._vjp_symbols(found, module, rule)
+            if rule.generation <= last:
+                self._vjp_symbols(found, module, rule)
             return found
         if rule.op == "pullback.linear_call":
             with _noting(found, "transpose"):
                 found["transpose"] = self.stage(module, rule.key, "transpose", rule.linear_mask)
             return found
-        self._try(found, module, rule, "jvp", [rule.full_mask])
-        if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
-            self._try(found, module, rule, "jvp", rule.single_masks)
+        if rule.generation <= last:
+            self._try(found, module, rule, "jvp", [rule.full_mask])
+            if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
+                self._try(found, module, rule, "jvp", rule.single_masks)
         if rule.primitive != "custom_jvp_call" and _jax.has_transpose(rule.primitive):
             masks = dict.fromkeys([rule.full_mask, *rule.single_masks])
             self._try(found, module, rule, "transpose", masks)
@@ -447,7 +454,8 @@ def _endless(rules: dict[str, Rule]) -> MissingRuleError:
     return MissingRuleError(
         f"the rules of rules of `{primitive}` come to no end: there are {count} now",
         where=next(r.where for r in rules.values() if r.primitive == primitive),
-        do="wrap the step in a function with a rule of its own (jax.custom_jvp or custom_vjp)",
+        do="save with order=1, or 2, for derivatives up to that order; or wrap the step in a "
+        "function with a rule of its own (jax.custom_jvp or custom_vjp)",
     )
 
 

@@ -20,7 +20,7 @@ class Rules(Protocol):
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Symbol(s) in `module` of a rule; see docs/architecture.md."""
 
-    def stage_all(self, module: ir.Module) -> None:
+    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Replaces every `rule` attribute in `module` by symbol references."""
 
 
@@ -35,7 +35,7 @@ class NoRules:
             do="trace the function with pullback.trace, or run stage-rules before saving",
         )
 
-    def stage_all(self, module: ir.Module) -> None:
+    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Raises MissingRuleError for the first `rule` that is not staged."""
         from pullback.dialect import ops
 

@@ -16,7 +16,12 @@ from pullback.passes.inlining import call
 from pullback.passes.reverse import split, transpose
 from pullback.passes.zeros import is_zero
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
-from pullback.rules.linear_calls import check_not_refused, linear_call_jvp, linear_call_vjp
+from pullback.rules.linear_calls import (
+    check_not_refused,
+    linear_call_jvp,
+    linear_call_vjp,
+    missing_rule_of,
+)
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -88,12 +93,8 @@ def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
     missing = [m for m, f in parts if f is None]
     if missing:
         check_not_refused(view, "jvp", [full])
-        raise MissingRuleError(
-            f"no jvp rule for `{view.decomposition}` with respect to inexact operand "
-            f"{missing[0].index('1')}",
-            where=user_line(op.operation.location),
-            do="JAX has no derivative here either; wrap this step in jax.custom_jvp",
-        )
+        which = f" with respect to inexact operand {missing[0].index('1')}"
+        raise missing_rule_of(view, "jvp", which)
     return [(m, f) for m, f in parts if f is not None]
 
 
@@ -217,6 +218,8 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
         if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
             return fwd, bwd, covered
     check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
+    if view.rule_key is None:
+        raise missing_rule_of(view, "vjp")
     return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
 
 

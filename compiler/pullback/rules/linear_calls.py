@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._errors import NotDifferentiableError, NotLinearError
+from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
@@ -14,6 +14,16 @@ from pullback.passes.inlining import call
 from pullback.passes.reverse import split
 from pullback.rules.calls import before, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
+
+
+def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
+    """A call has no such rule: JAX has none, or the file ends before it."""
+    return MissingRuleError(
+        f"no {kind} rule for `{view.decomposition}`{which}",
+        where=user_line(view.op.location),
+        do="save with a higher order=, if the program is from a file that was saved with one; "
+        "otherwise JAX has no derivative here either: wrap this step in jax.custom_jvp",
+    )
 
 
 def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
@@ -34,6 +44,8 @@ def linear_transpose(op: Op) -> str:
     if view.transpose is not None:
         return view.transpose
     check_not_refused(view, "transpose", ["1"])
+    if view.rule_key is None:
+        raise missing_rule_of(view, "transpose")
     flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
     return diff.stage(view.rule_key, "transpose", mask_of(flags))
 

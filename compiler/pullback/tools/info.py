@@ -12,7 +12,7 @@ import click
 import pullback
 from pullback import Program
 from pullback._derivation import result_paths
-from pullback.artifact.write import rule_inventory
+from pullback.artifact.write import ORDER, rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _artifact, _container, _meshes
@@ -60,6 +60,8 @@ def _file(content: Any) -> Iterator[tuple[str, str]]:
     for name in ("pullback", "jax"):
         if name in metadata:
             yield name, str(metadata[name])
+    if ORDER in metadata:
+        yield "rules", f"for derivatives up to order {metadata[ORDER]}"
 
 
 def _rules(program: Program) -> Iterator[tuple[str, str]]:
