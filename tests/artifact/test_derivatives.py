@@ -216,3 +216,33 @@ def test_of_reverse_rules_up_to_an_order():
     assert jnp.allclose(loaded.jvp()(X, X)[1], jnp.vdot(gradient, X))
     with pytest.raises(pb.MissingRuleError, match=r"no (jvp|vjp) rule for `(cumsum|doubled_sine)"):
         loaded.grad().jvp()
+
+
+SEVERAL_ENTRIES = """
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = func.call @main.bwd(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = stablehlo.multiply %0, %x : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+func.func @main.bwd(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.sine %x : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func @main_twice(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = func.call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = func.call @main(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+"""
+
+
+def test_a_module_of_others_may_have_more_entries(tmp_path):
+    """One that calls `@main`, and one that is called as our functions are."""
+    path = tmp_path / "several.mlir"
+    path.write_text(SEVERAL_ENTRIES)
+    loaded = pb.load(path)
+    _, expected = jax.jvp(lambda x: jnp.sin(x) * x, (X,), (X,))
+    assert jnp.allclose(loaded.jvp()(X, X)[1], expected)
+    assert jnp.allclose(loaded.vjp()(X, X)[1][0], expected)
+    forward, backward = loaded.split_vjp()
+    assert jnp.allclose(backward(forward(X)[1], X)[0], expected)

@@ -53,6 +53,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
             metadata = opened.metadata or {}
             if _symbolic.METADATA in metadata:
                 return symbolic.load(opened.module, opened.trees(), metadata)
+            if not metadata:  # a module of others: what else calls @main would not fit derivatives
+                _module.make_private(opened.module, keep="main")
             if opened.has_composites:
                 high_level.restore(opened.module)
             if marked := metadata.get(high_level.CHECKPOINTS):
