@@ -90,3 +90,23 @@ def test_long_sums_are_not_followed_to_their_end():
         return total
 
     assert jnp.allclose(pb.trace(function)(X).grad()(X), jnp.array([1200.0, 1201.0]))
+
+
+OF_TWO = {
+    "a select": lambda x, dx, dy: jnp.where(x > 0, dx, 2.0 * dx) + dy * x,
+    "a primitive with a rule": lambda x, dx, dy: jnp.cumsum(dx) + dy * x,
+    "a loop": lambda x, dx, dy: lax.fori_loop(0, 2, lambda i, c: c * x + dy, dx),
+    "a branch": lambda x, dx, dy: lax.cond(x[0] > 0, lambda d: d * x, lambda d: d, dx) + dy,
+    "padding by an integer": lambda x, dx, dy: jnp.pad(dx, 1)[1:3] + dy * x,
+}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", OF_TWO)
+def test_a_rule_of_two_operands_is_linear_in_the_tangent_of_each(name, number):
+    """That of the other is zero then, which the rule does not always show."""
+    f = jax.custom_jvp(jnp.multiply)
+    f.defjvp(lambda p, t: (f(*p), OF_TWO[name](p[0], *t)))
+    y = jnp.array([1.1, -0.4])
+    found = pb.trace(f)(X, y).vjp(wrt=number)(X, y, X)[1]
+    assert jnp.allclose(found, jax.vjp(f, X, y)[1](X)[number])

@@ -229,7 +229,26 @@ def _split(
     constants: Constants,
 ) -> Split:
     forward = diff.clone_function(name, f"{name}.fwd")
-    block = diff.block(forward)
+    draft, _ = diff.add_function(f"{name}.bwd.draft", (), (), diff.function(name).location)
+    try:
+        return _split_between(diff, name, (forward, draft), mask, ct_mask, linear, constants)
+    except NotLinearError:  # who asked may know another way
+        diff.drop_function(draft)
+        diff.drop_function(forward)
+        raise
+
+
+def _split_between(
+    diff: Differentiation,
+    name: str,
+    halves: tuple[str, str],
+    mask: str,
+    ct_mask: str,
+    linear: bool,
+    constants: Constants,
+) -> Split:
+    forward, draft = halves
+    block, draft_block = diff.block(forward), diff.block(draft)
     with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
         for index, value in constants:
             argument = block.arguments[index]
@@ -237,8 +256,8 @@ def _split(
     loc = diff.function(forward).location
     wrt = _masked(block.arguments, mask)
     outs = list(terminator(block).operands)
-    ct_types = [v.type for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
-    draft, draft_block = diff.add_function(f"{name}.bwd.draft", ct_types, [], loc)
+    for v in _masked(outs, ct_mask):
+        draft_block.add_argument(v.type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
         anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
         residuals = Residuals(block, anchor, leaf=lambda v: None)

@@ -38,7 +38,7 @@ _OF_ZEROS: dict[str, slice] = {
         ),
         _ALL,
     ),
-    **dict.fromkeys(_stablehlo("gather dynamic_slice"), slice(1)),
+    **dict.fromkeys(_stablehlo("gather dynamic_slice divide"), slice(1)),
     **dict.fromkeys(_stablehlo("dynamic_update_slice"), slice(2)),
     "stablehlo.select": slice(1, None),
     "stablehlo.scatter": slice(0, None, 2),

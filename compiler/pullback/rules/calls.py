@@ -8,7 +8,7 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value, inexact
+from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.forward import jvp_function
 from pullback.passes.inline_calls import CHECKPOINT
@@ -92,9 +92,9 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
     """Operands that are zero or NaN for certain: with those, more is linear in the others."""
     found: list[tuple[int, float]] = []
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
-        if not active and inexact(v.type) and -1 not in build.shape(v):
+        if not active and -1 not in build.shape(v):
             if is_zero(v):
-                found.append((i, 0.0))
+                found.append((i, 0))
             elif is_nan(v) and build.info(v.type).kind == "f":
                 found.append((i, math.nan))
     return tuple(found)

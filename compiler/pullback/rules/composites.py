@@ -13,7 +13,7 @@ from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.inlining import call
-from pullback.passes.reverse import split, transpose
+from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import is_zero
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
 from pullback.rules.linear_calls import (
@@ -169,10 +169,7 @@ def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     total: list[Value | None] = [None] * len(op.operands)
     outs, parts = None, []
     with before(op):
-        for mask, name in jvp_rules(op):
-            ct_now = _without_zeros(ct_mask, zero_results(diff, name))
-            linear = "0" * len(op.operands) + "1" * mask.count("1")
-            pair = split(diff, name, linear, ct_now, True)
+        for mask, pair, ct_now in _linear_parts(op, ct_mask):
             results = call(diff, pair.forward, op.operands)
             outs = outs or results[:count]
             parts.append((mask, pair, ct_now, results[len(pair.kept) :]))
@@ -186,6 +183,30 @@ def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
         spread = scatter([m == "1" for m in mask], scatter(pair.nonzero, found))
         total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]
     return [ct if a else None for ct, a in zip(total, op.active, strict=True)]
+
+
+def _linear_parts(op: Op, ct_mask: str) -> list[tuple[str, Split, str]]:
+    """The rules of a call, each with its linear part split off, and the cotangents it receives.
+
+    A rule for some of the operands has zeros for the tangents of the others. Where it is not seen
+    that a term is zero for that reason, the rule for all of them shows what is linear.
+    """
+    rules = jvp_rules(op)
+    try:
+        return [_linear_part(op, *rule, ct_mask) for rule in rules]
+    except NotLinearError:
+        mask = "1" * len(rules[0][0])
+        whole = find_rule(op.frame.diff, ops.view(op.operation), "jvp", mask)
+        if whole is None or rules[0][0] == mask or len(rules) > 1:
+            raise
+        return [_linear_part(op, mask, whole, ct_mask)]
+
+
+def _linear_part(op: Op, mask: str, name: str, ct_mask: str) -> tuple[str, Split, str]:
+    diff = op.frame.diff
+    ct_now = _without_zeros(ct_mask, zero_results(diff, name))
+    linear = "0" * len(op.operands) + "1" * mask.count("1")
+    return mask, split(diff, name, linear, ct_now, True), ct_now
 
 
 def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:

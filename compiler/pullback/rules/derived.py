@@ -120,8 +120,10 @@ def _scratch(op: Op, types: Sequence[Any]) -> Iterator[Any]:
     """The empty block of a function that lives as long as the context."""
     diff = op.frame.diff
     name, block = diff.add_function("scratch", types, [], build.here.loc)
-    yield block
-    diff.drop_function(name)
+    try:
+        yield block
+    finally:
+        diff.drop_function(name)
 
 
 def _inside(block: Any) -> Any:
