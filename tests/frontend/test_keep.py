@@ -316,3 +316,15 @@ def test_linear_call_keeps_its_transpose() -> None:
     (transposed,) = re.findall(r"decomposition = @(\w+)", body)
     body = str(program).split(f"func.func private @{transposed}(")[1].split("func.func")[0]
     assert "1.700000e+01" in body
+
+
+def test_the_bits_of_a_float_have_no_derivative() -> None:
+    """As JAX says; `jnp.copysign` and `jnp.signbit` read them."""
+
+    def function(x, y):
+        return jnp.sum(jnp.copysign(x, y) * y)
+
+    x, y = jnp.array([0.3, -0.7]), jnp.array([1.3, -2.2])
+    found, expected = pb.grad(function, (0, 1))(x, y), jax.grad(function, (0, 1))(x, y)
+    assert jnp.allclose(jnp.array(found), jnp.array(expected))
+    assert jnp.allclose(pb.jvp(function, (x, y), (y, x))[1], jax.jvp(function, (x, y), (y, x))[1])
