@@ -316,3 +316,18 @@ forgets_its_tangent.defjvp(lambda p, t: (p[0], jnp.ones(2)))
 def test_a_jvp_rule_that_is_not_linear_is_an_error_in_reverse_mode(f):
     with pytest.raises(NotLinearError, match=r"test_user_rules.py:\d+"):
         pb.grad(lambda x: jnp.sum(f(x)))(X)
+
+
+def test_a_jvp_rule_that_uses_a_value_around_it_is_an_error_with_its_line():
+    def scaled(x, factor):
+        f = jax.custom_jvp(lambda x: x * 2)
+        f.defjvp(lambda primals, tangents: (f(*primals), factor * tangents[0]))
+        return f(x)
+
+    for derive in (pb.grad(scaled), lambda *args: pb.jvp(scaled, args, args)):
+        with pytest.raises(
+            pb.LeakedValueError, match="uses a value of the function around it"
+        ) as e:
+            derive(0.5, 3.0)
+        assert "test_user_rules.py:" in e.value.where
+        assert "pass the value as an argument" in e.value.do

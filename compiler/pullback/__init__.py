@@ -17,6 +17,7 @@ from pullback._closures import custom_jvp as custom_jvp, custom_vjp as custom_vj
 from pullback._errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
+    LeakedValueError as LeakedValueError,
     MissingRuleError as MissingRuleError,
     NotDifferentiableError as NotDifferentiableError,
     NotLinearError as NotLinearError,

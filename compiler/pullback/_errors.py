@@ -39,6 +39,10 @@ class MissingRuleError(PullbackError):
     """A derivative was asked for that neither JAX nor the user's program has a rule for."""
 
 
+class LeakedValueError(MissingRuleError):
+    """A rule uses a value of the function around it, which is gone when the rule runs."""
+
+
 class DuplicateRuleError(PullbackError):
     """Two derivative rules were registered for one op."""
 

@@ -185,6 +185,7 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
+    _refuse_recursion(module)
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
     found = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     text = found.value if isinstance(found, ir.StringAttr) else None
@@ -231,6 +232,13 @@ def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
 def _parse(content: bytes, context: ir.Context, *, verified: bool = False) -> ir.Module:
     try:
         return _module.parse(content, context, verified=verified)
+    except _module.ModuleError as error:
+        raise ArtifactError(error.message, where=error.where, do=error.do) from error
+
+
+def _refuse_recursion(module: ir.Module) -> None:
+    try:
+        _module.refuse_recursion(module)
     except _module.ModuleError as error:
         raise ArtifactError(error.message, where=error.where, do=error.do) from error
 

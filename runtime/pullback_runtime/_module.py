@@ -8,6 +8,7 @@ its bytecode, in the runtime's own context.
 from __future__ import annotations
 
 import functools
+import graphlib
 import io
 import os
 import re
@@ -117,6 +118,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     make_private(module, keep=entry)
     lower_composites(module, content)
     _jax.run_passes(module, "builtin.module(symbol-dce)")
+    refuse_recursion(module)
     _resources.make_plain(module, resources)
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
@@ -168,6 +170,26 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(PULLBACK_COMPOSITES)
+
+
+def refuse_recursion(module: ir.Module) -> None:
+    """Raises ModuleError for functions that call themselves: XLA would end the process."""
+    callees: dict[str, set[str]] = {}
+    for call in _jax.operations_named(module, "func.call"):
+        caller = call.parent
+        while caller.operation.name != "func.func":
+            caller = caller.operation.parent
+        name = caller.operation.attributes["sym_name"].value
+        callees.setdefault(name, set()).add(call.attributes["callee"].value)
+    try:
+        graphlib.TopologicalSorter(callees).prepare()
+    except graphlib.CycleError as error:
+        cycle = error.args[1]
+        raise ModuleError(
+            f"@{cycle[0]} calls itself, which XLA does not run",
+            where=" calls ".join(f"@{name}" for name in reversed(cycle)),
+            do="write the recursion as a loop: stablehlo.while",
+        ) from error
 
 
 def composite_names(module: ir.Module) -> set[str]:

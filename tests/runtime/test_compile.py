@@ -249,6 +249,27 @@ def test_bytes_that_are_no_bytecode():
     assert "does not parse" in refused(runtime.ModuleError, b"ML\xefRgarbage")
 
 
+def test_a_function_that_calls_itself():
+    """XLA would end the process."""
+    text = """
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %y = call @f(%x) : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }
+    func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+      %y = call @main(%x) : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }
+    """
+    assert refused(runtime.ModuleError, text) == (
+        "@main calls itself, which XLA does not run\n"
+        "  where: @main calls @f calls @main\n"
+        "  do:    write the recursion as a loop: stablehlo.while"
+    )
+    with pytest.raises(runtime.ArtifactError, match="@main calls itself"):
+        runtime.load(text.encode())
+
+
 def test_a_missing_file():
     assert refused(runtime.ModuleError, Path("absent.mlir")) == (
         "cannot read the module file 'absent.mlir': No such file or directory\n"

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from pullback import _jax
-from pullback._errors import MissingRuleError, PullbackError
+from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
@@ -438,13 +438,13 @@ def _values(closed: Any) -> list[Any]:
     return [value for _, value in _jax.constants_of(closed)]
 
 
-def _leaking(rule: Rule) -> MissingRuleError:
-    return MissingRuleError(
+def _leaking(rule: Rule) -> LeakedValueError:
+    return LeakedValueError(
         f"the rule of `{rule.key}` uses a value of the function around it, which is not there when "
         "the rule runs",
         where=rule.where,
-        do="pass the value as an argument of the function, and on to its backward rule as a "
-        "residual",
+        do="pass the value as an argument of the function, and on to the backward rule of a "
+        "custom_vjp as a residual",
     )
 
 

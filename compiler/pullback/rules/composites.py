@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._errors import MissingRuleError, NotLinearError
+from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
@@ -116,6 +116,8 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
         return None
     try:
         return diff.stage(view.rule_key, kind, mask)
+    except LeakedValueError:
+        raise
     except MissingRuleError:
         return None
 
