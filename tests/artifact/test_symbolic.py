@@ -183,6 +183,21 @@ def test_a_missing_derivative_is_refused():
     assert "program.with_shapes" in caught.value.do
 
 
+def test_a_rule_that_raises_is_refused_with_its_words():
+    @jax.custom_jvp
+    def forward_only(x):
+        return jnp.sin(x)
+
+    @forward_only.defjvp
+    def rule(primals, tangents):
+        raise RuntimeError("run only")
+
+    program = pb.trace(forward_only)(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
+    with pytest.raises(pb.MissingRuleError, match="RuntimeError: run only") as caught:
+        files.pieces(program)
+    assert "test_symbolic.py:" in caught.value.message
+
+
 def test_the_command_line_describes_the_file_and_refuses_to_run_it(saved):
     shown = CliRunner().invoke(cli.main, ["info", str(saved)]).output
     assert "((float32[3], float32[4, 3], float32[batch, 4], float32[]) -> (float32[]))" in shown

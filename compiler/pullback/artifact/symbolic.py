@@ -14,7 +14,7 @@ from pullback.artifact import constants, write
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
-from pullback.frontend import link, locations
+from pullback.frontend import link, locations, refusals
 from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
 from pullback_runtime import _module, _symbolic, _trees
 
@@ -67,9 +67,13 @@ def _refuse_several_devices(module: ir.Module) -> None:
 def _exported(program: SymbolicProgram, kind: str) -> Any:
     """What JAX exports, or why it does not, as an error of ours."""
     try:
-        return program.exported(kind)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
+        with _jax.whole_tracebacks():
+            return program.exported(kind)
+    except Exception as error:
+        said = refusals.words(error)
+        if said is None and not isinstance(error, TypeError | ValueError | NotImplementedError):
+            raise
+        reason = f"a rule refuses: {said}" if said else str(error).partition("\n")[0]
         if CALLBACK in reason.lower():
             raise NotPortableError(
                 "a program that calls Python in this process cannot be saved",
