@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pullback_runtime
+from pullback._edits import clone
 from pullback._errors import PullbackError
 
 if TYPE_CHECKING:
@@ -47,13 +48,22 @@ def platforms_of(program: Program) -> tuple[str, ...]:
 
 def for_platform(program: Program, platform: str) -> Program:
     """The variant for a platform; raises PullbackError when there is none."""
-    for each in (dataclasses.replace(program, variants=()), *program.variants):
-        if platform in each.rules.platforms:
-            return each
+    found = _variant(program, platform)
+    if found is not None and len(found.rules.platforms) > 1:  # its own, to be changed in place
+        rules = dataclasses.replace(found.rules, platforms=(platform,))  # type: ignore[type-var]
+        found = dataclasses.replace(found, module=clone(found.module), rules=rules)
+    if found is not None:
+        return found
     raise PullbackError(
         f"the program was traced for {', '.join(platforms_of(program))}, not for {platform}",
         do="trace it again with platforms=…",
     )
+
+
+def _variant(program: Program, platform: str) -> Program | None:
+    """The variant for a platform, which may be that of others too."""
+    variants = (dataclasses.replace(program, variants=()), *program.variants)
+    return next((each for each in variants if platform in each.rules.platforms), None)
 
 
 def here(program: Program, backend: str | None = None) -> Program:
@@ -61,5 +71,4 @@ def here(program: Program, backend: str | None = None) -> Program:
     if not program.variants:
         return program
     name = backend or pullback_runtime.backends()[0]
-    known = name in platforms_of(program)
-    return for_platform(program, name if known else program.rules.platforms[0])
+    return _variant(program, name) or dataclasses.replace(program, variants=())

@@ -64,10 +64,10 @@ def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
         return _with_symbols(exported, _order(exported) if finite else None)
-    modules = dict.fromkeys(exported.platforms, opened.module)
-    if len(modules) > 1:
+    modules = {tuple(exported.platforms): opened.module}
+    if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
-        modules = {name: _for_platform(opened.module, number) for number, name in numbered}
+        modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
     for module in {id(each): each for each in modules.values()}.values():
         _add_dropped_arguments(module, exported)
         high_level.restore(module)

@@ -66,20 +66,20 @@ def as_program(
     module: ir.Module, trees: Any, metadata: dict[str, Any], constants: Sequence[np.ndarray] = ()
 ) -> Program:
     """The program of a module whose entry `@main` takes the constants, then the arguments."""
-    modules = variants.separated(module, _variants.entries_of(metadata)) or {"cpu": module}
+    modules = variants.separated(module, _variants.entries_of(metadata)) or {("cpu",): module}
     return as_variants(modules, trees, metadata, constants)
 
 
 def as_variants(
-    modules: Mapping[str, ir.Module],
+    modules: Mapping[tuple[str, ...], ir.Module],
     trees: Any,
     metadata: dict[str, Any],
     constants: Sequence[np.ndarray] = (),
 ) -> Program:
-    """The program of a module for each platform."""
+    """The program of a module for each row of platforms."""
     placed = tuple(jax.device_put(array, may_alias=True) for array in constants)
     return together(
-        [_variant(each, trees, metadata, placed, platform) for platform, each in modules.items()]
+        [_variant(each, trees, metadata, placed, names) for names, each in modules.items()]
     )
 
 
@@ -88,9 +88,9 @@ def _variant(
     trees: Any,
     metadata: dict[str, Any],
     constants: tuple[jax.Array, ...],
-    platform: str,
+    platforms: tuple[str, ...],
 ) -> Program:
-    """The program for one of its platforms."""
+    """The program for some of its platforms, for which it is the same."""
     in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
     trees = trees or flat_trees(len(in_avals), len(out_avals))
     in_tree, out_tree = trees
@@ -108,7 +108,7 @@ def _variant(
         out_avals=out_avals,
         arg_paths=_paths(in_tree, metadata),
         constants=constants,
-        rules=LoadedRules((platform,), axes=_meshes.axes_of(metadata, module)),  # type: ignore[arg-type]
+        rules=LoadedRules(platforms, axes=_meshes.axes_of(metadata, module)),  # type: ignore[arg-type]
     )
 
 

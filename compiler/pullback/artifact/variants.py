@@ -26,13 +26,13 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
     return first, entries
 
 
-def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[str, ir.Module]:
-    """For each platform, a module of its own whose `@main` is its entry; the first is this one."""
-    if len(set(entries.values())) > 1:
-        return {platform: alone(module, entry) for platform, entry in entries.items()}
-    return {
-        platform: clone(module) if number else module for number, platform in enumerate(entries)
-    }
+def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[tuple[str, ...], ir.Module]:
+    """For the platforms of each entry, a module whose `@main` it is; this one, if all share it."""
+    names = dict.fromkeys(entries.values())
+    groups = {entry: tuple(p for p, e in entries.items() if e == entry) for entry in names}
+    if len(groups) > 1:
+        return {platforms: alone(module, entry) for entry, platforms in groups.items()}
+    return dict.fromkeys(groups.values(), module)
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:
