@@ -185,7 +185,8 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
-    _refuse_recursion(module)
+    with refusing_modules():
+        _module.refuse_recursion(module)
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
     found = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     text = found.value if isinstance(found, ir.StringAttr) else None
@@ -229,18 +230,20 @@ def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
     return Opened(_parse(bytes(exported.mlir_module_serialized), context), exported=exported)
 
 
+class refusing_modules:
+    """Raises what is wrong with a module as what is wrong with the file that holds it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, _module.ModuleError):
+            raise ArtifactError(error.message, where=error.where, do=error.do) from error
+
+
 def _parse(content: bytes, context: ir.Context, *, verified: bool = False) -> ir.Module:
-    try:
+    with refusing_modules():
         return _module.parse(content, context, verified=verified)
-    except _module.ModuleError as error:
-        raise ArtifactError(error.message, where=error.where, do=error.do) from error
-
-
-def _refuse_recursion(module: ir.Module) -> None:
-    try:
-        _module.refuse_recursion(module)
-    except _module.ModuleError as error:
-        raise ArtifactError(error.message, where=error.where, do=error.do) from error
 
 
 def check_versions(layout: Layout) -> None:

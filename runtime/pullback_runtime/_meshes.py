@@ -15,6 +15,7 @@ from pullback_runtime._errors import BackendNotFoundError
 
 METADATA = "mesh"
 MESH = "sdy.mesh"
+SHARDY = "sdy."
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -57,25 +58,29 @@ def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
 
 def _meshes_in(module: Any) -> list[Any]:
     """The meshes that a module names, or has in the shardings themselves."""
-    named = [op for op in module.body.operations if op.operation.name == MESH]
-    if named or not _has_shardings(module):
+    named = _named_meshes(module)
+    if named or not shardings(module):
         return named
     lifted = module.operation.clone()
     _jax.run_passes(lifted, "builtin.module(sdy-lift-inlined-meshes)")
-    return [op for op in lifted.body.operations if op.operation.name == MESH]
+    return _named_meshes(lifted)
 
 
-def _has_shardings(module: Any) -> bool:
-    """Whether an op of Shardy is in the module; one that is found ends the walk."""
-    found = []
+def _named_meshes(module: Any) -> list[Any]:
+    return [op for op in module.body.operations if op.operation.name == MESH]
+
+
+def shardings(module: Any) -> list[Any]:
+    """Ops of Shardy: they say how values lie on several devices."""
+    found: list[Any] = []
 
     def visit(op: Any) -> Any:
-        if op.name.startswith("sdy."):
+        if op.name.startswith(SHARDY):
             found.append(op)
-        return _jax.ir.WalkResult.INTERRUPT if found else _jax.ir.WalkResult.ADVANCE
+        return _jax.ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return bool(found)
+    return found
 
 
 def size(axes: Axes) -> int:

@@ -84,6 +84,17 @@ def test_what_platforms_share_is_stored_once(saved):
     assert text.count("func.func private @doubled_sine.fwd(") <= 1
 
 
+def test_the_program_of_one_platform_may_be_changed_in_place():
+    """Platforms that lower to the same are one program; without its rules, one would be wrong."""
+    x = jnp.linspace(-1.0, 1.0, 4)
+    traced = pb.trace(lambda x: jnp.sum(models.doubled_sine(x)), platforms=PLATFORMS)(x)
+    loaded = pb.load(artifact.serialize(traced))
+    assert loaded.platforms == PLATFORMS
+    loaded.for_platform("tpu").run_passes("lower-custom-derivatives")
+    np.testing.assert_allclose(loaded.for_platform("cpu").grad()(x), 2 * jnp.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(loaded.grad()(x), 2 * jnp.cos(x), rtol=1e-6)
+
+
 def test_large_constants_are_shared_by_the_platforms():
     table = jnp.asarray(np.linspace(0.0, 1.0, 1 << 13, dtype=np.float32))
 

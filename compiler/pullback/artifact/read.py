@@ -114,11 +114,9 @@ def _variant(
 
 def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     """Types of the leaves: as saved where they fit the module's, which alone is sure."""
-    try:
+    with as_ours(), _artifact.refusing_modules():
         function = _module.find_entry(module, "main")
         in_avals, out_avals = _module.signature(function, "main")
-    except _module.ModuleError as error:
-        raise ArtifactError(error.message, where=error.where, do=error.do) from error
     in_avals = in_avals[hidden:]
     if "in_avals" not in metadata:
         return in_avals, out_avals

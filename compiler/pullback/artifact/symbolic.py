@@ -16,7 +16,7 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
 from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
-from pullback_runtime import _module, _symbolic, _trees
+from pullback_runtime import _meshes, _module, _symbolic, _trees
 
 CALLBACK = "callback"
 
@@ -56,7 +56,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 
 
 def _refuse_several_devices(module: ir.Module) -> None:
-    if found := write.shardings(module):
+    if found := _meshes.shardings(module):
         raise ArtifactError(
             "a program over several devices cannot be saved while dimensions are symbols",
             where=next(filter(None, map(locations.user_line_of, found)), None),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pullback._program import Program
 
 OLDEST_TARGET = (1, 0, 0)
-SHARDY = "sdy."  # has no VHLO form: such ops are written as they are, as jax.export does
-SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", SHARDY)
+# Shardy has no VHLO form: such ops are written as they are, as jax.export does.
+SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
 CALLBACK = "callback"
 ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
@@ -200,7 +200,7 @@ def _portable(
     if described := embedding.describe():
         description = {**description, _constants.METADATA: described}
     context = module.context
-    sharded = bool(shardings(module))
+    sharded = bool(_meshes.shardings(module))
     for version in _targets(target):
         copy = clone(module)  # serialising changes it
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
@@ -342,11 +342,6 @@ def _drop_sharding_hints(module: ir.Module) -> None:
     """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
     for op in high_level.find(module, lambda op: SHARDING_HINT in op.attributes):
         del op.attributes[SHARDING_HINT]
-
-
-def shardings(module: ir.Module) -> list[ir.Operation]:
-    """Ops that say how values lie on several devices."""
-    return high_level.find(module, lambda op: op.name.startswith(SHARDY))
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:
