@@ -30,7 +30,7 @@ from pullback_runtime._container import (
     parse_metadata,
     read_layout,
 )
-from pullback_runtime._errors import PullbackRuntimeError
+from pullback_runtime._errors import ModuleError, PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
@@ -92,14 +92,20 @@ def open_module(
 
 
 class refusing_damage:
-    """Raises ArtifactError for whatever damaged content makes go wrong while it is read."""
+    """Raises ArtifactError for whatever goes wrong with a file while it is read.
+
+    What is wrong with the module in it keeps its words.
+    """
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        expected = (PullbackRuntimeError, MemoryError)
-        if isinstance(error, Exception) and not isinstance(error, expected):
+        if error is None or not isinstance(error, Exception):
+            return
+        if isinstance(error, ModuleError):
+            raise ArtifactError(error.message, where=error.where, do=error.do) from error
+        if not isinstance(error, PullbackRuntimeError | MemoryError):
             raise ArtifactError(
                 f"the file is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
             ) from error
@@ -130,18 +136,18 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     check_versions(layout)
     if not is_whole(content, layout):
         return _open_untrusted(bytes(content), context)
+    strings = content[slice(*layout.strings)]
     constants: tuple[np.ndarray, ...] = ()
     if layout.attributes < _constants.SMALLEST_BYTES:
-        module = _parse(bytes(content), context, verified=True)
+        module = _module.parse(bytes(content), context, strings=strings)
     else:
-        module, constants = _parse_hoisting(content, layout.metadata or {}, context)
+        module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
     _forget_file(module)
-    composites = content.find(COMPOSITE, *layout.strings) >= 0
-    return Opened(module, layout.text, constants=constants, has_composites=composites)
+    return Opened(module, layout.text, constants=constants, has_composites=COMPOSITE in strings)
 
 
 def _parse_hoisting(
-    content: Any, metadata: dict[str, Any], context: ir.Context
+    content: Any, metadata: dict[str, Any], strings: bytes, context: ir.Context
 ) -> tuple[ir.Module, tuple[np.ndarray, ...]]:
     """The module without its large constants, and these.
 
@@ -152,16 +158,16 @@ def _parse_hoisting(
     entries = set(_variants.entries_of(metadata).values()) or {"main"}
     if described := metadata.get(_constants.METADATA):
         lean, stored = _constants.take_out(content, described)
-        module = _parse(lean, context, verified=True)
+        module = _module.parse(lean, context, strings=strings)
         return module, _constants.hoist_stored(module, stored, entries)
     if len(entries) > 1:
-        return _parse(bytes(content), context, verified=True), ()
+        return _module.parse(bytes(content), context, strings=strings), ()
     if len(content) < PARSED_APART:
-        module = _parse(bytes(content), context, verified=True)
+        module = _module.parse(bytes(content), context, strings=strings)
         return module, _constants.hoist(module)
-    module = _parse(bytes(content), _jax.fresh_context())
+    module = _module.parse(bytes(content), _jax.fresh_context())
     constants = _constants.hoist(module)
-    return _parse(_module.to_bytecode(module), context), constants
+    return _module.parse(_module.to_bytecode(module), context), constants
 
 
 def trusted(content: bytes) -> bytes:
@@ -180,13 +186,12 @@ def trusted(content: bytes) -> bytes:
 def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
     from pullback_runtime import _trial
 
-    module = _parse(_trial.parse_elsewhere(content), context)
+    module = _module.parse(_trial.parse_elsewhere(content), context)
     if not len(module.body.operations):
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
-    with refusing_modules():
-        _module.refuse_recursion(module)
+    _module.refuse_recursion(module)
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
     found = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     text = found.value if isinstance(found, ir.StringAttr) else None
@@ -221,29 +226,15 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
             do=error.do,
         ) from error
     # The helper process has read all of this, within its limits: the same bytes are safe here.
-    return Opened(_parse(module, context), exported=jax.export.deserialize(bytearray(content)))
+    return Opened(
+        _module.parse(module, context), exported=jax.export.deserialize(bytearray(content))
+    )
 
 
 def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
     """The module inside a `jax.export.Exported`."""
     context = context or _jax.context()
-    return Opened(_parse(bytes(exported.mlir_module_serialized), context), exported=exported)
-
-
-class refusing_modules:
-    """Raises what is wrong with a module as what is wrong with the file that holds it."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, _module.ModuleError):
-            raise ArtifactError(error.message, where=error.where, do=error.do) from error
-
-
-def _parse(content: bytes, context: ir.Context, *, verified: bool = False) -> ir.Module:
-    with refusing_modules():
-        return _module.parse(content, context, verified=verified)
+    return Opened(_module.parse(bytes(exported.mlir_module_serialized), context), exported=exported)
 
 
 def check_versions(layout: Layout) -> None:

@@ -81,19 +81,19 @@ def to_bytecode(module: ir.Module) -> bytes:
 
 
 def parse(
-    content: bytes, context: ir.Context | None = None, *, verified: bool = False
+    content: bytes, context: ir.Context | None = None, *, strings: bytes | None = None
 ) -> ir.Module:
     """A fresh module from text, bytecode or a portable artifact.
 
     Args:
-      verified: a portable artifact is what a save wrote, which had its module verified; and the
+      strings: the section of strings of what a save wrote, which had its module verified; the
         context is one that stays.
     """
     context = context or _jax.context()
     portable = content.startswith(BYTECODE_MAGIC) and PORTABLE_PRODUCER in content[:32]
     try:
-        if portable and verified:
-            return _jax.deserialize_verified(content, context)
+        if portable and strings is not None:
+            return _jax.deserialize_verified(content, context, strings)
         with context, ir.Location.unknown(context):
             if portable:
                 return _jax.stablehlo.deserialize_portable_artifact(context, content)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pullback._errors import PullbackError
 from pullback_runtime import _container
+from pullback_runtime._errors import ModuleError
 
 
 class ArtifactError(PullbackError, _container.ArtifactError):
@@ -20,11 +21,12 @@ class NotPortableError(ArtifactError):
 
 
 class as_ours:
-    """Raises what the runtime finds wrong with a file as an error of the compiler."""
+    """Raises what the runtime finds wrong with a file, or its module, as our ArtifactError."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, _container.ArtifactError) and not isinstance(error, ArtifactError):
+        theirs = (_container.ArtifactError, ModuleError)
+        if isinstance(error, theirs) and not isinstance(error, ArtifactError):
             raise ArtifactError(error.message, where=error.where, do=error.do) from error

@@ -114,9 +114,7 @@ def _variant(
 
 def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     """Types of the leaves: as saved where they fit the module's, which alone is sure."""
-    with as_ours(), _artifact.refusing_modules():
-        function = _module.find_entry(module, "main")
-        in_avals, out_avals = _module.signature(function, "main")
+    in_avals, out_avals = _module.signature(_module.find_entry(module, "main"), "main")
     in_avals = in_avals[hidden:]
     if "in_avals" not in metadata:
         return in_avals, out_avals

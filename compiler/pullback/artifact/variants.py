@@ -27,19 +27,26 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
 
 
 def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[tuple[str, ...], ir.Module]:
-    """For the platforms of each entry, a module whose `@main` it is; this one, if all share it."""
+    """For the platforms of each entry, a module whose `@main` it is; this one is the last's."""
     names = dict.fromkeys(entries.values())
     groups = {entry: tuple(p for p, e in entries.items() if e == entry) for entry in names}
+    modules = [*(clone(module) for _ in range(len(groups) - 1)), module]
     if len(groups) > 1:
-        return {platforms: alone(module, entry) for entry, platforms in groups.items()}
-    return dict.fromkeys(groups.values(), module)
+        for entry, each in zip(groups, modules, strict=True):
+            _keep(each, entry)
+    return dict(zip(groups.values(), modules, strict=False))
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:
     """A copy in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
-    if entry == "main":
-        erase_unreachable(copy)
-    else:
-        take_entry(copy, entry)
+    _keep(copy, entry)
     return copy
+
+
+def _keep(module: ir.Module, entry: str) -> None:
+    """Makes one entry `@main`, and erases the others."""
+    if entry == "main":
+        erase_unreachable(module)
+    else:
+        take_entry(module, entry)
