@@ -84,6 +84,22 @@ def test_what_platforms_share_is_stored_once(saved):
     assert text.count("func.func private @doubled_sine.fwd(") <= 1
 
 
+def test_chlo_ops_come_back_on_each_platform():
+    """Their expansions are unreachable then; the entries of platforms are private as well."""
+    x = jnp.linspace(-1.0, 1.0, 4)
+
+    def function(x):
+        return jnp.sum(jax.lax.platform_dependent(x, cpu=jax.lax.erf, default=jax.lax.erfc))
+
+    loaded = pb.load(artifact.serialize(pb.trace(function, platforms=PLATFORMS)(x)))
+    for platform, called in (("cpu", jax.lax.erf), ("tpu", jax.lax.erfc)):
+        variant = loaded.for_platform(platform)
+        assert f"chlo.{called.__name__} " in str(variant)
+        assert "func.func private @chlo." not in str(variant)
+        gradient = jax.grad(lambda x, called=called: jnp.sum(called(x)))(x)
+        np.testing.assert_allclose(variant.grad()(x), gradient, rtol=1e-6)
+
+
 def test_the_program_of_one_platform_may_be_changed_in_place():
     """Platforms that lower to the same are one program; without its rules, one would be wrong."""
     x = jnp.linspace(-1.0, 1.0, 4)

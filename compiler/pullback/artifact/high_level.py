@@ -31,15 +31,23 @@ def wrap_chlo(module: ir.Module) -> None:
         _jax.PassManager.parse(f"builtin.module({EXPAND})").run(module.operation)
 
 
-def restore(module: ir.Module) -> None:
-    """Puts back, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules."""
+def restore(module: ir.Module, *, erase: bool = True) -> None:
+    """Puts back, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules.
+
+    Args:
+      erase: what is unreachable then; not where private functions are entries as well.
+    """
     composites = ops.named_composites(module)
     ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
-    _restore_chlo(module, [(name, op) for name, op in composites if name.startswith(CHLO)])
+    restored = _restore_chlo(
+        module, [(name, op) for name, op in composites if name.startswith(CHLO)]
+    )
+    if restored and erase:
+        erase_unreachable(module)
 
 
-def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) -> None:
-    """Replaces composites named after CHLO ops by these ops."""
+def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) -> bool:
+    """Replaces composites named after CHLO ops by these ops; whether there are any."""
     restored = False
     for name, op in wrapped:
         if not module.context.is_registered_operation(name):
@@ -58,8 +66,7 @@ def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) ->
             old_result.replace_all_uses_with(new_result)
         op.erase()
         restored = True
-    if restored:
-        erase_unreachable(module)
+    return restored
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:

@@ -56,7 +56,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
             if not metadata:  # a module of others: what else calls @main would not fit derivatives
                 _module.make_private(opened.module, keep="main")
             if opened.has_composites:
-                high_level.restore(opened.module)
+                entries = set(_variants.entries_of(metadata).values())
+                high_level.restore(opened.module, erase=len(entries) < 2)
             if marked := metadata.get(high_level.CHECKPOINTS):
                 high_level.put_checkpoints(opened.module, marked)
             return as_program(opened.module, opened.trees(), metadata, opened.constants)
