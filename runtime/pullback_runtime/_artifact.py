@@ -70,15 +70,17 @@ class Opened:
 
 def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
     """The bytes of a path, or the bytes themselves; a large file is mapped into memory."""
-    if isinstance(source, bytes | bytearray):
+    if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if isinstance(source, mmap.mmap):
         return source
     try:
         return _streams.read_or_map(source)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
         raise ArtifactError(
-            f"cannot read {str(source)!r}: {error.strerror or error}", do="check the path"
+            f"cannot read {str(source)[:200]!r}: {reason or error}",
+            do="check the path; the text of a module is given as bytes",
         ) from error
 
 

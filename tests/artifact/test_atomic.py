@@ -121,3 +121,46 @@ def test_modes_are_those_of_open(tmp_path):
     path.chmod(0o600)
     write_atomically(path, b"again")
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("before", [b"old", None], ids=["a file", "nothing yet"])
+def test_a_link_stays_a_link(tmp_path, before):
+    path, link = tmp_path / "folder" / "model.mlirbc", tmp_path / "latest.mlirbc"
+    path.parent.mkdir()
+    if before is not None:
+        path.write_bytes(before)
+    link.symlink_to(path)
+    write_atomically(link, b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == [
+        "folder",
+        "latest.mlirbc",
+        "model.mlirbc",
+    ]
+
+
+def test_a_pipe_takes_the_content_and_stays_a_pipe(tmp_path):
+    """As `/dev/stdout` and `/dev/null` do: renamed over, they would be gone for everyone."""
+    pipe, taken = tmp_path / "pipe", tmp_path / "taken"
+    os.mkfifo(pipe)
+    with taken.open("wb") as output, subprocess.Popen(["cat", pipe], stdout=output) as reader:
+        write_atomically(pipe, [b"one", memoryview(b"two")])
+        reader.wait(10)
+    assert pipe.is_fifo()
+    assert taken.read_bytes() == b"onetwo"
+
+
+@pytest.mark.parametrize("name", ["m" * 255, "\u00e9" * 127, "-o {odd} \n'%s'.mlirbc"])
+def test_names_that_the_file_system_takes(tmp_path, name):
+    write_atomically(tmp_path / name, b"new")
+    assert (tmp_path / name).read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["no\0name", "m" * 300, ""])
+def test_names_that_it_does_not_take(tmp_path, name):
+    with pytest.raises(pb.ArtifactError, match="cannot write"):
+        write_atomically(os.path.join(tmp_path, name), b"")
+    with pytest.raises(pb.ArtifactError, match="cannot read"):
+        pb.load(os.path.join(tmp_path, name))
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,26 +12,50 @@ from typing import Any
 
 from pullback.artifact.errors import ArtifactError
 
+SHOWN_OF_NAME = 40
+
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Any]) -> None:
     """Writes to a new file in the same folder, flushes it to the disk, and renames it.
 
-    The content is bytes, or a row of buffers.
+    The content is bytes, or a row of buffers. A link stays a link, to the new file. A pipe or a
+    device takes the content as it comes: to rename something over it would end it.
 
     Raises: ArtifactError when the folder cannot be written; the old file is then untouched.
     """
-    target = Path(path)
+    target = os.fsdecode(path)
+    pieces = [content] if isinstance(content, bytes) else content
     try:
-        _write(target, [content] if isinstance(content, bytes) else content)
-    except OSError as error:
+        if _is_special(target):
+            _write_through(target, pieces)
+        else:
+            _replace(Path(os.path.realpath(target)), pieces)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
         raise ArtifactError(
-            f"cannot write {str(path)!r}: {error.strerror or error}",
+            f"cannot write {target!r}: {reason or error}",
             do="check that the folder is there, can be written, and has room",
         ) from error
 
 
-def _write(target: Path, pieces: Sequence[Any]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+def _is_special(path: str) -> bool:
+    """Whether something is there that is no file, such as a pipe, a device or a folder."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _write_through(path: str, pieces: Sequence[Any]) -> None:
+    with open(path, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _replace(target: Path, pieces: Sequence[Any]) -> None:
+    # A name may be as long as a file system takes: this one has room for what is random.
+    prefix = f".{target.name[:SHOWN_OF_NAME]}."
+    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             for piece in pieces:
