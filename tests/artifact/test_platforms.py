@@ -74,11 +74,40 @@ def test_derived_programs_have_all_platforms(saved, x):
     np.testing.assert_allclose(derived.for_platform("tpu")(x), gradient, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [models.doubled_sine, models.clipped, jax.lax.erf, lambda x: models.clipped(jnp.tan(x))],
+    ids=["custom_vjp", "a rule that calls its function", "of JAX", "both"],
+)
+def test_what_lowers_to_the_same_is_stored_once(function):
+    """Functions that are equal are one, `@main` and those that refer to themselves included."""
+    same = artifact.serialize(pb.trace(function, platforms=PLATFORMS)(jnp.ones(6)))
+    alone = artifact.serialize(pb.trace(function)(jnp.ones(6)))
+    assert len(same) < len(alone) + 100
+    assert pb.load(same).variants == ()
+
+
+@jax.custom_jvp
+def scaled(x):
+    return jax.lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos, default=jnp.tanh)
+
+
+scaled.defjvp(lambda x, dx: (scaled(*x), 3 * scaled(*x) * dx[0]))
+
+
+def test_rules_that_differ_between_platforms_are_not_shared():
+    x = jnp.linspace(-1.0, 1.0, 6)
+    program = pb.trace(lambda x: jnp.sum(scaled(x)), platforms=PLATFORMS)(x)
+    loaded = pb.load(artifact.serialize(program))
+    functions = {"cpu": jnp.sin, "tpu": jnp.cos, "cuda": jnp.tanh, "rocm": jnp.tanh}
+    for platform, function in functions.items():
+        derived = loaded.for_platform(platform).grad()
+        np.testing.assert_allclose(derived(x), 3 * function(x), rtol=1e-6)
+        np.testing.assert_allclose(derived.jvp()(x, jnp.ones(6))[1], 9 * function(x), rtol=1e-6)
+    assert len(loaded.variants) == 2, "one for both GPUs"
+
+
 def test_what_platforms_share_is_stored_once(saved):
-    """Functions that lower to the same are one, `@main` included."""
-    same = pb.trace(models.doubled_sine, platforms=PLATFORMS)(jnp.ones(6))
-    alone = pb.trace(models.doubled_sine)(jnp.ones(6))
-    assert len(artifact.serialize(same)) < len(artifact.serialize(alone)) + 100
     text = str(_module.parse(saved))
     assert text.count("func.func public") == 1
     assert text.count("func.func private @doubled_sine.fwd(") <= 1

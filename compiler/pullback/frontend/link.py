@@ -89,6 +89,7 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
 
 
 _NUMBERS = re.compile(r"(_\d+)+$")
+_SYMBOL = re.compile(r'@("[^"]*"|[\w$.]+)')
 
 
 class _Merge:
@@ -101,9 +102,11 @@ class _Merge:
 
     def copy(self, symbol: str) -> str:
         """The name in the target of a function of the source, copied if it is not there yet."""
-        if symbol in self.open and symbol not in self.renamed:
-            self.renamed[symbol] = self._free_name(symbol)  # a rule that refers to itself
-            self.existing[self.renamed[symbol]] = None
+        if symbol in self.open and symbol not in self.renamed:  # a rule that refers to itself
+            self.renamed.update(self._twins(symbol))
+            if symbol not in self.renamed:
+                self.renamed[symbol] = self._free_name(symbol)
+                self.existing[self.renamed[symbol]] = None
         elif symbol not in self.renamed:
             self.open.add(symbol)
             for callee in self.source.references(symbol):
@@ -130,10 +133,38 @@ class _Merge:
 
     def _equal(self, clone: Any, symbol: str) -> str | None:
         """The name of a function that is there already and does the same."""
-        base = _base(symbol)
-        alike = {n: f for n, f in self.existing.items() if f is not None and _base(n) == base}
+        alike = self._of_same_base(symbol)
         text = _text(clone) if alike else ""
         return next((n for n, f in alike.items() if _text(f) == _named(text, n)), None)
+
+    def _of_same_base(self, symbol: str) -> dict[str, Any]:
+        base = _base(symbol)
+        return {n: f for n, f in self.existing.items() if f is not None and _base(n) == base}
+
+    def _twins(self, symbol: str) -> dict[str, str]:
+        """The names of functions that are there already, for one that refers to itself.
+
+        Such functions are the same if they are under the assumption that they are.
+        """
+        for name in self._of_same_base(symbol):
+            twins: dict[str, str] = {}
+            if self._are_same(symbol, name, twins):
+                return twins
+        return {}
+
+    def _are_same(self, symbol: str, name: str, assumed: dict[str, str]) -> bool:
+        """Whether a function of the source is one of the target, but for the names inside."""
+        known = self.renamed | assumed
+        if symbol in known or symbol not in self.source.functions:
+            return known.get(symbol, symbol) == name
+        if self.existing.get(name) is None:
+            return False
+        assumed[symbol] = name
+        text, symbols = _without_symbols(self.source.functions[symbol])
+        other_text, names = _without_symbols(self.existing[name])
+        if text != other_text:
+            return False
+        return all(self._are_same(*pair, assumed) for pair in zip(symbols, names, strict=True))
 
     def _free_name(self, symbol: str) -> str:
         numbered = (f"{symbol}_{number}" for number in itertools.count())
@@ -154,6 +185,12 @@ def _text(function: Any) -> str:
     return function.operation.get_asm(
         assume_verified=True, use_local_scope=True, large_resource_limit=0
     )
+
+
+def _without_symbols(function: Any) -> tuple[str, list[str]]:
+    """The text of a function with a mark for each symbol, and the symbols."""
+    text = _text(function)
+    return _SYMBOL.sub("@", text), [name.strip('"') for name in _SYMBOL.findall(text)]
 
 
 def references(function: Any) -> set[str]:
