@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from pullback_runtime import _jax
@@ -35,6 +37,12 @@ def devices(backend: str | None = None) -> list[jax.Device]:
     if backend in backends():
         return jax.devices(backend)
     raise _not_found(backend)
+
+
+def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -> Any:
+    """`jax.device_put`, but of arrays that outlive the trace which may be going on."""
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(arrays, device, **options)
 
 
 def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Device | None:

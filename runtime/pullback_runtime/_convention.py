@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from pullback_runtime._backend import put_to_keep
 from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import ModuleHandle, call_module
 
@@ -66,7 +67,7 @@ class Callee:
     def callable(self, device: jax.Device | None) -> Callable[..., Any]:
         """What a caller calls; arrays that are elsewhere are moved to an explicit device."""
         device = None if self._mesh is not None else device
-        constants = jax.device_put(self._constants, device)
+        constants = put_to_keep(self._constants, device)
         call = functools.partial(self._jitted, constants) if constants else self._jitted
         if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
             return call

@@ -141,7 +141,7 @@ class LoadedProgram:
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program, where it runs."""
         device = _backend.devices(self.backend)[0] if self._mesh is None else None
-        return tuple(jax.device_put(self.opened.constants, device, may_alias=True))
+        return tuple(_backend.put_to_keep(self.opened.constants, device, may_alias=True))
 
 
 def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+import pullback_runtime
 from pullback import artifact
 
 WEIGHTS = np.random.default_rng(0).normal(size=(2, 10, 10)).astype(np.float32) / 10
@@ -74,6 +75,35 @@ def test_derivatives(function):
             (out, tangent),
             expected,
         )
+
+
+LARGE = np.linspace(-1.0, 1.0, 10_000, dtype=np.float32).reshape(100, 100)
+
+
+def times_large(x):
+    return jnp.tanh(jnp.tile(x, 10) @ LARGE)
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda: pb.trace(times_large)(X),
+        lambda: pb.load(artifact.serialize(pb.trace(times_large)(X))),
+        lambda: pullback_runtime.load(artifact.serialize(pb.trace(times_large)(X))),
+    ],
+    ids=["traced", "loaded", "loaded by the runtime"],
+)
+def test_the_first_call_may_be_in_a_trace(find):
+    """Arrays made there are the trace's, and must not be kept for later calls."""
+    found = []
+
+    def derivative(x):
+        found.extend([] if found else [find()])
+        return jax.jvp(lambda x: found[0](x), (x,), (x,))
+
+    for ours in (jax.jit(derivative), jax.jit(lambda x: derivative(x)), derivative):
+        for one, other in zip(ours(X), jax.jvp(times_large, (X,), (X,)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_small_arrays_stay_where_they_are():
