@@ -101,18 +101,20 @@ def emit1(
     name: str, result: Any, operands: Sequence[Value], attributes: dict[str, Any] | None = None
 ) -> Value:
     """Create an op with one result at the current place; returns the result."""
-    return _create(
-        name, results=[result], operands=operands, attributes=attributes, loc=here.loc, ip=here.ip
-    ).result
+    return _create(name, [result], operands, attributes, None, 0, here.loc, here.ip).result
+
+
+def _emit_alike(name: str, operands: Sequence[Value]) -> Value:
+    """The same for an op whose result has the type of its operands: MLIR infers it sooner."""
+    return _create(name, None, operands, None, None, 0, here.loc, here.ip, True).result
 
 
 def full(type: Any, value: Number) -> Value:
     """A constant of the type with every element `value`; shared within the emission block."""
     made = here.made
     key = type, value or sign_of(value)
-    found = None if made is None else made.get(key)
-    if found is not None:
-        return found
+    if made is not None and key in made:
+        return made[key]
     if -1 in info(type).shape:
         raise MissingRuleError(
             f"no derivative that needs a constant of dynamic shape, {type}",
@@ -178,7 +180,7 @@ def add(x: Value | None, y: Value | None) -> Value | None:
         return x
     if x.__class__ in _NUMBERS or y.__class__ in _NUMBERS:
         x, y = _same_type(x, y)
-    return emit1("stablehlo.add", x.type, [x, y])
+    return _emit_alike("stablehlo.add", [x, y])
 
 
 def sub(x: Value | None, y: Value | None) -> Value | None:
@@ -187,7 +189,7 @@ def sub(x: Value | None, y: Value | None) -> Value | None:
     if x is None:
         return neg(y)
     x, y = _same_type(x, y)
-    return emit1("stablehlo.subtract", x.type, [x, y])
+    return _emit_alike("stablehlo.subtract", [x, y])
 
 
 def _absorbing(name: str) -> Callable[..., Value | None]:
@@ -196,7 +198,7 @@ def _absorbing(name: str) -> Callable[..., Value | None]:
             return None
         if x.__class__ in _NUMBERS or y.__class__ in _NUMBERS:
             x, y = _same_type(x, y)
-        return emit1(name, x.type, [x, y])
+        return _emit_alike(name, [x, y])
 
     build.__name__ = build.__qualname__ = name.split(".")[1]
     return build
@@ -213,7 +215,7 @@ or_ = _absorbing("stablehlo.or")
 
 def _unary(name: str) -> Callable[[Value | None], Value | None]:
     def build(x: Value | None) -> Value | None:
-        return None if x is None else emit1(name, x.type, [x])
+        return None if x is None else _emit_alike(name, [x])
 
     build.__name__ = build.__qualname__ = name.split(".")[1]
     return build

@@ -14,9 +14,6 @@ from pullback_runtime import _module
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
 
-BEING_LINKED = "pullback.being_linked"
-"""The name of a function on its way into a module; no Python function has a dot in its name."""
-
 
 def lower_alone(
     symbol: str,
@@ -55,12 +52,19 @@ class Source:
             name: op for name, op in self.functions.items() if not isinstance(op, _jax.func.FuncOp)
         }
         self._references: dict[str, list[str]] = {}
+        self._texts: dict[str, str] = {}
 
     def references(self, name: str) -> list[str]:
         """The symbols that a function refers to, in order of their names."""
         if name not in self._references:
             self._references[name] = sorted(references(self.functions[name]))
         return self._references[name]
+
+    def text(self, name: str) -> str:
+        """A function as text, without its name."""
+        if name not in self._texts:
+            self._texts[name] = _text(self.functions[name])
+        return self._texts[name]
 
 
 def merge(target: ir.Module, source: ir.Module | Source, symbol: str) -> str:
@@ -80,7 +84,7 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
     if name not in existing:
         with target.context:
             existing[name] = mesh.operation.clone(ip=ir.InsertionPoint.at_block_begin(target.body))
-    elif _text(existing[name]) != _text(mesh):
+    elif str(existing[name]) != str(mesh):
         raise PullbackError(
             f"a rule and the program use different meshes under the name `{name}`",
             where=f"{mesh}",
@@ -116,26 +120,29 @@ class _Merge:
 
     def _place(self, symbol: str) -> str:
         """Copies one function, whose callees are copied already, unless an equal one is there."""
-        function, context = self.source.functions[symbol], self.target.context
+        name, context = self.renamed.get(symbol), self.target.context
+        if name is not None and self.existing[name] is not None:
+            return name
+        moved = any(self.renamed[other] != other for other in self.source.references(symbol))
+        if name is None and not moved and (found := self._equal(self.source.text(symbol), symbol)):
+            return found
         with context, ir.Location.unknown(context):
-            clone = function.operation.clone(ip=ir.InsertionPoint(self.target.body))
-            clone.attributes["sym_name"] = ir.StringAttr.get(BEING_LINKED)
-            if any(self.renamed[name] != name for name in self.source.references(symbol)):
+            function = self.source.functions[symbol].operation
+            clone = function.clone(ip=ir.InsertionPoint(self.target.body))
+            if moved:
                 rename_references(clone, self.renamed)
-            name = self.renamed.get(symbol) or self._equal(clone, symbol)
-            if name is not None and self.existing[name] is not None:
+            if name is None and moved and (found := self._equal(_text(clone), symbol)):
                 clone.erase()
-                return name
+                return found
             name = name or self._free_name(symbol)
             clone.attributes["sym_name"] = ir.StringAttr.get(name)
         self.existing[name] = clone
         return name
 
-    def _equal(self, clone: Any, symbol: str) -> str | None:
+    def _equal(self, text: str, symbol: str) -> str | None:
         """The name of a function that is there already and does the same."""
         alike = self._of_same_base(symbol)
-        text = _text(clone) if alike else ""
-        return next((n for n, f in alike.items() if _text(f) == _named(text, n)), None)
+        return next((n for n, f in alike.items() if _text(f) == text), None)
 
     def _of_same_base(self, symbol: str) -> dict[str, Any]:
         base = _base(symbol)
@@ -177,14 +184,13 @@ def _base(symbol: str) -> str:
     return _NUMBERS.sub("", symbol)
 
 
-def _named(text: str, name: str) -> str:
-    return text.replace(BEING_LINKED, name, 1)
-
-
 def _text(function: Any) -> str:
-    return function.operation.get_asm(
+    """A function as text, without its name."""
+    text = function.operation.get_asm(
         assume_verified=True, use_local_scope=True, large_resource_limit=0
     )
+    kind, _, named = text.partition("@")
+    return str(kind + named.partition("(")[2])
 
 
 def _without_symbols(function: Any) -> tuple[str, list[str]]:

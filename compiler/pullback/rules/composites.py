@@ -75,14 +75,16 @@ def inexact_mask(op: Op) -> str:
 
 
 def jvp_rules(op: Op) -> list[tuple[str, str]]:
-    """(mask, function) pairs whose tangents add up to the op's."""
+    """(mask, function) pairs whose tangents add up to the op's; found once for equal calls."""
     if op.info is None:
-        op.info = _find_jvp_rules(op)
+        mask, attributes = inexact_mask(op), op.attributes.get("composite_attributes")
+        key = "jvp rules", attributes, mask
+        op.info = op.frame.diff.cached(key, lambda: _find_jvp_rules(op, mask))
     return op.info
 
 
-def _find_jvp_rules(op: Op) -> list[tuple[str, str]]:
-    view, mask = ops.view(op.operation), inexact_mask(op)
+def _find_jvp_rules(op: Op, mask: str) -> list[tuple[str, str]]:
+    view = ops.view(op.operation)
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]

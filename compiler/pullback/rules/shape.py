@@ -41,26 +41,24 @@ def reverse(op: Op, cts: Tangents) -> list[Value | None]:
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     """Sum over the dimensions that were added or stretched."""
     dimensions, types = op.attributes["broadcast_dimensions"], (op.operands[0].type, op.result_type)
-    summed, order, shape = _unbroadcast(dimensions, *types)
+    summed, order, reshaped = _unbroadcast(dimensions, *types)
     ct = build.reduce_sum(cts[0], summed)
     if order is not None:
         ct = build.permute(ct, order)
-    return [ct if shape is None else build.reshape(ct, shape)]
+    return [ct if reshaped is None else build.emit1("stablehlo.reshape", reshaped, [ct])]
 
 
 @functools.cache
-def _unbroadcast(
-    dimensions: Any, operand: Any, result: Any
-) -> tuple[Dims, Dims | None, Dims | None]:
-    """The dimensions to sum over; then, if it differs, the order of the others and their shape."""
+def _unbroadcast(dimensions: Any, operand: Any, result: Any) -> tuple[Dims, Dims | None, Any]:
+    """The dimensions to sum over; then, if it differs, the order of the others and their type."""
     kept, small, big = build.integers(dimensions), build.shape_of(operand), build.shape_of(result)
     stretched = [d for i, d in enumerate(kept) if small[i] == 1 and big[d] != 1]
     summed = tuple(d for d in range(len(big)) if d not in kept or d in stretched)
     left = [i for i, d in enumerate(kept) if d not in stretched]
     by_position = sorted(left, key=lambda i: kept[i])
     order = tuple(by_position.index(i) for i in left)
-    shape = None if len(left) == len(small) else small
-    return summed, None if left == by_position else order, shape
+    reshaped = None if len(left) == len(small) else operand
+    return summed, None if left == by_position else order, reshaped
 
 
 def broadcast(op: Op, cts: Tangents) -> list[Value | None]:

@@ -1,0 +1,65 @@
+"""Functions lowered apart are copied into one module, and shared where an equal one is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from pullback import _jax
+from pullback._errors import PullbackError
+from pullback._jax import ir
+from pullback.frontend import link
+
+
+def module(text: str) -> ir.Module:
+    return ir.Module.parse(text, _jax.context())
+
+
+def function(name: str, op: str, visibility: str = "private") -> str:
+    return f"""func.func {visibility} @{name}(%x: tensor<f32>) -> tensor<f32> {{
+      %0 = stablehlo.{op} %x : tensor<f32>
+      return %0 : tensor<f32>
+    }}"""
+
+
+def caller(name: str, callee: str) -> str:
+    return f"""func.func private @{name}(%x: tensor<f32>) -> tensor<f32> {{
+      %0 = call @{callee}(%x) : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }}"""
+
+
+def names(linked: ir.Module) -> list[str]:
+    return [op.name.value for op in linked.body.operations]
+
+
+def test_an_equal_function_of_another_number_is_shared():
+    target = module(function("f", "sine") + function("f_1", "cosine"))
+    assert link.merge(target, module(function("f", "cosine")), "f") == "f_1"
+    assert names(target) == ["f", "f_1"]
+
+
+def test_a_function_that_does_something_else_is_renamed_with_those_who_call_it():
+    target = module(function("f", "sine"))
+    source = module(function("f", "cosine") + caller("g", "f"))
+    assert link.merge(target, source, "g") == "g"
+    assert names(target) == ["f", "f_0", "g"]
+    assert target.operation.verify()
+    assert "call @f_0" in str(target)
+    assert link.merge(target, source, "g") == "g"
+    assert names(target) == ["f", "f_0", "g"]
+
+
+def test_an_entry_is_never_shared():
+    """It is differentiated in place, and what a rule calls must stay what it was."""
+    target = module(function("main", "sine", "public"))
+    assert link.merge(target, module(function("main", "sine")), "main") == "main_0"
+
+
+def test_meshes_of_one_name_must_be_equal():
+    def sharded(size: int) -> ir.Module:
+        return module(f'sdy.mesh @mesh = <["x"={size}]>\n' + function("f", "sine"))
+
+    target = sharded(2)
+    assert link.merge(target, sharded(2), "f") == "f"
+    with pytest.raises(PullbackError, match="use different meshes under the name `mesh`"):
+        link.merge(target, sharded(4), "f")
