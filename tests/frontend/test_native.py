@@ -91,6 +91,11 @@ CASES = [
     ("scatter-add", _scatter(lax.scatter_add, "drop"), (MATRIX, UPDATES)),
     ("scatter-max", _scatter(lax.scatter_max, "drop"), (MATRIX, MATRIX[jnp.array([0, 2, 1, 0])])),
     ("scatter-min", _scatter(lax.scatter_min, "drop"), (MATRIX, MATRIX[jnp.array([0, 2, 1, 0])])),
+    ("sort", lax.sort, (jnp.array([1.0, jnp.nan, -0.0, jnp.inf, 0.0, 1.0, -jnp.inf]),)),
+    ("sort", lambda x: lax.sort(x, dimension=0, is_stable=False), (-MATRIX,)),
+    ("sort", lambda x, y: lax.sort((x, jnp.arange(4), y), num_keys=1)[::2], (TIES[::-1], OTHER)),
+    ("sort", lambda x, y: lax.sort((jnp.ones(4), x, y), num_keys=2), (TIES[::-1], OTHER)),
+    ("sort", lambda x: lax.sort((jnp.array([2, 0, 2, 1]), x), num_keys=1)[1], (OTHER,)),
     ("reduce_sum", lambda x: jnp.sum(x, axis=0), (MATRIX,)),
     ("dot_general", lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ()))), (MATRIX, MATRIX)),
     (

@@ -18,6 +18,7 @@ _STEPS = "one StableHLO op, constant between its steps: no derivative, as in JAX
 _MOVES = "moves elements and computes nothing; JAX clamps indices the way StableHLO does"
 _PARTS = "slices or concatenations, which move elements only"
 _EXTREMUM = "a scatter whose rule is JAX's, and finite where indices are dropped"
+_SORTED = "one StableHLO op, whose rule sorts the positions as well, as JAX's rule does"
 _NOTHING = "lowers to its operand"
 
 NATIVE: dict[str, str] = {
@@ -37,6 +38,7 @@ NATIVE: dict[str, str] = {
     "gather": "a gather that clamps, and where JAX fills, a select on the indices beside it",
     "scatter-add": "a scatter with an add; clamped or dropped indices as in JAX's own transpose",
     **dict.fromkeys(("scatter-max", "scatter-min"), _EXTREMUM),
+    "sort": _SORTED + ", and so has no rules of rules without end",
     "reduce_sum": "a StableHLO reduce with an add",
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
     "convert_element_type": "one StableHLO op, linear between floats",
