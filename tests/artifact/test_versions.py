@@ -65,6 +65,19 @@ def test_older_targets(target):
     assert jnp.allclose(pb.load(content)(x), jnp.sin(x) + jnp.maximum(x, 0.0))
 
 
+def test_older_targets_get_what_they_know_in_place_of_what_came_later():
+    """`tan` came with 1.4.0. Readers of before 1.9.0 crash on locations that are ranges."""
+    x = jnp.linspace(-1.0, 1.0, 5)
+    table = jnp.asarray(models.weights(1 << 13))
+    program = pb.trace(lambda x: jnp.sum(jnp.tan(x)) + jnp.sum(jnp.flip(table) * table))(x)
+    for target, has_ranges in (("1.3.0", False), (None, True)):
+        content = artifact.serialize(program, target=target)
+        text = _module.parse(content).operation.get_asm(enable_debug_info=True)
+        assert (" to :" in text) == has_ranges
+        assert jnp.allclose(pb.load(content)(x), program(x))
+        assert jnp.allclose(pb.load(content).grad()(x), 1 + jnp.tan(x) ** 2)
+
+
 def accurate_tangent(x):
     return jax.lax.tan(x, accuracy=jax.lax.AccuracyMode.HIGHEST)
 

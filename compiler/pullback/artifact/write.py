@@ -29,6 +29,7 @@ SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
 CALLBACK = "callback"
 ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
+EXPAND_FOR = "stablehlo-compatibility-expander"
 
 
 def save(
@@ -203,6 +204,8 @@ def _portable(
     sharded = bool(_meshes.shardings(module))
     for version in _targets(target):
         copy = clone(module)  # serialising changes it
+        if target is not None:
+            _expand(copy, version)  # before there are stubs, which must not be folded
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
         _attach(copy, {**description, "stablehlo": version})
         _verify(copy)
@@ -219,6 +222,14 @@ def _portable(
         where="; ".join(failures),
         do=f"save with a newer target=, up to {_jax.stablehlo.get_current_version()!r}",
     )
+
+
+def _expand(module: ir.Module, version: str) -> None:
+    """Replaces what a version has not, such as `tan` and locations that are ranges, in place.
+
+    A reader of before 1.9 fails on such locations, which no version of an op guards.
+    """
+    runtime_jax.run_passes(module, f"builtin.module({EXPAND_FOR}{{target={version}}})")
 
 
 def _attach(module: ir.Module, description: dict[str, Any]) -> None:
