@@ -30,7 +30,7 @@ __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo
 assert isinstance(IO_EFFECT, _IOEffect)
 
 TO_STABLEHLO = "vhlo-legalize-to-stablehlo"
-VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d+)(?=\0)")  # the string before it ends with NUL too
+VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before it ends with NUL too
 
 XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
 

@@ -56,6 +56,18 @@ def test_ops_are_brought_to_current_versions_only_where_they_are_older(monkeypat
     assert "vhlo-to-version" not in newer
 
 
+def test_names_of_functions_may_look_like_those_of_ops():
+    name = "sine_v" + "9" * 5000  # more digits than Python makes a number of
+    text = f"""func.func @main(%x: tensor<f32>) -> tensor<f32> {{
+      %0 = call @{name}(%x) : (tensor<f32>) -> tensor<f32>
+      %1 = call @tanh_v1(%0) : (tensor<f32>) -> tensor<f32>
+      return %1 : tensor<f32>
+    }}
+    func.func private @{name}(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }}
+    func.func private @tanh_v1(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }}"""
+    check_parse(artifact.serialize(pb.load(text.encode())))
+
+
 def portable(text: str, version: str) -> bytes | None:
     """A portable artifact of a lit file; None where VHLO cannot hold it."""
     with _jax.context(), ir.Location.unknown():
