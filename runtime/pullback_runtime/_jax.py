@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax._src import core as core, xla_bridge as xla_bridge
+from jax._src import core as core, tree_util as _tree_util, xla_bridge as xla_bridge
 from jax._src.callback import IOEffect as _IOEffect, _IOEffect as IO_EFFECT
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
@@ -122,6 +122,23 @@ def operations_named(root: ir.Module | ir.Operation, name: str) -> list[ir.Opera
         patterns.add(name, collect)
         _rewrite.walk_and_apply_patterns(root.operation, patterns.freeze())
     return found
+
+
+class _AnyField:
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
+    """How many fields with data and static fields a class has that JAX takes apart in C++.
+
+    None for a class that `jax.tree_util.register_dataclass` has not registered.
+    """
+    entry = _tree_util._registry.get(kind)
+    if entry is None or "register_dataclass." not in entry.to_iter.__qualname__:
+        return None
+    data, static = entry.to_iter(_AnyField())
+    return len(data), len(static)
 
 
 # What the primitive needs of tracing, lowering and differentiation.

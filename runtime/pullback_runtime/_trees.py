@@ -24,6 +24,7 @@ from jax.tree_util import (
 
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import ArgumentError
+from pullback_runtime._jax import fields_of_dataclass
 
 LEAF = jax.tree.structure(0)
 NONE = jax.tree.structure(None)
@@ -148,10 +149,15 @@ def _restore(described: Any, depth: int) -> PyTreeDef:
     if described["kind"] in SEQUENCES:
         return _node(SEQUENCES[described["kind"]], None, children)
     if described["kind"] == "dict":
-        if len(described["keys"]) != len(children):
-            raise ValueError(f"keys {described['keys']} for {len(children)} children")
-        return _node(dict, described["keys"], children)
+        return _restore_dict(described["keys"], children)
     return _restore_class(described, children)
+
+
+def _restore_dict(keys: Any, children: list[PyTreeDef]) -> PyTreeDef:
+    """JAX reads a key for each child without asking how many there are, and wants them sorted."""
+    if type(keys) is not list or keys != sorted(set(keys)) or len(keys) != len(children):
+        raise ValueError(f"keys {keys} for {len(children)} children")
+    return _node(dict, keys, children)
 
 
 def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTreeDef:
@@ -160,13 +166,21 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
         raise ValueError(f"fields {names} for {len(children)} children")
     found = _class_here(described["class"])
     if found is not None and "static" in described:
-        try:
-            tree = _node(found, _decode(described["static"]), children)
-            if field_names(tree) == names:
-                return tree
-        except (RuntimeError, ValueError):
-            pass  # Not a registered class, or not one with these fields any more.
+        static = _decode(described["static"])
+        if found is dict:  # whose keys are not all text or numbers
+            return _restore_dict(static, children)
+        with contextlib.suppress(RuntimeError, ValueError):  # not a registered class
+            if _has_such_parts(found, static, children):
+                tree = _node(found, static, children)
+                if field_names(tree) == names:
+                    return tree
     return _node(Fields, (str(described["class"]), tuple(names)), children)
+
+
+def _has_such_parts(kind: type, static: Any, children: list[PyTreeDef]) -> bool:
+    """Whether the class has so many fields still, as far as JAX reads them without asking."""
+    fields = fields_of_dataclass(kind)
+    return fields is None or (isinstance(static, tuple) and fields == (len(children), len(static)))
 
 
 def _node(kind: type, static: Any, children: list[PyTreeDef]) -> PyTreeDef:

@@ -148,12 +148,43 @@ def test_names_of_things_that_are_no_pytree_classes_are_not_used(name):
         {"kind": "tuple"},
         {"kind": "planet", "children": []},
         {"kind": "dict", "keys": ["a"], "children": []},
+        {"kind": "dict", "keys": "ab", "children": ["*", "*"]},
+        {"kind": "dict", "keys": ["a", "a"], "children": ["*", "*"]},
+        {"kind": "dict", "keys": ["a", 1], "children": ["*", "*"]},
+        {
+            "kind": "class",
+            "class": "builtins:dict",
+            "fields": ["a"],
+            "children": ["*"],
+            "static": {"list": []},
+        },
         {"kind": "class", "class": "x:Y", "fields": ["a", "a"], "children": ["*", "*"]},
     ],
 )
 def test_damaged_trees(described):
     with pytest.raises(pullback_runtime.ArtifactError, match="argument tree is damaged"):
         _trees.restore(described)
+
+
+@pytest.mark.parametrize("data", [["weight"], ["weight", "bias", "scale"]])
+@pytest.mark.parametrize("static", [[], ["name"], ["name", "kind"]])
+def test_classes_whose_fields_have_changed_since(data, static, monkeypatch):
+    """JAX's C++ code reads as many parts as the class has, and not as many as the tree has."""
+    tree = jax.tree.structure([Layer(1, 2)])
+    described = json.loads(json.dumps(_trees.describe(tree)))
+    options = {name: dataclasses.field(default="x", metadata={"static": True}) for name in static}
+    fields = [(name, object, dataclasses.field(default=0)) for name in data]
+    fields += [(name, str, option) for name, option in options.items()]
+    changed = dataclasses.make_dataclass("Layer", fields, namespace={"__module__": __name__})
+    monkeypatch.setattr(sys.modules[__name__], "Layer", jax.tree_util.register_dataclass(changed))
+    restored = _trees.restore(described)
+    assert jax.tree.unflatten(restored, [1, 2]) == [{"weight": 1, "bias": 2}]
+    assert _trees.flatten_arguments(restored, [{"bias": 2, "weight": 1}]) == [1, 2]
+
+
+def test_keys_of_dictionaries_that_are_neither_text_nor_numbers():
+    tree = jax.tree.structure({(1, "b"): 0, (1, "a"): 0})
+    assert round_trip(tree) == tree
 
 
 def test_a_tree_nested_without_end():
