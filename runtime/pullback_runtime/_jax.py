@@ -135,9 +135,10 @@ def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
     None for a class that `jax.tree_util.register_dataclass` has not registered.
     """
     entry = _tree_util._registry.get(kind)
-    if entry is None or "register_dataclass." not in entry.to_iter.__qualname__:
+    flatten = getattr(entry, "to_iter", None)
+    if flatten is None or "register_dataclass." not in getattr(flatten, "__qualname__", ""):
         return None
-    data, static = entry.to_iter(_AnyField())
+    data, static = flatten(_AnyField())
     return len(data), len(static)
 
 

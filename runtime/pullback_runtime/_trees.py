@@ -167,9 +167,9 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
     found = _class_here(described["class"])
     if found is not None and "static" in described:
         static = _decode(described["static"])
-        if found is dict:  # whose keys are not all text or numbers
-            return _restore_dict(static, children)
-        with contextlib.suppress(RuntimeError, ValueError):  # not a registered class
+        with contextlib.suppress(RuntimeError, ValueError):  # no registered class, or another one
+            if found is dict:  # whose keys are not all text or numbers
+                return _restore_dict(static, children)
             if _has_such_parts(found, static, children):
                 tree = _node(found, static, children)
                 if field_names(tree) == names:

@@ -151,13 +151,6 @@ def test_names_of_things_that_are_no_pytree_classes_are_not_used(name):
         {"kind": "dict", "keys": "ab", "children": ["*", "*"]},
         {"kind": "dict", "keys": ["a", "a"], "children": ["*", "*"]},
         {"kind": "dict", "keys": ["a", 1], "children": ["*", "*"]},
-        {
-            "kind": "class",
-            "class": "builtins:dict",
-            "fields": ["a"],
-            "children": ["*"],
-            "static": {"list": []},
-        },
         {"kind": "class", "class": "x:Y", "fields": ["a", "a"], "children": ["*", "*"]},
     ],
 )
@@ -180,6 +173,33 @@ def test_classes_whose_fields_have_changed_since(data, static, monkeypatch):
     restored = _trees.restore(described)
     assert jax.tree.unflatten(restored, [1, 2]) == [{"weight": 1, "bias": 2}]
     assert _trees.flatten_arguments(restored, [{"bias": 2, "weight": 1}]) == [1, 2]
+
+
+@jax.tree_util.register_pytree_node_class
+class Parts:
+    """Registered with methods, which have no name that tells whose they are."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def tree_flatten(self):
+        return self.parts, None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        return cls(*parts)
+
+
+def test_a_class_registered_with_its_methods():
+    tree = jax.tree.structure([Parts(1, (2,))])
+    assert round_trip(tree) == tree
+
+
+def test_a_name_that_is_that_of_a_dictionary_here(monkeypatch):
+    described = json.loads(json.dumps(_trees.describe(jax.tree.structure(Layer(1, 2)))))
+    monkeypatch.setattr(sys.modules[__name__], "Layer", dict)
+    restored = _trees.restore(described)
+    assert jax.tree.unflatten(restored, [1, 2]) == {"weight": 1, "bias": 2}
 
 
 def test_keys_of_dictionaries_that_are_neither_text_nor_numbers():
