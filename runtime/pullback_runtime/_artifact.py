@@ -65,7 +65,8 @@ class Opened:
             return self.exported.in_tree, self.exported.out_tree
         if self.metadata is None or "in_tree" not in self.metadata:
             return None
-        return _trees.restore(self.metadata["in_tree"]), _trees.restore(self.metadata["out_tree"])
+        in_tree = _trees.restore_arguments(self.metadata["in_tree"])
+        return in_tree, _trees.restore(self.metadata["out_tree"])
 
 
 def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:

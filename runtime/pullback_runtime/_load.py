@@ -12,7 +12,7 @@ import jax
 from jax.tree_util import PyTreeDef
 
 from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _variants
-from pullback_runtime._artifact import Opened, open_module
+from pullback_runtime._artifact import Opened, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._executable import Executable
@@ -80,7 +80,8 @@ class LoadedProgram:
     @functools.cached_property
     def trees(self) -> tuple[PyTreeDef, PyTreeDef]:
         """The trees of `(args, kwargs)` and of the result; flat where the file has none."""
-        found = self.opened.trees()
+        with refusing_damage():
+            found = self.opened.trees()
         if found is not None and _symbolic.METADATA in self.metadata:
             return found
         hidden = len(self.opened.constants)
@@ -100,7 +101,8 @@ class LoadedProgram:
         described = self.metadata.get("out_avals")
         if described is None:
             return self.handle.out_avals
-        return tuple(map(_avals.restore, described))
+        with refusing_damage():
+            return tuple(map(_avals.restore, described))
 
     @functools.cached_property
     def handle(self) -> ModuleHandle:
@@ -122,7 +124,7 @@ class LoadedProgram:
     def _names(self) -> list[str] | None:
         hidden = [f"constant {number}" for number in range(len(self.opened.constants))]
         names = self.metadata.get("arguments")
-        return None if names is None else [*hidden, *names]
+        return [*hidden, *names] if _variants.are_names(names) else None
 
     @functools.cached_property
     def symbolic(self) -> Callable[..., Any]:

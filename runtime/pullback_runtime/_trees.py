@@ -138,6 +138,15 @@ def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
         ) from error
 
 
+def restore_arguments(described: Any) -> PyTreeDef:
+    """The tree of `(args, kwargs)` that `describe` wrote; ArtifactError for any other."""
+    tree = restore(described)
+    nodes = [(part.node_data() or (None,))[0] for part in (tree, *tree.children())]
+    if nodes != [tuple, tuple, dict]:
+        raise ArtifactError("the file's argument tree is damaged: no (args, kwargs)", do=SAVE_AGAIN)
+    return tree
+
+
 def _restore(described: Any, depth: int) -> PyTreeDef:
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")

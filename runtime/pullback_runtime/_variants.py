@@ -12,8 +12,14 @@ METADATA = "entries"
 def entries_of(metadata: dict[str, Any] | None) -> dict[str, str]:
     """The entry for each platform that the file names; empty for a file of other origin."""
     platforms = (metadata or {}).get("platforms", [])
-    entries = (metadata or {}).get(METADATA, ["main"] * len(platforms))
-    names = [*platforms, *entries]
-    if len(platforms) != len(entries) or not all(isinstance(name, str) for name in names):
+    entries = (metadata or {}).get(METADATA)
+    if entries is None and isinstance(platforms, list):
+        entries = ["main"] * len(platforms)
+    if not (are_names(platforms) and are_names(entries) and len(platforms) == len(entries)):
         raise ArtifactError("the file's metadata are damaged: entries", do=SAVE_AGAIN)
     return dict(zip(platforms, entries, strict=True))
+
+
+def are_names(found: Any) -> bool:
+    """Whether this is a list of names."""
+    return isinstance(found, list) and all(isinstance(name, str) for name in found)

@@ -16,7 +16,7 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
 from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
-from pullback_runtime import _meshes, _module, _symbolic, _trees
+from pullback_runtime import _meshes, _module, _symbolic, _trees, _variants
 
 CALLBACK = "callback"
 
@@ -105,14 +105,17 @@ def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
 def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicProgram:
     """The program in a module with such metadata."""
     with as_ours():
+        platforms = list(_variants.entries_of(metadata))
         stored = {
-            kind: _symbolic.restore(
-                alone(module, described["entry"]), described, metadata["platforms"], kind
-            )
+            kind: _symbolic.restore(alone(module, described["entry"]), described, platforms, kind)
             for kind, described in metadata[_symbolic.METADATA].items()
         }
     in_tree, out_tree = trees
     main = stored[MAIN]
+    if (in_tree.num_leaves, out_tree.num_leaves) != (len(main.in_avals), len(main.out_avals)):
+        raise ArtifactError(
+            "the file's trees have other numbers of leaves than @main", do="save the program again"
+        )
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in main.in_avals]
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -121,4 +124,4 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
 
     example = jax.tree.unflatten(in_tree, structs)
     order = 1 if VJP in stored else 0
-    return SymbolicProgram(function, example, tuple(metadata["platforms"]), stored, order)
+    return SymbolicProgram(function, example, tuple(platforms), stored, order)
