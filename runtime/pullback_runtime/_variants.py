@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 
@@ -20,6 +20,6 @@ def entries_of(metadata: dict[str, Any] | None) -> dict[str, str]:
     return dict(zip(platforms, entries, strict=True))
 
 
-def are_names(found: Any) -> bool:
+def are_names(found: Any) -> TypeGuard[list[str]]:
     """Whether this is a list of names."""
     return isinstance(found, list) and all(isinstance(name, str) for name in found)
