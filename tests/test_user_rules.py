@@ -11,7 +11,7 @@ import pytest
 from jax.custom_derivatives import SymbolicZero
 
 import pullback as pb
-from pullback import NotLinearError
+from pullback import NotLinearError, artifact
 
 X, Y = jnp.array([0.3, 0.7]), jnp.array([0.2, -0.7])
 
@@ -316,6 +316,38 @@ forgets_its_tangent.defjvp(lambda p, t: (p[0], jnp.ones(2)))
 def test_a_jvp_rule_that_is_not_linear_is_an_error_in_reverse_mode(f):
     with pytest.raises(NotLinearError, match=r"test_user_rules.py:\d+"):
         pb.grad(lambda x: jnp.sum(f(x)))(X)
+
+
+def closing_over(x, factor):
+    """A rule that does not know of what its function closes over."""
+    f = jax.custom_jvp(lambda x: jnp.sin(x) * factor)
+    f.defjvp(lambda primals, tangents: (3.0 * primals[0], 5.0 * tangents[0]))
+    return jnp.sum(f(x))
+
+
+@pytest.mark.parametrize(
+    "place", [lambda f: f, jax.jit, jax.checkpoint], ids=["top", "jit", "remat"]
+)
+def test_a_jvp_rule_says_nothing_of_what_its_function_closes_over(place):
+    """JAX refuses to differentiate by it, or gives zero where the function is jitted."""
+    f = place(closing_over)
+    program = pb.trace(f)(X, 2.0)
+    assert jnp.allclose(program.grad()(X, 2.0), 5.0)
+    assert jnp.allclose(program.jvp(wrt=0)(X, 2.0, X)[1], jnp.sum(5.0 * X))
+    fixed = pb.grad(lambda factor: f(X, jax.lax.stop_gradient(factor)) * factor)(2.0)
+    assert jnp.allclose(fixed, jnp.sum(2.0 * jnp.sin(X)))
+    for derive in (lambda: program.grad(1), lambda: program.jvp(), lambda: program.linearize()):
+        with pytest.raises(pb.MissingRuleError, match="custom_jvp rule and closes over a v") as e:
+            derive()
+        assert "test_user_rules.py:" in e.value.where
+        assert "pass the value as an argument of the custom_jvp function" in e.value.do
+
+
+def test_a_saved_jvp_rule_says_nothing_of_what_its_function_closes_over():
+    loaded = pb.load(artifact.serialize(pb.trace(closing_over)(X, 2.0)))
+    assert jnp.allclose(loaded.grad()(X, 2.0), 5.0)
+    with pytest.raises(pb.MissingRuleError, match="closes over a value that is differentiated"):
+        loaded.grad(1)
 
 
 def test_a_jvp_rule_that_uses_a_value_around_it_is_an_error_with_its_line():

@@ -410,14 +410,13 @@ def _channels() -> Iterator[int]:
 
 
 def _composite_lowering(
-    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, num_residuals: int | None
+    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, counts: tuple[tuple[str, int], ...]
 ) -> Any:
     """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
     function = _decomposition(ctx, key, jaxpr)
-    attributes = {"rule": ir.StringAttr.get(key)}
-    if num_residuals is not None:
-        i64 = ir.IntegerType.get_signless(64)
-        attributes["num_residuals"] = ir.IntegerAttr.get(i64, num_residuals)
+    i64 = ir.IntegerType.get_signless(64)
+    attributes = {name: ir.IntegerAttr.get(i64, count) for name, count in counts}
+    attributes["rule"] = ir.StringAttr.get(key)
     flat_operands, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
     return stablehlo.CompositeOp(
         function.type.results,
@@ -516,9 +515,15 @@ def as_module_call(equation: Any, merge: Callable[[ir.Module], Any]) -> Any:
     return equation.replace(primitive=_module_call, params=params)
 
 
-def as_composite(equation: Any, op: str, *, jaxpr: Any, key: str, num_residuals: int | None) -> Any:
-    """The equation as a call of one of our composites, at the same place in the source."""
-    params = {"jaxpr": jaxpr, "key": key, "num_residuals": num_residuals}
+def as_composite(
+    equation: Any, op: str, *, jaxpr: Any, key: str, counts: tuple[tuple[str, int], ...]
+) -> Any:
+    """The equation as a call of one of our composites, at the same place in the source.
+
+    Args:
+      counts: its attributes that are integers.
+    """
+    params = {"jaxpr": jaxpr, "key": key, "counts": counts}
     return equation.replace(primitive=_composites[op], params=params)
 
 
@@ -698,11 +703,15 @@ def wants_symbolic_zeros(closed: Any) -> bool:
 
 
 def num_closed_over(equation: Any) -> int:
-    """How many leading operands a `custom_vjp` function closes over: its rule ignores them."""
-    if equation.primitive.name != "custom_vjp_call":
+    """How many leading operands a function with rules closes over: its rules ignore them."""
+    params = equation.params
+    if equation.primitive.name == "custom_jvp_call":
+        lifted = _unwrapped(params["jvp_jaxpr_fun"], "jvp", "jvp_jaxpr_fun")[1]
+    elif equation.primitive.name == "custom_vjp_call":
+        lifted = _unwrapped(params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")[1]
+    else:
         return 0
-    lifted = _unwrapped(equation.params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")[1]
-    return int(lifted + equation.params["num_consts"])
+    return int(lifted + params["num_consts"])
 
 
 def num_residuals(equation: Any) -> int | None:

@@ -59,6 +59,18 @@ class DerivativeCall:
         return "1" * len(inexact_positions(self.operands))
 
     @property
+    def closed_over(self) -> int:
+        """How many leading operands the function closes over: no rule of a user knows of them."""
+        attribute = self._get("closed_over")
+        return 0 if attribute is None else ir.IntegerAttr(attribute).value
+
+    @property
+    def own_mask(self) -> str:
+        """The mask of the inexact operands that the function does not close over."""
+        positions, closed_over = inexact_positions(self.operands), self.closed_over
+        return "".join("1" if i >= closed_over else "0" for i in positions)
+
+    @property
     def attributes(self) -> dict[str, ir.Attribute]:
         """A copy of `composite_attributes`."""
         attributes = self.op.attributes
@@ -166,18 +178,6 @@ class CustomVJPCall(DerivativeCall):
             (fwd, names[f"bwd.{mask}" if mask else "bwd"], mask or self.own_mask)
             for mask, fwd in found
         ]
-
-    @property
-    def closed_over(self) -> int:
-        """How many leading operands the function closes over: `bwd` has no cotangents of them."""
-        attribute = self._get("closed_over")
-        return 0 if attribute is None else ir.IntegerAttr(attribute).value
-
-    @property
-    def own_mask(self) -> str:
-        """The mask of the inexact operands that `bwd` has cotangents of."""
-        positions = inexact_positions(self.operands)
-        return "".join("1" if i >= self.closed_over else "0" for i in positions)
 
     def jvp(self, mask: str | None = None) -> str | None:
         """Name of the jvp rule, when the user gave one as well."""

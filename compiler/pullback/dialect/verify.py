@@ -58,8 +58,8 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
     """custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
-    check.attribute_names(1, {RULE, REFUSED, "jvp"}, masked={"jvp", "transpose"})
-    check.attribute_kinds(2)
+    check.attribute_names(1, {RULE, REFUSED, "jvp", "closed_over"}, masked={"jvp", "transpose"})
+    check.attribute_kinds(2, integers={"closed_over"})
     check.symbols_resolve(3)
     check.masks(4)
     check.no_second_full_mask(5)

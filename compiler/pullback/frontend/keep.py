@@ -193,7 +193,7 @@ def _composite(equation: Any, rule: Rule) -> Any:
         rule.op,
         jaxpr=rule.decomposition,
         key=rule.key,
-        num_residuals=rule.num_residuals,
+        counts=rule.counts,
     )
 
 

@@ -54,20 +54,22 @@ class Rule:
         return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
 
     @property
-    def full_mask(self) -> str:
-        """The mask in which every inexact operand is perturbed."""
-        return "1" * len(self.inexact)
-
-    @property
-    def single_masks(self) -> list[str]:
-        """The masks in which one inexact operand is perturbed."""
-        count = len(self.inexact)
-        return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count)]
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """The integers among the attributes of a call."""
+        if self.num_residuals is not None:
+            return (("num_residuals", self.num_residuals),)
+        return (("closed_over", self.closed_over),) if "0" in self.own_mask else ()
 
     @property
     def own_mask(self) -> str:
-        """The mask of the operands that a `custom_vjp` function does not close over."""
+        """The mask of the inexact operands, but for those that the function closes over."""
         return "".join("1" if i >= self.closed_over else "0" for i in self.inexact)
+
+    @property
+    def single_masks(self) -> list[str]:
+        """The masks in which one of these operands is perturbed."""
+        own, count = self.own_mask, len(self.inexact)
+        return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count) if own[i] == "1"]
 
     @property
     def knows_operands_apart(self) -> bool:
@@ -250,12 +252,12 @@ class RuleTable:
             with _noting(found, "transpose"):
                 found["transpose"] = self.stage(module, rule.key, "transpose", rule.linear_mask)
             return found
-        if rule.generation <= last:
-            self._try(found, module, rule, "jvp", [rule.full_mask])
+        if rule.generation <= last and ("1" in rule.own_mask or not rule.inexact):
+            self._try(found, module, rule, "jvp", [rule.own_mask])
             if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
                 self._try(found, module, rule, "jvp", rule.single_masks)
         if rule.primitive != "custom_jvp_call" and _jax.has_transpose(rule.primitive):
-            masks = dict.fromkeys([rule.full_mask, *rule.single_masks])
+            masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
             self._try(found, module, rule, "transpose", masks)
         return found
 
@@ -264,17 +266,14 @@ class RuleTable:
         own = rule.own_mask
         if rule.inexact and "1" not in own:
             return
-        if "0" in own:
-            found["closed_over"] = rule.closed_over
         with _noting(found, "vjp"):
             found |= zip(("fwd", "bwd"), self.stage(module, rule.key, "vjp", own), strict=True)
             return
         accepted = []
         for mask in rule.single_masks if rule.knows_operands_apart else ():
-            if own[mask.index("1")] == "1":
-                with _noting(found, f"vjp.{mask}"):
-                    self._traced_rule(rule, "vjp", mask)
-                    accepted.append(mask)
+            with _noting(found, f"vjp.{mask}"):
+                self._traced_rule(rule, "vjp", mask)
+                accepted.append(mask)
         if accepted:
             joint = "".join(map(max, zip(*accepted, strict=True)))
             with _noting(found, f"vjp.{joint}"):
@@ -402,7 +401,7 @@ def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:
 
 
 def _rules_in(found: dict[str, Any]) -> set[str]:
-    return found.keys() - {REFUSED, "closed_over"}
+    return found.keys() - {REFUSED}
 
 
 @contextlib.contextmanager

@@ -85,10 +85,11 @@ def jvp_rules(op: Op) -> list[tuple[str, str]]:
 
 def _find_jvp_rules(op: Op, mask: str) -> list[tuple[str, str]]:
     view = ops.view(op.operation)
+    full = view.own_mask
+    _refuse_closed_over(op, mask, full)
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]
-    full = "1" * len(mask)
     if (staged := view.jvp(full)) is not None:
         return [(full, staged)]
     parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
@@ -199,8 +200,9 @@ def _linear_parts(op: Op, ct_mask: str) -> list[tuple[str, Split, str]]:
     try:
         return [_linear_part(op, *rule, ct_mask) for rule in rules]
     except NotLinearError:
-        mask = "1" * len(rules[0][0])
-        whole = find_rule(op.frame.diff, ops.view(op.operation), "jvp", mask)
+        view = ops.view(op.operation)
+        mask = view.own_mask
+        whole = find_rule(op.frame.diff, view, "jvp", mask)
         if whole is None or rules[0][0] == mask or len(rules) > 1:
             raise
         return [_linear_part(op, mask, whole, ct_mask)]
@@ -237,8 +239,7 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
     """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
     view, mask = ops.view(op.operation), inexact_mask(op)
     pairs = view.pairs()
-    if pairs or view.closed_over:
-        _refuse_closed_over(op, mask, view.own_mask)
+    _refuse_closed_over(op, mask, view.own_mask)
     for fwd, bwd, covered in pairs:
         if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
             return fwd, bwd, covered
@@ -249,20 +250,22 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
 
 
 def _refuse_closed_over(op: Op, active: str, own: str) -> None:
-    """As JAX does: a rule of a user has no cotangents of what the function closes over."""
+    """A user's rule says nothing of what the function closes over: JAX refuses, or gives zero."""
     if any(a > o for a, o in zip(active, own, strict=True)):
+        view = ops.view(op.operation)
+        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
         raise MissingRuleError(
-            f"`{ops.view(op.operation).decomposition}` has a custom_vjp rule and closes over a "
-            "value that is differentiated",
+            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
+            "differentiated",
             where=user_line(op.operation.location),
-            do="pass the value as an argument of the custom_vjp function",
+            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
         )
 
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
     view, mask = ops.view(op.operation), inexact_mask(op)
-    if view.jvp(mask) is not None or view.jvp("1" * len(mask)) is not None:
+    if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
         return _custom_jvp_jvp(op, tangents)
     diff, count = op.frame.diff, len(op.results)
     fwd, bwd, mask = vjp_rule(op)
