@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import mmap
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
 COMPOSITE = b"composite"
+VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
 UPGRADE = "pip install --upgrade pullback jax"
 
 
@@ -223,6 +225,8 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
     try:
         module = _trial.parse_exported_elsewhere(content)
     except ArtifactError as error:
+        for version in VERSION_INSIDE.findall(content):
+            _check_stablehlo(version.decode())  # says so if it is too new
         raise ArtifactError(
             "this is neither StableHLO text or bytecode, nor what jax.export serialised",
             where=error.message,

@@ -10,6 +10,7 @@ import pytest
 
 import pullback as pb
 import pullback_runtime
+from pullback_runtime import _container, _jax
 from tests.artifact import models
 
 
@@ -112,3 +113,19 @@ def test_what_jax_exported_can_be_differentiated_both_ways():
     _, (cotangent,) = program.vjp()(x, jnp.ones(3))
     assert jnp.allclose(tangent, derivative)
     assert jnp.allclose(cotangent, derivative)
+
+
+def test_an_export_of_a_newer_stablehlo_names_both_versions():
+    """It has an operation that is not known here."""
+    content = bytes(export(jnp.sin, jnp.ones(3)).serialize())
+    version = _container.PORTABLE_PRODUCER.encode() + b"1."
+    position = content.index(version) + len(version)
+    newer = content[:position] + b"9" + content[position + 1 :]
+    with pytest.raises(pb.ArtifactError) as caught:
+        pb.load(newer.replace(b"sine_v", b"sinx_v"))
+    current = _jax.stablehlo.get_current_version()
+    assert "the file needs StableHLO 1.9" in caught.value.message
+    assert f"this jaxlib reads up to {current}" in caught.value.message
+    assert caught.value.do.startswith("pip install --upgrade jax")
+    with pytest.raises(pb.ArtifactError, match=r"nor what jax\.export serialised"):
+        pb.load(content.replace(b"sine_v", b"sinx_v"))
