@@ -161,7 +161,7 @@ class SymbolicProgram:
     @functools.cached_property
     def _with_derivative(self) -> Callable[..., Any]:
         if VJP in self.stored:
-            return _differentiable(self.stored[MAIN].call, self.stored[VJP].call)
+            return differentiable(self.stored[MAIN].call, self.stored[VJP].call)
         return self._flat
 
     def _flat(self, *leaves: Any) -> tuple[Any, ...]:
@@ -240,7 +240,7 @@ class SymbolicProgram:
         symbolic.save(self, path, target=target)
 
 
-def _differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+def differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> Any:
     """A flat function with a derivative of first order."""
 
     @jax.custom_vjp

@@ -10,6 +10,7 @@ import pytest
 
 import pullback as pb
 import pullback_runtime
+from pullback import artifact
 from pullback_runtime import _container, _jax
 from tests.artifact import models
 
@@ -129,3 +130,47 @@ def test_an_export_of_a_newer_stablehlo_names_both_versions():
     assert caught.value.do.startswith("pip install --upgrade jax")
     with pytest.raises(pb.ArtifactError, match=r"nor what jax\.export serialised"):
         pb.load(content.replace(b"sine_v", b"sinx_v"))
+
+
+@jax.custom_vjp
+def cubed(x):
+    """Its rule has a rule: so the second derivative tells whether that one is honoured."""
+    return x**3
+
+
+cubed.defvjp(lambda x: (x**3, x), lambda x, ct: (models.doubled_sine(x) * ct,))
+
+
+def with_integers(params, count, x):
+    return {"y": cubed(x) * params["a"], "n": count + 1, "positive": x > 0}
+
+
+@pytest.mark.parametrize("platforms", [None, ("tpu", "cpu")])
+@pytest.mark.parametrize("order", [1, 2])
+def test_derivatives_that_an_export_has_are_rules(order, platforms):
+    """Differentiated through its StableHLO alone, it would have none of the custom ones."""
+    x, factor = jnp.linspace(0.1, 1.0, 3), jnp.float32(2)
+    args = ({"a": factor}, jnp.int32(3), x)
+    exported = export(with_integers, *args, platforms=platforms)
+    files = [pb.load(bytes(exported.serialize(vjp_order=order)))]
+    files.append(pb.load(artifact.serialize(files[0])))
+    for program in files if order == 2 else (*files, pb.from_exported(exported)):
+        _, cotangents = program.vjp()(*args, {"y": jnp.ones(3), "n": None, "positive": None})
+        assert jnp.allclose(cotangents[0]["a"], jnp.sum(x**3))
+        assert jnp.allclose(cotangents[2], factor * jnp.sin(x), atol=1e-6)
+        forward = program.jvp()(*args, {"a": 0 * factor}, None, jnp.ones(3))[1]
+        assert jnp.allclose(forward["y"], factor * jnp.sin(x), atol=1e-6)
+        second = jax.grad(lambda x, p=program: jnp.sum(gradient(p, args, x)))(x)
+        assert jnp.allclose(second, order * factor * jnp.cos(x), atol=1e-5)
+
+
+def gradient(program, args, x):
+    return jax.grad(lambda x: jnp.sum(program(*args[:2], x)["y"]))(x)
+
+
+def test_an_export_that_jax_cannot_differentiate():
+    def halved(x):
+        return jax.lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x / 2, x)
+
+    program = pb.from_exported(export(halved, jnp.ones(4)))
+    assert jnp.allclose(program.vjp()(jnp.ones(4), jnp.ones(4))[1][0], 0.25)

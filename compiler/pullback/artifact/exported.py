@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pullback import _jax
 from pullback._edits import clone
 from pullback._jax import ir
+from pullback._platforms import together
 from pullback.artifact import high_level
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
-from pullback.symbolic import SymbolicProgram
+from pullback.frontend.keep import is_inexact
+from pullback.frontend.trace import trace
+from pullback.symbolic import SymbolicProgram, differentiable
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 
 if TYPE_CHECKING:
@@ -45,25 +50,36 @@ def _for_each_platform(program: Program) -> Any:
 def from_exported(exported: Any) -> Any:
     """The program of a `jax.export.Exported`, to be differentiated through its StableHLO.
 
-    Custom rules are not in there: `jax.export` drops them. With symbolic dimensions, what comes
-    back is a SymbolicProgram, with the derivatives that the export has itself.
+    Custom rules are not in there: `jax.export` drops them. The first derivative that the export has
+    itself becomes the rule of the program, so that this one honours them. With symbolic dimensions,
+    what comes back is a SymbolicProgram, with the derivatives of the export alone.
     """
     with as_ours():
-        return from_opened(_artifact.open_exported(exported, _jax.context()), finite=False)
+        opened = _artifact.open_exported(exported, _jax.context())
+        return _program_of(opened, order=1 if _has_vjp(exported) else 0, endless=True)
 
 
-def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
-    """The program of an exported function whose module is open.
+def from_opened(opened: _artifact.Opened) -> Any:
+    """The program of an exported function from a file, which has derivatives up to some order."""
+    return _program_of(opened, _order(opened.exported))
 
-    Args:
-      finite: it comes from a file, which has derivatives up to some order.
-    """
+
+def _has_vjp(exported: Any) -> bool:
+    """Whether JAX can differentiate it: not where it has a `while`, say, which our passes can."""
+    try:
+        return exported.has_vjp() and exported.vjp() is not None
+    except Exception:  # whatever JAX or a rule of the user's raises
+        return False
+
+
+def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> Any:
+    """The program, with rules up to this order; an endless export has more than it shows."""
     from pullback.artifact.read import as_variants
 
     exported = opened.exported
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
-        return _with_symbols(exported, _order(exported) if finite else None)
+        return _with_symbols(exported, None if endless else order)
     modules = {tuple(exported.platforms): opened.module}
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
@@ -71,7 +87,43 @@ def from_opened(opened: _artifact.Opened, finite: bool = True) -> Any:
     for module in {id(each): each for each in modules.values()}.values():
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-    return as_variants(modules, opened.trees(), {})
+    program = as_variants(modules, opened.trees(), {})
+    return _with_derivative(program, exported, order) if order else program
+
+
+def _with_derivative(program: Program, exported: Any, order: int) -> Program:
+    """The program, of which reverse mode is what the export says."""
+    opened = _artifact.open_exported(exported.vjp(), _jax.context())
+    backward, names = _program_of(opened, order - 1), exported.platforms
+    if not program.variants:
+        return _with_rule(program, backward)
+    return together([_with_rule(program.for_platform(n), backward.for_platform(n)) for n in names])
+
+
+def _with_rule(program: Program, backward: Program) -> Program:
+    """A program of one call, whose rule is another program: from leaves and cotangents of all."""
+
+    def primal(*leaves: Any) -> tuple[Any, ...]:
+        args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+        return tuple(jax.tree.leaves(program(*args, **kwargs)))
+
+    def rule(*values: Any) -> list[Any]:
+        leaves, cotangents = values[: len(program.in_avals)], iter(values[len(program.in_avals) :])
+        filled = [
+            next(cotangents) if is_inexact(aval) else jnp.zeros(aval.shape, bool)  # a float0
+            for aval in program.out_avals
+        ]
+        found = zip(program.in_avals, backward(*leaves, *filled), strict=True)
+        return [cotangent for aval, cotangent in found if is_inexact(aval)]
+
+    flat = differentiable(primal, rule)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return jax.tree.unflatten(program.out_tree, flat(*jax.tree.leaves((args, kwargs))))
+
+    args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
+    traced = trace(function, platforms=program.platforms)(*args, **kwargs)
+    return dataclasses.replace(traced, arg_paths=program.arg_paths)
 
 
 def _refuse_special_calls(opened: _artifact.Opened) -> None:
