@@ -98,6 +98,17 @@ def is_dead_tracer(value: object) -> bool:
     return isinstance(value, _core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
 
 
+def is_tracer(value: object) -> bool:
+    """Whether a value stands for one of a trace, that goes on or has ended."""
+    return isinstance(value, _core.Tracer)
+
+
+def variable_of(tracer: Any) -> Any:
+    """The variable of a jaxpr that a value of the trace became that made it; None for others."""
+    variable = getattr(tracer, "val", None)
+    return variable if isinstance(variable, _core.Var) else None
+
+
 def is_equation(value: object) -> bool:
     """Whether a value is an equation of a jaxpr."""
     return isinstance(value, _core.JaxprEqn)
@@ -172,6 +183,37 @@ def with_arguments(
     )
     closed = isinstance(jaxpr, _ClosedJaxpr)
     return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
+
+
+def inputs_of(jaxpr: Any) -> list[Any]:
+    """The variables of a jaxpr's arguments."""
+    return list(getattr(jaxpr, "jaxpr", jaxpr).invars)
+
+
+def outputs_of(jaxpr: Any) -> list[Any]:
+    """The variables and literals that a jaxpr returns."""
+    return list(getattr(jaxpr, "jaxpr", jaxpr).outvars)
+
+
+def with_outputs(closed: Any, outputs: list[Any]) -> Any:
+    """The closed jaxpr with other results, of the values that it has."""
+    opened = getattr(closed, "jaxpr", closed)
+    info = opened.debug_info._replace(arg_names=None, result_paths=None)
+    changed = opened.replace(outvars=outputs, debug_info=info)
+    return closed.replace(jaxpr=changed) if _CLOSED_AND_OPEN_DIFFER else changed
+
+
+def with_constants(
+    closed: Any, constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
+) -> Any:
+    """The closed jaxpr with these constants only, and other variables in the place of some."""
+
+    def current(atom: Any) -> Any:
+        return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
+
+    equations = [each.replace(invars=[*map(current, each.invars)]) for each in closed.eqns]
+    outputs = [*map(current, outputs_of(closed))]
+    return with_outputs(with_arguments(closed, (), constants, equations), outputs)
 
 
 def numbers_its_arguments(jaxpr: Any) -> bool:

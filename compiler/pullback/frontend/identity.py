@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from pullback import _jax
+from pullback.frontend import lifting
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
 
@@ -26,9 +27,15 @@ _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
 class Identities:
-    """Signatures of functions and jaxprs; keeps alive what it identified by address."""
+    """Signatures of functions and jaxprs; keeps alive what it identified by address.
+
+    Attributes:
+      aliases: what variables of the rule at hand stand for.
+    """
 
     def __init__(self) -> None:
+        self.aliases: lifting.Aliases = {}
+        self._call: Any = None
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
         self._met: dict[int, int] = {}
@@ -43,9 +50,13 @@ class Identities:
         self._by_contents = by_contents
         self._met.clear()
 
-    def function(self, value: Any) -> Hashable:
-        """A signature that is equal for functions that compute the same."""
-        return self._value(value, ())
+    def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
+        """A signature that is equal for calls whose rules, in these functions, compute the same."""
+        outer, self._call = self._call, equation
+        try:
+            return self._value(functions, ())
+        finally:
+            self._call = outer
 
     def jaxpr(self, jaxpr: Any) -> Hashable:
         """A signature that is equal for jaxprs with the same equations, up to variable names."""
@@ -79,8 +90,8 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if _jax.is_store(value):
             return ("store",)
-        if _jax.is_dead_tracer(value):  # a rule that used more than its type would be refused
-            return "dead tracer", value.aval
+        if _jax.is_dead_tracer(value):
+            return "dead tracer", value.aval, self._operand(value)
         if _jax.is_jaxpr(value):
             return "jaxpr", self.jaxpr(value)
         if _jax.is_equation(value):
@@ -92,6 +103,11 @@ class Identities:
         if (parameters := _jax.high_parameters(value)) is not None:
             return type(value).__qualname__, self.parameters(parameters)
         return self._object(value, inside)
+
+    def _operand(self, tracer: Any) -> int | None:
+        """Which operand of the call it is; a rule that used any other would be refused."""
+        known = {} if self._call is None else lifting.positions(self._call, self.aliases)
+        return known.get(_jax.variable_of(tracer))
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function
@@ -148,7 +164,7 @@ class Identities:
         if functions is None:
             return self.parameters(equation.params)
         bodies = _jax.jaxprs_in(equation.params.values())
-        return self._value(functions, ()), tuple(map(self.jaxpr, bodies))
+        return self.rules(equation, functions), tuple(map(self.jaxpr, bodies))
 
     def _atom(self, atom: Any, numbers: dict[Any, int]) -> Hashable:
         if isinstance(atom, _jax.Literal):

@@ -17,7 +17,7 @@ from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import link, refusals, staging
+from pullback.frontend import lifting, link, refusals, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -47,6 +47,7 @@ class Rule:
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
     closed_over: int = 0
+    known: lifting.Positions = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -311,10 +312,11 @@ class RuleTable:
             checked = bool(rule.checked_axes)
             with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen)
-            if any(isinstance(v, jax.core.Tracer) for c in closed for v in _values(c)):
-                raise _leaking(rule)
+            lifted = lifting.lift(closed, rule.known, len(rule.call.out_avals))
             with self._under(rule.checked_axes):
-                return tuple(self.keeper.keep(each) for each in closed)
+                return tuple(self._kept(*each) for each in lifted)
+        except lifting.LeakedError:
+            raise _leaking(rule) from None
         except MissingRuleError:
             raise
         except staging.missing(rule, kind) as error:
@@ -324,6 +326,13 @@ class RuleTable:
         finally:
             self._generation = 0
             self.keeper.place = outer
+
+    def _kept(self, closed: Any, aliases: lifting.Aliases) -> Any:
+        outer, self._identities.aliases = self._identities.aliases, aliases
+        try:
+            return self.keeper.keep(closed)
+        finally:
+            self._identities.aliases = outer
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
@@ -353,7 +362,7 @@ class RuleTable:
         if functions is None:
             params = self._identities.parameters(equation.params)
             return equation.primitive.name, types, params
-        function = self._identities.function(functions)
+        function = self._identities.rules(equation, functions)
         primal = None if decomposition is None else self._identities.jaxpr(decomposition)
         return types, function, primal
 
@@ -369,6 +378,7 @@ class RuleTable:
             generation=self._generation,
             checked_axes=self._checked_axes,
             closed_over=_jax.num_closed_over(equation),
+            known=lifting.positions(equation, self._identities.aliases),
         )
 
     def _new_key(self, name: str) -> str:
@@ -431,10 +441,6 @@ def _naming(rule: Rule) -> Iterator[None]:
             where=rule.where,
             do="let the rule use functions that JAX can trace, on its arguments only",
         ) from error
-
-
-def _values(closed: Any) -> list[Any]:
-    return [value for _, value in _jax.constants_of(closed)]
 
 
 def _leaking(rule: Rule) -> LeakedValueError:
