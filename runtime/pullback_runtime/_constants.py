@@ -20,6 +20,8 @@ from pullback_runtime._jax import ir, operations_named
 SMALLEST_BYTES = 1 << 14
 METADATA = "constants"
 CONSTANT = "stablehlo.constant"
+_ALONE: Any = {"large_elements_limit": 16, "use_local_scope": True, "assume_verified": True}
+"""Prints an op without a look at the module around it, which takes as long as that is large."""
 
 # Bytes per element. The bindings cannot read bfloat16 and complex data, and JAX makes 64-bit
 # arrays 32-bit by default: constants of these types stay in the module.
@@ -145,8 +147,16 @@ def parse_constant(text: str) -> Any:
 
 
 def value_text(op: Any) -> str:
-    """The value of a constant as MLIR prints it; the bindings cannot hold complex ones."""
-    return op.operation.get_asm(large_elements_limit=16).partition(f"{CONSTANT} ")[2].strip()
+    """The value of a constant, if it is a splat, as MLIR prints it; the bindings hold no complex one.
+
+    To print an operation takes ten times as long as to print an attribute.
+    """
+    operation = op.operation
+    if not isinstance(operation.results[0].type.element_type, ir.ComplexType):
+        value = operation.attributes["value"]
+        is_splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
+        return str(value) if is_splat else ""
+    return str(operation.get_asm(**_ALONE)).partition(f"{CONSTANT} ")[2].strip()
 
 
 def normal_text(text: str, context: ir.Context) -> str:

@@ -363,3 +363,12 @@ def test_sizes_of_the_standard_examples(example):
     exported = jax.export.export(jax.jit(function))(*args)
     assert len(with_rules) < 2 * len(without)
     assert len(with_rules) <= len(exported.serialize(vjp_order=1))
+
+
+def test_many_large_constants_are_found_without_a_look_at_all_the_module_for_each(monkeypatch):
+    """To print an operation takes long, and in some ways as long as its module is large."""
+    tables = [jnp.asarray(models.weights(1 << 12)) + i for i in range(20)]
+    program = pb.trace(lambda x: sum(jnp.sum(table * x) for table in tables))(jnp.float32(1))
+    content = artifact.serialize(program)
+    monkeypatch.setattr("pullback_runtime._constants._ALONE", None)
+    assert len(pb.load(content).constants) == 20
