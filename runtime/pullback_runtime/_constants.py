@@ -147,9 +147,10 @@ def parse_constant(text: str) -> Any:
 
 
 def value_text(op: Any) -> str:
-    """The value of a constant, if it is a splat, as MLIR prints it; the bindings hold no complex one.
+    """The value of a constant, if it is a splat, as MLIR prints it.
 
-    To print an operation takes ten times as long as to print an attribute.
+    To print an operation takes ten times as long as to print an attribute, but the bindings cannot
+    hold one of complex numbers.
     """
     operation = op.operation
     if not isinstance(operation.results[0].type.element_type, ir.ComplexType):
