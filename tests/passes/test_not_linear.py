@@ -20,12 +20,72 @@ def with_rule(tangent):
     return f
 
 
+def many_cosines(x):
+    for _ in range(30):  # too many ops to be inlined
+        x = jnp.cos(x)
+    return x
+
+
+@jax.custom_vjp
+def pair(x, y):
+    return jnp.sin(x), 3 * y
+
+
+pair.defvjp(lambda x, y: (pair(x, y), x), lambda x, cts: (cts[0] * jnp.cos(x), 3 * cts[1]))
+
+
+@jax.jit
+def long(x):
+    for _ in range(30):  # too many ops to be inlined
+        x = jnp.sin(x) * x
+    return x
+
+
+ZEROS_GO_THROUGH = {
+    "while": lambda x: lax.while_loop(
+        lambda s: s[0] < jnp.sum(x), lambda s: (s[0] + 1, jnp.sin(s[1])), (0.0, x)
+    )[1],
+    "scan": lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, length=3)[0],
+    "two carries": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[1] * 2, jnp.sin(c[0])), (x, x))[0],
+    "cond": lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x),
+    "call": long,
+    "composite": jnp.cumsum,
+}
+
+
+@pytest.mark.parametrize("name", ZEROS_GO_THROUGH)
+def test_a_cotangent_that_is_zero_may_go_through_anything(name):
+    """The rule gives 3 * 0 for its second operand, which the sweep takes for a cotangent."""
+
+    def f(x):
+        return pair(x, ZEROS_GO_THROUGH[name](x))[0] * x
+
+    _, push = pb.linearize(f, X)
+    assert jnp.allclose(push(X), (jnp.sin(X) + jnp.cos(X) * X) * X)
+
+
 RULES = {
     "a product of tangents": (lambda x, t: t * t, "is not linear in its operands"),
     "a sum with a constant": (lambda x, t: t + 1.0, "adds a term to it"),
     "a select with a constant": (lambda x, t: lax.select(x > 0, t, x), "adds a term to it"),
     "no tangent in it": (lambda x, t: jnp.cos(x), "does not depend on the tangents"),
     "a function that is not linear": (lambda x, t: jnp.sin(t), "is not linear in its operands"),
+    "a loop from zero": (
+        lambda x, t: t + lax.fori_loop(0, 3, lambda i, c: c + x, 0 * x),
+        "adds a term to it",
+    ),
+    "a loop that hands on to a zero": (
+        lambda x, t: t + lax.fori_loop(0, 3, lambda i, c: c[::-1], (jnp.zeros(2), x))[0],
+        "adds a term to it",
+    ),
+    "a branch that is not zero": (
+        lambda x, t: t + lax.cond(x[0] > 0, jnp.zeros_like, jnp.ones_like, x),
+        "adds a term to it",
+    ),
+    "a call that makes ones of zeros": (
+        lambda x, t: t + jax.jit(many_cosines)(jnp.zeros(2)),
+        "adds a term to it",
+    ),
 }
 
 

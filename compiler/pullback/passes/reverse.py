@@ -115,8 +115,8 @@ class Reverse:
         reason = None
         if not op.rule.linear(op.active):
             reason = "is not linear in its operands"
-        elif op.rule.linear is jointly and op.rule.family != "control" and _offset(op) is not None:
-            reason = f"adds a term to it (operand {_offset(op)}) that does not depend on the input"
+        elif (offset := _offset(op)) is not None:
+            reason = f"adds a term to it (operand {offset}) that does not depend on the input"
         if reason is not None:
             raise NotLinearError(
                 f"cannot transpose: `{op.name}` {reason}",
@@ -141,8 +141,11 @@ class Reverse:
 
 def _offset(op: Op) -> int | None:
     """The first operand that makes a linear op affine, if there is one."""
+    if op.rule.linear is not jointly or op.rule.family == "control":
+        return None
+    functions = op.frame.diff.functions
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
-        if active or not build.inexact(v.type) or is_zero(v):
+        if active or not build.inexact(v.type) or is_zero(v, functions):
             continue
         # JAX calls a gather linear although it puts NaN where an index is outside.
         if op.name != "stablehlo.select" or not is_nan(v):
@@ -264,7 +267,7 @@ def _split_between(
         frame = Reverse(diff, residuals, linear)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
-            if linear and v not in frame.active and not is_zero(v):
+            if linear and v not in frame.active and not is_zero(v, diff.functions):
                 raise _constant_tangent(diff, name, v)
             frame.accumulate(v, ct)
         frame.run()
@@ -376,7 +379,7 @@ def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for v, m in zip(outs, ct_mask, strict=True):
             if m == "1":
-                if v not in frame.active and not is_zero(v):
+                if v not in frame.active and not is_zero(v, diff.functions):
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()

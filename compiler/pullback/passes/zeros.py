@@ -6,7 +6,9 @@ ends the flow of derivatives there.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pullback._jax import ir
@@ -16,6 +18,9 @@ from pullback.passes.differentiation import terminator
 
 MOST_VALUES = 1000
 """Further back than so many values, a zero is not looked for."""
+
+DEEPEST = 30
+"""Loops and calls one inside of, or behind, another: further back, a zero is not looked for."""
 
 _SHORT = {"large_elements_limit": 8}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
@@ -46,6 +51,11 @@ _OF_ZEROS: dict[str, slice] = {
 }
 """Ops that are zero where these of their operands are."""
 
+RETURN = "stablehlo.return"
+_BRANCHES = frozenset(_stablehlo("case if"))
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Ops that compute what a function does, and the attribute that names it."""
+
 _PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
 """Ops that are zero where one of their operands is."""
 
@@ -53,53 +63,125 @@ _OF_ZERO_ELEMENTS = frozenset(_stablehlo("add subtract multiply maximum minimum 
 """What a reduction or a scatter may apply to its elements."""
 
 
-def is_zero(v: Value) -> bool:
-    """Whether a value is zero for certain: a constant, or what ops make of constants."""
-    known: dict[Value, bool] = {}
-    todo = [v]
-    while todo:
-        if len(known) > MOST_VALUES:
-            return False
-        sources, one_is_enough = _sources(todo[-1])
-        # Of a sum, the last term is the newest, and least likely to be zero.
-        missing = None
-        answer = not one_is_enough
-        for source in reversed(sources):
-            found = known.get(source)
-            if found is one_is_enough:
-                answer, missing = one_is_enough, None
-                break
-            if found is None:
-                missing = source
-                break
-        if missing is not None:
-            todo.append(missing)
-        else:
-            known[todo.pop()] = answer
-    return known[v]
+Functions = Mapping[str, Any]
+Known = dict[Value, bool]
 
 
-_ZERO: tuple[list[Value], bool] = [], False
-_NOT_ZERO: tuple[list[Value], bool] = [], True
+def is_zero(v: Value, functions: Functions | None = None) -> bool:
+    """Whether a value is zero for certain: a constant, or what ops make of constants.
+
+    With `functions`, those of the module by name, also what calls make of them.
+    """
+    return _Search(functions or {}).holds(v, {})
 
 
-def _sources(v: Value) -> tuple[list[Value], bool]:
-    """The values on which it depends whether this one is zero; and whether one is enough."""
-    if 0 in build.shape(v):
-        return _ZERO
-    if isinstance(v, ir.BlockArgument):
-        init = _init_of_invariant(v)
-        return _NOT_ZERO if init is None else ([init], False)
-    operation = v.owner
-    name = operation.name
-    if name == "stablehlo.constant":
-        return _ZERO if _is_zero_constant(operation, v.type) else _NOT_ZERO
-    if name in _PRODUCTS:
-        return list(operation.operands), True
-    chosen = _OF_ZEROS.get(name)
-    if chosen is None or not all(map(_keeps_zero, operation.regions)):
-        return _NOT_ZERO
-    return list(operation.operands)[chosen], False
+_Sources = tuple[list[Value], bool]
+_ZERO: _Sources = [], False
+_NOT_ZERO: _Sources = [], True
+
+
+class _Search:
+    """The search behind one question; `steps` are left before it is given up."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.steps = MOST_VALUES
+        self.depth = 0
+
+    def holds(self, v: Value, known: Known) -> bool:
+        """Whether a value is zero, given of others whether they are; adds what it finds."""
+        todo = [v]
+        while todo:
+            self.steps -= 1
+            if self.steps < 0:
+                return False
+            sources, one_is_enough = self._sources(todo[-1], known)
+            # Of a sum, the last term is the newest, and least likely to be zero.
+            missing = None
+            answer = not one_is_enough
+            for source in reversed(sources):
+                found = known.get(source)
+                if found is one_is_enough:
+                    answer, missing = one_is_enough, None
+                    break
+                if found is None:
+                    missing = source
+                    break
+            if missing is not None:
+                todo.append(missing)
+            else:
+                known[todo.pop()] = answer
+        return known[v]
+
+    def _sources(self, v: Value, known: Known) -> _Sources:
+        """The values on which it depends whether this one is zero; and whether one is enough."""
+        if v in known:
+            return _ZERO if known[v] else _NOT_ZERO
+        if 0 in build.shape(v):
+            return _ZERO
+        if isinstance(v, ir.BlockArgument):
+            block = v.owner
+            return self._of_carry(block.owner.operation, v.arg_number, known)
+        operation = v.owner.operation  # the view of a composite has a name of its own
+        name = operation.name
+        if name == "stablehlo.constant":
+            return _ZERO if _is_zero_constant(operation, v.type) else _NOT_ZERO
+        if name in _PRODUCTS:
+            return list(operation.operands), True
+        if name in _BRANCHES:
+            ends = [terminator(region.blocks[0]) for region in operation.regions]
+            return [end.operands[v.result_number] for end in ends], False
+        if name == "stablehlo.while":
+            return self._of_carry(operation, v.result_number, known)
+        if name in _CALLS:
+            return self._of_call(operation, v.result_number, known)
+        chosen = _OF_ZEROS.get(name)
+        if chosen is None or not all(map(_keeps_zero, operation.regions)):
+            return _NOT_ZERO
+        return list(operation.operands)[chosen], False
+
+    def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
+        """A carry is zero where it starts with zero, and each iteration leaves all such so."""
+        if loop.name != "stablehlo.while":
+            return _NOT_ZERO
+        inits, body = list(loop.operands), loop.regions[1].blocks[0]
+        arguments, end = list(body.arguments), terminator(body)
+        handed_on = list(end.operands)
+        if end.name != RETURN or not len(handed_on) == len(inits) == len(arguments):
+            return _NOT_ZERO  # the loop is being made, or rewritten
+        if handed_on[index] == arguments[index]:
+            return [inits[index]], False
+        with self._deeper() as is_allowed:
+            zero = [is_allowed and self.holds(init, known) for init in inits]
+            before: list[bool] = []
+            while zero[index] and zero != before:
+                before, carries = zero, {**known, **dict(zip(arguments, zero, strict=True))}
+                zero = [z and self.holds(v, carries) for v, z in zip(handed_on, zero, strict=True)]
+        return _ZERO if zero[index] else _NOT_ZERO
+
+    def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
+        """A result of a call is zero where the function's is, given which operands are."""
+        name = operation.attributes[_CALLS[operation.name]]
+        function = self.functions.get(ir.FlatSymbolRefAttr(name).value)
+        if function is None or not len(function.regions[0].blocks):
+            return _NOT_ZERO
+        block = function.regions[0].blocks[0]
+        with self._deeper() as is_allowed:
+            if not is_allowed:
+                return _NOT_ZERO
+            pairs = zip(block.arguments, operation.operands, strict=True)
+            zero = {argument: self.holds(v, known) for argument, v in pairs}
+            found = self.holds(terminator(block).operands[index], zero)
+        return _ZERO if found else _NOT_ZERO
+
+    @contextlib.contextmanager
+    def _deeper(self) -> Iterator[bool]:
+        """A search inside of this one, unless that is too deep."""
+        self.depth += 1
+        try:
+            yield self.depth < DEEPEST
+        finally:
+            self.depth -= 1
 
 
 def _is_zero_constant(operation: Any, type: Any) -> bool:
@@ -112,19 +194,6 @@ def _is_zero_constant(operation: Any, type: Any) -> bool:
 def _keeps_zero(region: Any) -> bool:
     """Whether the body of a reduction or scatter gives zero for zeros."""
     return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)
-
-
-def _init_of_invariant(argument: Value) -> Value | None:
-    """What a loop starts a carry with that its body hands on as it is."""
-    block, index = argument.owner, argument.arg_number
-    loop = block.owner.operation
-    if loop.name != "stablehlo.while":
-        return None
-    body, inits = loop.regions[1].blocks[0], loop.operands
-    handed_on = list(terminator(body).operands)
-    if not len(handed_on) == len(inits) == len(body.arguments):
-        return None  # the loop is being rewritten
-    return inits[index] if handed_on[index] == body.arguments[index] else None
 
 
 def is_nan(v: Value) -> bool:

@@ -93,7 +93,7 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
     found: list[tuple[int, float]] = []
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
         if not active and -1 not in build.shape(v):
-            if is_zero(v):
+            if is_zero(v, op.frame.diff.functions):
                 found.append((i, 0))
             elif is_nan(v) and build.info(v.type).kind == "f":
                 found.append((i, math.nan))

@@ -11,7 +11,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
-from pullback.passes.differentiation import Differentiation, mask_of
+from pullback.passes.differentiation import Differentiation, mask_of, terminator
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import is_zero
@@ -135,8 +135,8 @@ def zero_results(diff: Differentiation, name: str) -> list[bool]:
     """Which results of a function are zero for certain."""
 
     def compute() -> list[bool]:
-        operations = diff.block(name).operations
-        return [is_zero(v) for v in operations[len(operations) - 1].operation.operands]
+        results = terminator(diff.block(name)).operands
+        return [is_zero(v, diff.functions) for v in results]
 
     return diff.cached(("zero", name), compute)
 

@@ -385,7 +385,7 @@ def _select_and_scatter_variant(op: Op) -> Rule:
     _selection(op)
     if op.active[2]:
         return _FROM_ELSEWHERE
-    return _FROM_ZERO if is_zero(op.operands[2]) else _AFFINE
+    return _FROM_ZERO if is_zero(op.operands[2], op.frame.diff.functions) else _AFFINE
 
 
 by_variant("stablehlo.select_and_scatter", _select_and_scatter_variant)
