@@ -20,7 +20,7 @@ from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_arguments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoadedProgram:
     """A program from a file: call it with the arguments of the function it was saved from.
 
@@ -36,7 +36,7 @@ class LoadedProgram:
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
         """The program on its pytrees, which are taken apart only while JAX traces."""
-        if self.opened.exported is not None and self.backend is None:
+        if self._is_exported_here:
             return jax.jit(self.opened.exported.call)
         if _symbolic.METADATA in self.metadata:
             return jax.jit(self._symbolic_function)
@@ -63,10 +63,18 @@ class LoadedProgram:
             out_tree, self.symbolic(*flatten_arguments(in_tree, (args, kwargs)))
         )
 
+    @property
+    def _is_exported_here(self) -> bool:
+        """Whether JAX runs what it has exported itself, where the arguments are."""
+        return self.opened.exported is not None and self.backend is None
+
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
+        if self._is_exported_here:
+            args, kwargs = jax.tree.unflatten(self.opened.exported.in_tree, leaves)
+            return jax.tree.leaves(self(*args, **kwargs))
         return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))
 
     def _logical(self, results: Sequence[Any]) -> list[Any]:

@@ -206,6 +206,7 @@ def test_large_constants_are_arrays_outside_the_loaded_module(dtype):
         assert loaded.arg_paths == ("i",)
         for each in (loaded, pullback_runtime.load(content), pb.load(artifact.serialize(loaded))):
             assert each(jnp.int32(77)) == values[77]
+            assert jax.jit(each)(jnp.int32(77)) == values[77]
 
 
 def test_wide_constants_stay_in_the_module_where_jax_would_narrow_them():

@@ -212,3 +212,13 @@ def test_damaged_types_are_refused(saved):
     opened.metadata["symbolic"]["main"]["in_avals"][0] = ["float32", "b +"]
     with pytest.raises(pullback_runtime.ArtifactError, match="symbolic types are damaged"):
         opened(*arguments(2)[0], **arguments(2)[1])
+
+
+def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():
+    args, kwargs = arguments(1)
+    shapes = (jax.tree.map(lambda _: "...", args[0]), "batch, 4")
+    exported = jax.export.export(jax.jit(loss))(*symbolic_args_specs(args, shapes), **kwargs)
+    loaded = pullback_runtime.load(bytes(exported.serialize()))
+    for size in (2, 5):
+        args, kwargs = arguments(size)
+        close(loaded.flat(*jax.tree.leaves((args, kwargs))), [loss(*args, **kwargs)])
