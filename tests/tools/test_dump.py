@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+
+import pullback as pb
 
 RULES = Path(__file__).parents[2] / "examples" / "rules.py"
 STAGE_FILES = ["hlo.txt", "jaxpr.txt", "kept.txt", "program.mlir", "stablehlo.mlir"]
@@ -137,3 +141,24 @@ def test_the_example_has_every_kind_of_rule_in_its_scan(pullback_command, kind):
     text = pullback_command("dump", f"{RULES}:train_step").stdout
     assert f'stablehlo.composite "pullback.{kind}"' in text
     assert "stablehlo.while" in text
+
+
+def by_platform(x):
+    return jax.lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos, default=jnp.tanh)
+
+
+def test_the_variant_of_a_file_for_a_platform(pullback_command, tmp_path):
+    path = tmp_path / "model.mlirbc"
+    pb.trace(by_platform, platforms=("cpu", "tpu"))(jnp.ones(2)).save(path)
+    shown = {p: pullback_command("dump", path, "--platform", p).stdout for p in ("cpu", "tpu")}
+    assert shown["cpu"] == pullback_command("dump", path).stdout != shown["tpu"]
+    assert "dense<0>" in shown["cpu"]
+    refused = pullback_command("dump", path, "--platform", "rocm")
+    assert refused.exit_code == 2
+    assert "was traced for cpu, tpu, not for rocm" in refused.stderr
+
+
+def test_a_file_for_another_platform_than_the_default(pullback_command, tmp_path):
+    path = tmp_path / "model.mlirbc"
+    pb.trace(jnp.sin, platforms=("tpu",))(jnp.ones(2)).save(path)
+    assert "stablehlo.sine" in pullback_command("dump", path).stdout

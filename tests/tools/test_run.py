@@ -127,6 +127,7 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
         (["--input", "square.mlir"], "cannot read the input `square.mlir`"),
         (["--random", "0", "--backend", "cuda"], "no backend 'cuda'; present: 'cpu'"),
         (["--random", "0", "-o", "out.txt"], "results are saved as .npz, not as `out.txt`"),
+        (["--random", "0", "-o", "no/out.npz"], "cannot write `no/out.npz`: No such file"),
         (["--args", "f32"], "--args is for targets, and `square.mlir` is a module"),
         (["--random", "0", "--jax"], "--jax needs a target"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def dump(
 
     Without --args, the arguments are the function's or its module's `example_args`.
     """
-    stager = Stager(load_source(source, arguments, options["platform"]), **options)
+    platform = options["platform"]
+    stager = Stager(_for_platform(load_source(source, arguments, platform), platform), **options)
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
         if folder is not None:
@@ -156,6 +157,14 @@ def dump(
         if len(wanted) > 1:
             show_ir(f"// ----- {stage} -----")
         show_ir(text)
+
+
+def _for_platform(source: Source, platform: str) -> Source:
+    """The variant of a file for a platform; the first one where only the default asks for it."""
+    program = source.program
+    if source.target is not None or (platform == PLATFORMS[0] not in program.platforms):
+        return source
+    return replace(source, program=program.for_platform(platform))
 
 
 def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:

@@ -66,7 +66,10 @@ def save(arrays: Arrays, output: Path) -> None:
     if output.suffix != ".npz":
         raise UsageError(f"results are saved as .npz, not as `{output.name}`", do="-o out.npz")
     named: dict[str, Any] = {f"result_{index}": array for index, array in enumerate(arrays)}
-    np.savez(output, **named)
+    try:
+        np.savez(output, **named)
+    except OSError as error:
+        raise UsageError(f"cannot write `{output}`: {error.strerror or error}") from error
     note(f"{output}: {len(arrays)} results")
 
 
