@@ -77,6 +77,72 @@ def test_a_fwd_rule_sees_which_arguments_are_perturbed():
     same(pb.grad(first)(X, Y), 10 * Y)
 
 
+def or_zeros(t, like):
+    return jnp.zeros_like(like) if type(t) is SymbolicZero else t
+
+
+@jax.custom_jvp
+def power(x, y):
+    return x**y
+
+
+def power_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    out, total = power(x, y), or_zeros(dx, x) * y * x ** (y - 1)
+    return out, total if type(dy) is SymbolicZero else total + dy * jnp.log(x) * out
+
+
+power.defjvp(power_jvp, symbolic_zeros=True)
+
+
+@jax.custom_vjp
+def power_with_vjp(x, y):
+    return x**y
+
+
+power_with_vjp.defvjp(
+    lambda x, y: (power_with_vjp(x, y), (x, y)),
+    lambda r, ct: (ct * r[1] * r[0] ** (r[1] - 1), ct * jnp.log(r[0]) * r[0] ** r[1]),
+)
+
+
+def square_and_root_ct(x, square, root):
+    total = or_zeros(square, x) * 2 * x
+    return total if type(root) is SymbolicZero else total + root * 0.5 / jnp.sqrt(x)
+
+
+@jax.custom_vjp
+def square_and_root(x):
+    return x * x, jnp.sqrt(x)
+
+
+square_and_root.defvjp(
+    lambda x: (square_and_root(x.value), x.value),
+    lambda x, cts: (square_and_root_ct(x, *cts),),
+    symbolic_zeros=True,
+)
+
+NAN_IN_WHAT_IS_NOT_ASKED_FOR = {
+    "a tangent of a jvp rule": lambda x: power(x, 2 * jnp.ones(2)),
+    "a tangent of a vjp rule": lambda x: power_with_vjp(x, 2 * jnp.ones(2)),
+    "a cotangent": lambda x: square_and_root(x)[0],
+    "a cotangent, in a loop": lambda x: jax.lax.fori_loop(
+        0, 1, lambda i, c: square_and_root(c)[0], x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAN_IN_WHAT_IS_NOT_ASKED_FOR)
+def test_no_zero_meets_an_infinite_factor(name):
+    """At 0, where the derivative is 0, and one that is not asked for is infinite."""
+    f, x = NAN_IN_WHAT_IS_NOT_ASKED_FOR[name], jnp.array([0.0, 0.7])
+    program = pb.trace(f)(x)
+    for each in (f, pb.load(artifact.serialize(program))):
+        same(pb.jvp(each, (x,), (X,))[1], 2 * x * X)
+        same(pb.linearize(each, x)[1](X), 2 * x * X)
+        same(pb.vjp(each, x)[1](X), (2 * x * X,))
+
+
 # --------------------------------------------------------------------- forms of the rules
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import terminator
+from pullback.passes.differentiation import Differentiation, operations, terminator
 
 MOST_VALUES = 1000
 """Further back than so many values, a zero is not looked for."""
@@ -182,6 +182,32 @@ class _Search:
             yield self.depth < DEEPEST
         finally:
             self.depth -= 1
+
+
+def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
+    """A copy of @name for calls in which the masked arguments are zero.
+
+    What is zero then, is a constant: else, where such an argument meets an infinite factor, NaN
+    would come into sums with the others.
+    """
+
+    def derive() -> str:
+        copy = diff.clone_function(name, f"{name}.given_zeros")
+        block = diff.block(copy)
+        values = [v for v, m in zip(block.arguments, mask, strict=True) if m == "1"]
+        known = dict.fromkeys(values, True)
+        search = _Search(diff.functions)
+        for operation in operations(block):
+            search.steps = MOST_VALUES
+            for v in operation.results:
+                if build.inexact(v.type) and search.holds(v, known):
+                    values.append(v)
+        with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
+            for v in values:
+                v.replace_all_uses_with(build.zeros(v.type))
+        return copy
+
+    return name if "1" not in mask else diff.cached(("given zeros", name, mask), derive)
 
 
 def _is_zero_constant(operation: Any, type: Any) -> bool:

@@ -11,11 +11,17 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
-from pullback.passes.differentiation import Differentiation, mask_of, terminator
+from pullback.passes.differentiation import (
+    Differentiation,
+    mask_of,
+    replace_terminator,
+    set_signature,
+    terminator,
+)
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
-from pullback.passes.zeros import is_zero
-from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
+from pullback.passes.zeros import given_zeros, is_zero
+from pullback.rules.calls import before, jvp_of_function, present, scatter, vjp_of_function
 from pullback.rules.linear_calls import (
     check_not_refused,
     linear_call_jvp,
@@ -127,8 +133,15 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
 
 def _rule_tangents(op: Op, tangents: Tangents, mask: str) -> list[Value]:
     """The tangents that a rule with this mask receives: zeros where it wants one we lack."""
-    slots = [(v, t) for v, t in zip(op.operands, tangents, strict=True) if inexact(v.type)]
-    return [build.instantiate(t, v) for (v, t), m in zip(slots, mask, strict=True) if m == "1"]
+    operands = _in_mask(op, op.operands, mask)
+    found = zip(_in_mask(op, tangents, mask), operands, strict=True)
+    return [build.instantiate(t, v) for t, v in found]
+
+
+def _in_mask(op: Op, values: Sequence[Any], mask: str) -> list[Any]:
+    """What of one value for each operand a rule with this mask receives."""
+    slots = [given for v, given in zip(op.operands, values, strict=True) if inexact(v.type)]
+    return [given for given, m in zip(slots, mask, strict=True) if m == "1"]
 
 
 def zero_results(diff: Differentiation, name: str) -> list[bool]:
@@ -153,7 +166,9 @@ def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     diff, count = op.frame.diff, len(op.results)
     outs, total = None, [None] * count
     flags = [inexact(r.type) for r in op.results]
-    for mask, name in jvp_rules(op):
+    for mask, jvp in jvp_rules(op):
+        absent = mask_of([t is None for t in _in_mask(op, tangents, mask)])
+        name = given_zeros(diff, jvp, "0" * len(op.operands) + absent)
         zero = zero_results(diff, name)[count:]
         results = call(diff, name, [*op.operands, *_rule_tangents(op, tangents, mask)])
         outs = outs or results[:count]
@@ -273,8 +288,10 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     outs, residuals = results[:count], results[count:]
     flags = [inexact(r.type) for r in outs]
     linear_mask = "0" * len(residuals) + "1" * sum(flags)
-    forward = _forward_of_backward(op, bwd, linear_mask, "1" * mask.count("1"))
-    given = _rule_tangents(op, tangents, mask)
+    found = _in_mask(op, tangents, mask)
+    given = present(found)
+    bwd = _with_results(diff, bwd, mask_of([t is not None for t in found]))
+    forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(given))
     linear = ops.linear_call(
         forward,
         [*residuals, *given],
@@ -286,6 +303,20 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     )
     op.frame.replace(op, outs)
     return scatter(flags, list(linear.results))
+
+
+def _with_results(diff: Differentiation, name: str, mask: str) -> str:
+    """A copy of @name that gives the masked results only."""
+
+    def derive() -> str:
+        copy = diff.clone_function(name, f"{name}.{mask}")
+        block = diff.block(copy)
+        results = terminator(block).operands
+        replace_terminator(block, [v for v, m in zip(results, mask, strict=True) if m == "1"])
+        set_signature(diff.function(copy))
+        return copy
+
+    return name if "0" not in mask else diff.cached(("results", name, mask), derive)
 
 
 def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
@@ -306,11 +337,12 @@ def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     fwd, bwd, mask = vjp_rule(op)
     with before(op):
         results = call(diff, fwd, op.operands)
-    slots = [
-        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
-    ]
+    pairs = [(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
+    absent = mask_of([ct is None for ct, _ in pairs])
+    slots = [build.instantiate(ct, r) for ct, r in pairs]
     op.frame.replace(op, results[:count])
     residuals = [op.frame.primal(v) for v in results[count:]]
+    bwd = given_zeros(diff, bwd, "0" * len(residuals) + absent)
     zero = zero_results(diff, bwd)
     found = call(diff, bwd, [*residuals, *slots])
     found = [None if z else ct for ct, z in zip(found, zero, strict=True)]
