@@ -37,30 +37,37 @@ pair.defvjp(lambda x, y: (pair(x, y), x), lambda x, cts: (cts[0] * jnp.cos(x), 3
 @jax.jit
 def long(x):
     for _ in range(30):  # too many ops to be inlined
-        x = jnp.sin(x) * x
+        x = x * X + x
     return x
 
 
-ZEROS_GO_THROUGH = {
+KEEPS_ZERO = {
     "while": lambda x: lax.while_loop(
-        lambda s: s[0] < jnp.sum(x), lambda s: (s[0] + 1, jnp.sin(s[1])), (0.0, x)
+        lambda s: s[0] < jnp.sum(X), lambda s: (s[0] + 1, 2 * s[1]), (0.0, x)
     )[1],
-    "scan": lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, length=3)[0],
-    "two carries": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[1] * 2, jnp.sin(c[0])), (x, x))[0],
-    "cond": lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x),
+    "scan": lambda x: lax.scan(lambda c, _: (c * X, None), x, length=3)[0],
+    "two carries": lambda x: lax.fori_loop(0, 3, lambda i, c: (c[1] * 2, c[0]), (x, x))[0],
+    "cond": lambda x: lax.cond(X[0] > 0, lambda x: 2 * x, lambda x: x * X, x),
     "call": long,
     "composite": jnp.cumsum,
+    "checkpoint": jax.checkpoint(lambda x: 2 * x),
+    "barrier": lambda x: lax.optimization_barrier((X, x))[1],
+    "solve": lambda x: lax.linalg.triangular_solve(jnp.eye(2) + X, x[:, None], left_side=True)[0],
+    "fft": lambda x: jnp.real(jnp.fft.fft(x)),
 }
 
 
-@pytest.mark.parametrize("name", ZEROS_GO_THROUGH)
+@pytest.mark.parametrize("name", KEEPS_ZERO)
+def test_a_term_that_is_zero_is_linear(name):
+    """Behind loops, branches and calls too."""
+    f = with_rule(lambda x, t: jnp.cos(x) * t + KEEPS_ZERO[name](jnp.zeros(2)))
+    assert jnp.allclose(pb.vjp(f, X)[1](X)[0], jnp.cos(X) * X)
+
+
+@pytest.mark.parametrize("name", KEEPS_ZERO)
 def test_a_cotangent_that_is_zero_may_go_through_anything(name):
-    """The rule gives 3 * 0 for its second operand, which the sweep takes for a cotangent."""
-
-    def f(x):
-        return pair(x, ZEROS_GO_THROUGH[name](x))[0] * x
-
-    _, push = pb.linearize(f, X)
+    """The rule gives 3 * 0 for its second operand."""
+    _, push = pb.linearize(lambda x: pair(x, KEEPS_ZERO[name](jnp.sin(x)))[0] * x, X)
     assert jnp.allclose(push(X), (jnp.sin(X) + jnp.cos(X) * X) * X)
 
 

@@ -24,6 +24,7 @@ DEEPEST = 30
 
 _SHORT = {"large_elements_limit": 8}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
+_TRIANGULAR_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
 _NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
 _NAN_PRESERVING = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert")
@@ -39,13 +40,14 @@ _OF_ZEROS: dict[str, slice] = {
     **dict.fromkeys(
         _stablehlo(
             "broadcast_in_dim reshape convert slice transpose reverse negate real imag complex "
-            "concatenate pad add subtract reduce reduce_window"
+            "concatenate pad add subtract reduce reduce_window reduce_precision fft"
         ),
         _ALL,
     ),
     **dict.fromkeys(_stablehlo("gather dynamic_slice divide"), slice(1)),
     **dict.fromkeys(_stablehlo("dynamic_update_slice"), slice(2)),
     "stablehlo.select": slice(1, None),
+    "stablehlo.triangular_solve": slice(1, 2),
     "stablehlo.scatter": slice(0, None, 2),
     "sdy.sharding_constraint": _ALL,
 }
@@ -131,6 +133,10 @@ class _Search:
         if name in _BRANCHES:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
+        if name == "stablehlo.optimization_barrier":
+            return [operation.operands[v.result_number]], False
+        if name == "stablehlo.custom_call" and _is_triangular_solve(operation):
+            return [operation.operands[1]], False
         if name == "stablehlo.while":
             return self._of_carry(operation, v.result_number, known)
         if name in _CALLS:
@@ -215,6 +221,11 @@ def _is_zero_constant(operation: Any, type: Any) -> bool:
         return _COMPLEX_ZERO.search(operation.get_asm(**_SHORT)) is not None
     value = operation.attributes["value"]
     return value == build.splat(type, 0) or value == build.splat(type, -0.0)
+
+
+def _is_triangular_solve(operation: Any) -> bool:
+    target = ir.StringAttr(operation.attributes["call_target_name"]).value
+    return _TRIANGULAR_SOLVE.fullmatch(target) is not None
 
 
 def _keeps_zero(region: Any) -> bool:
