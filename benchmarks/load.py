@@ -27,9 +27,10 @@ from pullback._jax import ir, stablehlo
 from pullback_runtime._artifact import open_module
 
 
-def with_constant(mebibytes: int) -> Callable[[], Any]:
-    weights = np.random.default_rng(0).standard_normal((mebibytes << 18,)).astype(np.float32)
-    return lambda: (lambda x: jnp.sum(jnp.sin(weights * x)), (np.float32(1),))
+def with_constants(count: int, kibibytes: int) -> Callable[[], Any]:
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(kibibytes << 8).astype(np.float32) for _ in range(count)]
+    return lambda: (lambda x: sum(jnp.sum(jnp.sin(each * x)) for each in arrays), (np.float32(1),))
 
 
 def with_arguments(count: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -44,7 +45,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "transformer, 4 layers": lambda: derive.transformer(4),
     "200 uses of 10 rules": derive.rules,
     "a sum of 300 arguments": lambda: with_arguments(300),
-    "one constant of 64 MiB": with_constant(64),
+    "20 constants of 64 KiB": with_constants(20, 64),
+    "one constant of 64 MiB": with_constants(1, 64 << 10),
 }
 
 

@@ -35,6 +35,9 @@ from pullback_runtime._errors import ModuleError, PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
+EMBEDDED_BELOW = 4 << 20
+"""Constants of so few bytes in all stay in the module: to take them out of the file, and to make
+arrays of them, takes two to three times as long as MLIR takes to copy them."""
 COMPOSITE = b"composite"
 VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
 UPGRADE = "pip install --upgrade pullback jax"
@@ -143,7 +146,7 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
         return _open_untrusted(bytes(content), context)
     strings = content[slice(*layout.strings)]
     constants: tuple[np.ndarray, ...] = ()
-    if layout.attributes < _constants.SMALLEST_BYTES:
+    if layout.attributes < EMBEDDED_BELOW:
         module = _module.parse(bytes(content), context, strings=strings)
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)

@@ -373,3 +373,20 @@ def test_many_large_constants_are_found_without_a_look_at_all_the_module_for_eac
     content = artifact.serialize(program)
     monkeypatch.setattr("pullback_runtime._constants._ALONE", None)
     assert len(pb.load(content).constants) == 20
+
+
+def test_constants_of_a_small_file_stay_in_the_module(monkeypatch):
+    """Taking them out would take longer than all the rest of loading."""
+    weights = models.weights(1 << 14).reshape(128, 128) / 100
+    program = pb.trace(lambda x: jnp.sum(jnp.tanh(x @ weights) @ weights))(jnp.ones((2, 128)))
+    content = artifact.serialize(program)
+    taken_out = pb.load(content)
+    monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", 4 << 20)
+    loaded, x = pb.load(content), jnp.ones((2, 128))
+    assert (len(taken_out.constants), len(loaded.constants)) == (1, 0)
+    assert loaded(x) == program(x)
+    assert jnp.array_equal(loaded.grad()(x), program.grad()(x))
+    again = artifact.serialize(loaded)
+    assert again.count(np.asarray(weights).tobytes()) == 1
+    assert jnp.array_equal(pb.load(again).grad()(x), program.grad()(x))
+    assert pullback_runtime.load(content)(x) == program(x)

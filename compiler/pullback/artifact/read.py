@@ -79,7 +79,7 @@ def as_variants(
     constants: Sequence[np.ndarray] = (),
 ) -> Program:
     """The program of a module for each row of platforms."""
-    placed = put_to_keep(tuple(constants), may_alias=True)
+    placed = put_to_keep(tuple(constants), may_alias=True) if constants else ()
     return together(
         [_variant(each, trees, metadata, placed, names) for names, each in modules.items()]
     )
