@@ -64,6 +64,26 @@ def test_a_term_that_is_zero_is_linear(name):
     assert jnp.allclose(pb.vjp(f, X)[1](X)[0], jnp.cos(X) * X)
 
 
+def test_a_loop_may_hand_on_a_zero_beside_what_is_linear():
+    """The body alone does not say that it is zero: the carry starts so, and the other is linear."""
+
+    def tangent(x, t):
+        def body(state):
+            i, one, other = state
+            return i + 1, other * 2, jnp.where(i > 5, one, other)
+
+        found = lax.while_loop(lambda s: s[0] < jnp.sum(x) + 1, body, (0.0, jnp.zeros(2), t))
+        zeros = lax.while_loop(lambda s: s[0] < jnp.sum(x), body, (0.0, *[jnp.zeros(2)] * 2))
+        linear = lax.while_loop(
+            lambda s: s[0] < jnp.sum(x) + 1,
+            lambda s: (s[0] + 1, 2 * s[1] + s[2] + zeros[1], s[3], s[2] * x),
+            (0.0, t, zeros[2], jnp.zeros(2)),
+        )
+        return found[1] + linear[1]
+
+    assert jnp.allclose(pb.vjp(with_rule(tangent), X)[1](X)[0], 6 * X)
+
+
 @pytest.mark.parametrize("name", KEEPS_ZERO)
 def test_a_cotangent_that_is_zero_may_go_through_anything(name):
     """The rule gives 3 * 0 for its second operand."""

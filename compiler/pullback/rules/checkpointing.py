@@ -31,7 +31,8 @@ from pullback.passes.differentiation import (
     terminator,
 )
 from pullback.passes.inlining import call
-from pullback.passes.reverse import split
+from pullback.passes.reverse import Constants, split
+from pullback.passes.zeros import is_zero
 from pullback.rules import slots
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents
@@ -125,8 +126,15 @@ class Checkpointed:
             mask_of(active),
             mask_of([i in self.wanted for i in range(self.size)]),
             linear,
+            self._zeros(active) if linear else (),
         )
         self.active = active
+
+    def _zeros(self, active: Sequence[bool]) -> Constants:
+        """What of the loop is zero throughout: the body may hand it on beside what is linear."""
+        values, functions = [*self.op.results, *self.captured], self.diff.functions
+        given = enumerate(zip(values, active, strict=True))
+        return tuple((i, 0) for i, (v, a) in given if not a and is_zero(v, functions))
 
     def run(self, count: Value) -> list[Value | None]:
         """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
