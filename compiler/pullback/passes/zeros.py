@@ -77,6 +77,16 @@ def is_zero(v: Value, functions: Functions | None = None) -> bool:
     return _Search(functions or {}).holds(v, {})
 
 
+def is_zero_constant(v: Value) -> bool:
+    """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
+    if isinstance(v, ir.BlockArgument):
+        return False
+    operation = v.owner.operation
+    if operation.name == "stablehlo.complex":
+        return all(map(is_zero_constant, operation.operands))
+    return operation.name == "stablehlo.constant" and _is_zero_constant(operation, v.type)
+
+
 _Sources = tuple[list[Value], bool]
 _ZERO: _Sources = [], False
 _NOT_ZERO: _Sources = [], True

@@ -9,7 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Dims, Value
-from pullback.passes.zeros import is_zero
+from pullback.passes.zeros import is_zero_constant
 from pullback.rules.registry import InPlace, Op, Tangents, linear
 
 
@@ -85,7 +85,7 @@ def slice_(op: Op, cts: Tangents) -> list[object]:
         return [_among_zeros(ct, op.shape(0), start, strides)]
 
     def update(total: Value) -> Value:
-        if is_zero(total):
+        if is_zero_constant(total):
             return _among_zeros(ct, op.shape(0), start, strides)
         starts = [build.full(build.scalar("i32"), i) for i in start]
         here = build.slice_(total, start, limit)
@@ -155,7 +155,7 @@ def dynamic_slice(op: Op, cts: Tangents) -> list[object]:
 
     def update(total: Value) -> Value:
         added = ct
-        if not is_zero(total):
+        if not is_zero_constant(total):
             added = build.add(build.dynamic_slice(total, starts, sizes), ct)
         return build.dynamic_update_slice(total, added, starts)
 
