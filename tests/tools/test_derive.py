@@ -140,8 +140,15 @@ def test_an_integer_has_no_cotangent(pullback_command, code):
     assert (value, count, cotangent) == (9, 7, 6)
 
 
-def test_a_saved_program_goes_through_the_pipes_as_text(pullback_command, tmp_path):
-    """Its large constants are MLIR resources in rules, and hidden arguments of the entry."""
+@pytest.mark.parametrize("embedded_below", [0, 4 << 20])
+def test_a_saved_program_goes_through_the_pipes_as_text(
+    pullback_command, tmp_path, monkeypatch, embedded_below
+):
+    """Its large constants are MLIR resources in rules, and hidden arguments of the entry.
+
+    Those of a small file are constants of the module.
+    """
+    monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", embedded_below)
     table = np.linspace(-1.0, 1.0, 8192, dtype=np.float32)
 
     @jax.custom_vjp
@@ -152,11 +159,12 @@ def test_a_saved_program_goes_through_the_pipes_as_text(pullback_command, tmp_pa
     saved = tmp_path / "scaled.mlirbc"
     pullback.trace(lambda x: jnp.sum(scaled(x)))(table).save(saved)
     text = pullback_command("dump", saved).stdout
-    assert "dialect_resources" in text
+    assert ("dialect_resources" in text) == (not embedded_below)
     again = pullback_command("opt", "-", stdin=text).stdout
     name = re.compile(r"constant_\w+")  # a context gives the resource a name of its own
     assert name.sub("constant", again).strip() == name.sub("constant", text).strip()
     hidden = [table] * (text.partition("->")[0].count("tensor<8192xf32>") - 1)
+    assert bool(hidden) == (not embedded_below)
     options = ("--vjp", "--wrt", len(hidden))
     derived = pullback_command("derive", "-", *options, stdin=again).stdout
     value, cotangent = evaluate(derived, *hidden, table, np.float32(1))
