@@ -622,12 +622,11 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
     """
     name, params = equation.primitive.name, equation.params
     if name == "custom_jvp_call":
-        rule, consts = _unwrapped(params["jvp_jaxpr_fun"], "jvp", "jvp_jaxpr_fun")
-        return name, rule, consts + params["num_consts"], params["symbolic_zeros"]
+        return name, *_rule_inside(equation), params["symbolic_zeros"]
     if name == "custom_vjp_call":
-        rule, consts = _unwrapped(params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")
+        rule, closed_over = _rule_inside(equation)
         bwd = _without_const_handling(params["bwd"])
-        return name, rule, bwd, consts + params["num_consts"], params["symbolic_zeros"]
+        return name, rule, bwd, closed_over, params["symbolic_zeros"]
     if name == "linear_call":
         return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
     if name == "call_hi_primitive":
@@ -638,6 +637,20 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
         zeros = tuple(params["in_zeros"]), params["symbolic_zeros"], params["num_res"]
         return name, _without_const_handling(params["bwd"]), zeros
     return None
+
+
+_THUNKS = {
+    "custom_jvp_call": ("jvp_jaxpr_fun", "jvp"),
+    "custom_vjp_call": ("fwd_jaxpr_thunk", "fwd"),
+}
+"""The parameter that holds the forward rule of a user's call, and the rule's name inside of it."""
+
+
+def _rule_inside(equation: Any) -> tuple[Any, int]:
+    """The forward rule of a user's call, and how many leading operands its function closes over."""
+    thunk, rule = _THUNKS[equation.primitive.name]
+    unwrapped, lifted = _unwrapped(equation.params[thunk], rule, thunk)
+    return unwrapped, int(lifted + equation.params["num_consts"])
 
 
 def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
@@ -746,14 +759,7 @@ def wants_symbolic_zeros(closed: Any) -> bool:
 
 def num_closed_over(equation: Any) -> int:
     """How many leading operands a function with rules closes over: its rules ignore them."""
-    params = equation.params
-    if equation.primitive.name == "custom_jvp_call":
-        lifted = _unwrapped(params["jvp_jaxpr_fun"], "jvp", "jvp_jaxpr_fun")[1]
-    elif equation.primitive.name == "custom_vjp_call":
-        lifted = _unwrapped(params["fwd_jaxpr_thunk"], "fwd", "fwd_jaxpr_thunk")[1]
-    else:
-        return 0
-    return int(lifted + params["num_consts"])
+    return _rule_inside(equation)[1] if equation.primitive.name in _THUNKS else 0
 
 
 def num_residuals(equation: Any) -> int | None:

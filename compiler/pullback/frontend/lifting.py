@@ -45,19 +45,19 @@ def lift(staged: Sequence[Any], known: Positions, results: int) -> list[tuple[An
       LeakedError: it closes over something else of a trace that has ended.
     """
     first, *others = staged
+    forward, aliases = _with_operands(first, known)
     if not others:
-        return [_with_operands(first, known)]
+        return [(forward, aliases)]
     (second,) = others
     leaked = _leaked(second, known)
-    if leaked:
-        forward, aliases = _with_operands(first, known)
-        arguments, outs = _jax.inputs_of(forward), _jax.outputs_of(forward)
-        handed_on = [arguments[position] for _, _, position in leaked]
-        first = _jax.with_outputs(forward, [*outs[:results], *handed_on, *outs[results:]])
-        constants = _others(second)
-        second = _jax.with_arguments(second, [c for c, _, _ in leaked], constants, second.eqns)
-        return [(first, aliases), (second, {c: variable for c, variable, _ in leaked})]
-    return [_with_operands(first, known), (second, {})]
+    if not leaked:
+        return [(forward, aliases), (second, {})]
+    arguments, outs = _jax.inputs_of(forward), _jax.outputs_of(forward)
+    handed_on = [arguments[position] for _, _, position in leaked]
+    forward = _jax.with_outputs(forward, [*outs[:results], *handed_on, *outs[results:]])
+    leading = [constant for constant, _, _ in leaked]
+    backward = _jax.with_arguments(second, leading, _others(second), second.eqns)
+    return [(forward, aliases), (backward, {c: variable for c, variable, _ in leaked})]
 
 
 def _with_operands(closed: Any, known: Positions) -> tuple[Any, Aliases]:

@@ -167,8 +167,8 @@ class _Merge:
         if self.existing.get(name) is None:
             return False
         assumed[symbol] = name
-        text, symbols = _without_symbols(self.source.functions[symbol])
-        other_text, names = _without_symbols(self.existing[name])
+        text, symbols = _without_symbols(self.source.text(symbol))
+        other_text, names = _without_symbols(_text(self.existing[name]))
         if text != other_text:
             return False
         return all(self._are_same(*pair, assumed) for pair in zip(symbols, names, strict=True))
@@ -193,9 +193,8 @@ def _text(function: Any) -> str:
     return str(kind + named.partition("(")[2])
 
 
-def _without_symbols(function: Any) -> tuple[str, list[str]]:
+def _without_symbols(text: str) -> tuple[str, list[str]]:
     """The text of a function with a mark for each symbol, and the symbols."""
-    text = _text(function)
     return _SYMBOL.sub("@", text), [name.strip('"') for name in _SYMBOL.findall(text)]
 
 
