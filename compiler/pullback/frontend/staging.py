@@ -14,6 +14,7 @@ import numpy as np
 
 from pullback import _jax
 from pullback.frontend.keep import is_inexact
+from pullback.frontend.reductions import as_fold
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule
@@ -25,6 +26,8 @@ USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
 
 def _function_of(rule: Rule) -> Any:
     """The call; operations that a user's rule makes have their lines there."""
+    if rule.primitive == "reduce":
+        return as_fold(rule.call)
     return _jax.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
