@@ -55,6 +55,19 @@ def test_an_entry_is_never_shared():
     assert link.merge(target, module(function("main", "sine")), "main") == "main_0"
 
 
+def test_functions_that_a_custom_call_names_in_an_array_come_along():
+    """XLA ends the process where the comparator of `ApproxTopK` is not there."""
+    calls = """func.func private @g(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.custom_call @Target(%x) {called_computations = [@f]}
+        : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }"""
+    target = module(function("f", "sine"))
+    link.merge(target, module(function("f", "cosine") + calls), "g")
+    assert names(target) == ["f", "f_0", "g"]
+    assert "called_computations = [@f_0]" in str(target)
+
+
 def test_meshes_of_one_name_must_be_equal():
     def sharded(size: int) -> ir.Module:
         return module(f'sdy.mesh @mesh = <["x"={size}]>\n' + function("f", "sine"))

@@ -238,6 +238,11 @@ def _renamed(attribute: Any, rename: Any) -> Any:
         new = {name: _renamed(value, rename) for name, value in old.items()}
         same = all(old[name] is new[name] for name in old)
         return attribute if same else ir.DictAttr.get(new)
+    if isinstance(attribute, ir.ArrayAttr):
+        before = list(attribute)
+        after = [_renamed(value, rename) for value in before]
+        same = all(a is b for a, b in zip(after, before, strict=True))
+        return attribute if same else ir.ArrayAttr.get(after)
     return attribute
 
 
