@@ -674,7 +674,8 @@ def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
         return inner, 0
     consts = closed_over(inner.f, "num_consts")
     unwrapped, more = _unwrapped(before, rule, lifted)
-    return unwrapped, consts + more
+    mapped = (unwrapped, inner.transforms, inner.params) if inner.transforms else unwrapped
+    return mapped, consts + more
 
 
 def _without_const_handling(bwd: Any) -> Any:

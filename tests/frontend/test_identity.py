@@ -178,3 +178,29 @@ def test_calls_with_rules_inside_of_a_jaxpr_are_known_by_their_rules() -> None:
     lean, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True, False], True)
     assert signature(lean) == signature(jax.make_jaxpr(lambda x: (sine(x),))(0.5))
     assert signature(lean) != signature(jax.make_jaxpr(lambda x: (other(x),))(0.5))
+
+
+def mapped_by_jvp() -> Any:
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (jnp.sin(p[0]), jnp.cumsum(t[0])))
+    return f
+
+
+def mapped_by_vjp() -> Any:
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), None), lambda _, ct: (jnp.cumsum(ct),))
+    return f
+
+
+@pytest.mark.parametrize("make", [mapped_by_jvp, mapped_by_vjp], ids=["jvp", "vjp"])
+def test_a_jitted_function_mapped_over_another_axis_has_another_rule(make: Any) -> None:
+    """JAX wraps its rule once more, and what is mapped stands on the wrapping."""
+    f = jax.jit(make())
+
+    def both(x: Any, w: Any) -> Any:
+        return jnp.sum(w * jax.vmap(f, 0, 0)(x)) + jnp.sum(w * w * jax.vmap(f, 1, 1)(x))
+
+    x = jnp.linspace(0.0, 1.0, 9).reshape(3, 3)
+    w = jnp.arange(9.0).reshape(3, 3)
+    assert jnp.allclose(pb.grad(both)(x, w), jax.grad(both)(x, w))
+    assert len(pb.trace(both)(x, w).rules._rules) == 2
