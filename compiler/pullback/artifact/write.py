@@ -29,6 +29,8 @@ SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
 CALLBACK = "callback"
 ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
+ACCURACY = "result_accuracy"
+ACCURACIES_SINCE = (1, 10, 0)  # that of `exponential` since 1.9.0
 EXPAND_FOR = "stablehlo-compatibility-expander"
 
 
@@ -229,7 +231,15 @@ def _expand(module: ir.Module, version: str) -> None:
 
     A reader of before 1.9 fails on such locations, which no version of an op guards.
     """
+    if _numbers(version) < ACCURACIES_SINCE:
+        _drop_highest_accuracies(module)
     runtime_jax.run_passes(module, f"builtin.module({EXPAND_FOR}{{target={version}}})")
+
+
+def _drop_highest_accuracies(module: ir.Module) -> None:
+    """The highest accuracy there is means no number; JAX asks for it in the derivative of `erf`."""
+    for op in high_level.find(module, lambda op: "HIGHEST" in str(op.attributes.get(ACCURACY))):
+        del op.attributes[ACCURACY]
 
 
 def _attach(module: ir.Module, description: dict[str, Any]) -> None:
@@ -289,16 +299,19 @@ def _targets(target: str | None) -> list[str]:
 def _checked(target: str) -> str:
     current = _jax.stablehlo.get_current_version()
     try:
-        numbers = tuple(int(part) for part in target.split("."))
+        numbers = _numbers(target)
     except ValueError:
         numbers = ()
-    newest = tuple(int(part) for part in current.split("."))
-    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= newest:
+    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= _numbers(current):
         return target
     raise ArtifactError(
         f"cannot save for StableHLO {target!r}: this jaxlib writes 1.0.0 to {current}",
         do="leave target= out, or name a version in this range",
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
