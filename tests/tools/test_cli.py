@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
+import jax
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -17,6 +19,19 @@ def test_help_lists_the_commands(pullback_command):
     assert result.exit_code == 0
     for command in ("derive", "dump", "info", "opt", "run"):
         assert f"\n  {command} " in result.stdout
+
+
+def test_the_version_is_that_of_the_package_or_a_source_tree_has_none(pullback_command):
+    """The tests run both ways: after `make setup`, and with nothing but a PYTHONPATH."""
+    try:
+        expected = metadata.version("pullback")
+    except metadata.PackageNotFoundError:
+        expected = "of a source tree"
+    result = pullback_command("--version")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"pullback {expected}, with jax {jax.__version__}\n",
+    )
 
 
 def test_unknown_command(pullback_command):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import metadata as distributions
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +12,7 @@ from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback._version import installed_version
 from pullback.artifact import constants, high_level, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
@@ -151,14 +151,7 @@ def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, An
 
 def versions() -> dict[str, str]:
     """The versions that write a file."""
-    return {"pullback": _pullback_version(), "jax": jax.__version__}
-
-
-def _pullback_version() -> str:
-    try:
-        return distributions.version("pullback")
-    except distributions.PackageNotFoundError:
-        return "of a source tree"
+    return {"pullback": installed_version(), "jax": jax.__version__}
 
 
 def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:

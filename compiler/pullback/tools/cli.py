@@ -6,8 +6,10 @@ import importlib
 from typing import Any
 
 import click
+import jax
 
 from pullback._errors import PullbackError
+from pullback._version import installed_version
 from pullback.tools.show import show_error
 from pullback_runtime import PullbackRuntimeError
 
@@ -57,7 +59,9 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pullback", message="%(package)s %(version)s")
+@click.version_option(
+    installed_version(), message=f"pullback %(version)s, with jax {jax.__version__}"
+)
 def main() -> None:
     """JAX programs as MLIR modules that keep their derivative rules."""
 
