@@ -359,14 +359,50 @@ def _axis_context(closed: Any) -> Any:
     return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 
 
-def in_simpler_terms(equation: Any) -> list[Any]:
-    """Equations that JAX lowers to the same operations, and that need no rule: real squares."""
-    if equation.primitive.name != "square":
-        return [equation]
+def in_simpler_terms(jaxpr: Any) -> list[Any]:
+    """The equations of a jaxpr, with those whose rules are simpler and that lower to the same."""
+    return [_SIMPLER.get(each.primitive.name, _as_it_is)(each, jaxpr) for each in jaxpr.eqns]
+
+
+def _as_it_is(equation: Any, jaxpr: Any) -> Any:
+    return equation
+
+
+def _square_as_product(equation: Any, jaxpr: Any) -> Any:
+    """A real square as a product, which needs no rule."""
     if np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
-        return [equation]
+        return equation
     both = [equation.invars[0]] * 2
-    return [equation.replace(primitive=jax.lax.mul_p, invars=both, params={})]
+    return equation.replace(primitive=jax.lax.mul_p, invars=both, params={})
+
+
+def _without_unused_aux(equation: Any, jaxpr: Any) -> Any:
+    """A linear solve without its auxiliary results, where nothing uses them.
+
+    JAX solves for a tangent with the same function, and leaves the auxiliary results there. They
+    need not be linear in the right-hand side, and JAX's transpose rule takes no cotangents of them.
+    """
+    jaxprs = equation.params["jaxprs"]
+    count = len(jaxprs.matvec.out_avals)
+    aux = set(equation.outvars[count:])
+    if not aux or not aux.isdisjoint(_used_in(jaxpr)):
+        return equation
+    solves = {
+        name: solve and with_outputs(solve, outputs_of(solve)[:count])
+        for name, solve in jaxprs._asdict().items()
+        if name in ("solve", "transpose_solve")
+    }
+    params = {**equation.params, "jaxprs": jaxprs._replace(**solves)}
+    return equation.replace(outvars=equation.outvars[:count], params=params)
+
+
+def _used_in(jaxpr: Any) -> set[Any]:
+    """The variables that the equations of a jaxpr read, and those that it returns."""
+    atoms = [*outputs_of(jaxpr), *(atom for equation in jaxpr.eqns for atom in equation.invars)]
+    return {atom for atom in atoms if is_variable(atom)}
+
+
+_SIMPLER = {"square": _square_as_product, "custom_linear_solve": _without_unused_aux}
 
 
 def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:

@@ -31,10 +31,13 @@ RECURSED = frozenset(
         "closed_call",
         "eval_jaxpr",
         "core_call",
+        "custom_vmap_call",
         "shard_map",
     }
 )
-"""Higher-order primitives whose lowering is structure that our passes differentiate."""
+"""Higher-order primitives whose lowering is structure that our passes differentiate.
+
+The rule of a `custom_vmap` says how it is batched, which is done before a program is made."""
 
 ON_EVERY_DEVICE = frozenset({"psum_invariant", "pvary", "all_gather_invariant"})
 """Collectives of JAX's checked `shard_map`, whose own rules count a value that is equal on all
@@ -74,10 +77,8 @@ class Keeper:
     def _rewrite(self, jaxpr: Any) -> Any:
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
-        new: list[Any] = []
-        for equation in old:
-            new.extend(self._equation(each, debug_info) for each in _jax.in_simpler_terms(equation))
-        if len(old) == len(new) and all(map(operator.is_, old, new)):
+        new = [self._equation(each, debug_info) for each in _jax.in_simpler_terms(jaxpr)]
+        if all(map(operator.is_, old, new)):
             return jaxpr
         return _jax.with_equations(jaxpr, new)
 

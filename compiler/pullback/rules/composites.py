@@ -100,6 +100,8 @@ def _find_jvp_rules(op: Op, mask: str) -> list[tuple[str, str]]:
         return [(full, staged)]
     parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
     missing = [m for m, f in parts if f is None]
+    if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
+        return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
     if missing:
         check_not_refused(view, "jvp", [full])
         which = f" with respect to inexact operand {missing[0].index('1')}"
