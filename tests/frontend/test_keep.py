@@ -86,6 +86,30 @@ def test_the_parts_of_a_custom_root_are_kept() -> None:
     np.testing.assert_allclose(program(2.0), 2 ** (1 / 3), rtol=1e-6)
 
 
+@jax.custom_batching.custom_vmap
+def batched_apart(x):
+    return jnp.tanh(x) * lax.stop_gradient(x)
+
+
+@batched_apart.def_vmap
+def _(size, batched, x):
+    return 3.0 * jnp.tanh(x), True
+
+
+def test_a_function_with_a_batching_rule_is_differentiated_through_its_body() -> None:
+    """And is not one kept call, whose rule has a function of that kind again, without end."""
+    assert list(pb.trace(batched_apart)(1.3).rules) == ["stop_gradient"]
+    np.testing.assert_allclose(pb.grad(batched_apart)(1.3), 1.3 / np.cosh(1.3) ** 2, rtol=1e-6)
+    assert pb.jvp(batched_apart, (1.3,), (2.0,)) == jax.jvp(batched_apart, (1.3,), (2.0,))
+
+    def loss(function):
+        return lambda x: jnp.sum(jax.vmap(function)(x))
+
+    ours = pb.grad(loss(batched_apart))(X[0])
+    np.testing.assert_allclose(ours, 3.0 / jnp.cosh(X[0]) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(pb.grad(batched_apart))(X[0]), ours, rtol=1e-5)
+
+
 def test_integers_and_booleans_need_no_rule() -> None:
     def f(x, n):
         return jnp.argmax(x), x > 0, jnp.cumsum(n), jax.random.bits(jax.random.key(0)), jnp.max(n)
