@@ -310,7 +310,7 @@ def _program(
         in_avals=tuple(slot.aval for slot in ins),
         out_avals=tuple(slot.aval for slot in outs),
         arg_paths=tuple(slot.path for slot in ins),
-        constants=tuple(constants),
+        constants=constants,
         recipe=recipe,
     )
 

@@ -48,7 +48,7 @@ class Program:
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     arg_paths: tuple[str, ...]
-    constants: tuple[jax.Array, ...]
+    constants: Sequence[jax.Array]
     rules: RuleTable
     recipe: Recipe | None = None
     variants: tuple[Program, ...] = ()
@@ -199,7 +199,7 @@ class Program:
             example=jax.tree.unflatten(self.in_tree, self.in_avals),
             flatten=self._leaves,
             unflatten=self.unflatten,
-            constants=self.constants,
+            constants=tuple(self.constants),
         )
 
     def save(

@@ -47,22 +47,17 @@ UPGRADE = "pip install --upgrade pullback jax"
 class Opened:
     """A module read from a file, and what the file says about it.
 
-    `text` are the metadata as JSON, None for a module that pullback did not write; `exported` is
-    set for what `jax.export` serialised. `constants` are large arrays of the module that have
+    `metadata` are None for a module that pullback did not write; `exported` is set for what
+    `jax.export` serialised. `constants` are large arrays of the module that have
     become hidden leading arguments of its `@main`. `has_composites` is False where surely no op
     is one.
     """
 
     module: ir.Module
-    text: str | bytes | None = None
+    metadata: dict[str, Any] | None = None
     exported: Any = None
     constants: tuple[np.ndarray, ...] = ()
     has_composites: bool = True
-
-    @functools.cached_property
-    def metadata(self) -> dict[str, Any] | None:
-        """What the file says about itself."""
-        return None if self.text is None else parse_metadata(self.text)
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
         """The trees of `(args, kwargs)` and of the result, where the file has them."""
@@ -151,7 +146,8 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
     _forget_file(module)
-    return Opened(module, layout.text, constants=constants, has_composites=COMPOSITE in strings)
+    metadata = layout.metadata
+    return Opened(module, metadata, constants=constants, has_composites=COMPOSITE in strings)
 
 
 def _parse_hoisting(
@@ -201,12 +197,9 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
         )
     _module.refuse_recursion(module)
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
-    found = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
-    text = found.value if isinstance(found, ir.StringAttr) else None
-    if text is not None:
-        parse_metadata(text)  # nothing says that they are whole: raises where they are not
+    text = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     _forget_file(module)
-    return Opened(module, text)
+    return Opened(module, parse_metadata(text.value) if isinstance(text, ir.StringAttr) else None)
 
 
 def _forget_file(module: ir.Module) -> None:

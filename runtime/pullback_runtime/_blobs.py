@@ -9,9 +9,9 @@ StableHLO writer would have put there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ OFFSET_SECTION = 3
 TENSOR_CODE = 15  # `TensorV1Attr` of VHLO, which never changes its numbers
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(NamedTuple):
     """The data of one constant: the attribute's number, and where entry and data stand."""
 
     entry: int
@@ -47,7 +46,7 @@ class Tables:
     parts: tuple[Section, ...]
     offsets: Section
     attributes: Section
-    sizes: list[tuple[int, int]]  # position of the number in the file, and its value
+    sizes: list[tuple[int, int, int]]  # of each entry, and where the number begins and ends
     count: int
 
 
@@ -73,20 +72,21 @@ def _read_tables(content: Any) -> Tables:
         for _ in range(members):
             at = position
             value, position = read_varint(table, position)
-            sizes.append((at, value))
+            sizes.append((value, at, position))
     return Tables(parts, offsets, named[ATTRIBUTE_SECTION], sizes, count)
 
 
-def blobs(content: Any, tables: Tables) -> Iterator[Blob]:
-    """The data of all constants, in the order of the file."""
+def blobs(content: Any, tables: Tables, wanted: Container[int] | None = None) -> Iterator[Blob]:
+    """The data of all constants, or of the wanted entries, in the order of the file."""
     position = tables.attributes.start
-    for entry, (_, value) in enumerate(tables.sizes[: tables.count]):
-        size, end = value >> 1, position + (value >> 1)
+    for entry, (value, _, _) in enumerate(tables.sizes[: tables.count]):
+        end = position + (value >> 1)
         if end > tables.attributes.end:
             raise ArtifactError("the file is damaged: an attribute ends too late", do=SAVE_AGAIN)
-        found = _blob(bytes(content[position : position + min(size, 32)]), entry, position, end)
-        if value & 1 and found is not None:
-            yield found
+        if value & 1 and (wanted is None or entry in wanted):
+            found = _blob(bytes(content[position : min(end, position + 32)]), entry, position, end)
+            if found is not None:
+                yield found
         position = end
 
 
@@ -127,8 +127,7 @@ def _offsets(table: bytes, tables: Tables, data: Mapping[Blob, Any]) -> bytes:
     changed = {blob.entry: _entry_size(blob, new) for blob, new in data.items()}
     done, pieces = 0, []
     for entry, size in sorted(changed.items()):
-        at, value = tables.sizes[entry]
-        _, after = read_varint(table, at)
+        value, at, after = tables.sizes[entry]
         pieces += [table[done:at], varint(size << 1 | value & 1)]
         done = after
     return b"".join([*pieces, table[done:]])

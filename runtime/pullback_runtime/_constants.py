@@ -6,12 +6,13 @@ ever, XLA folds and embeds it. As an argument it is one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
+from jax.dtypes import canonicalize_dtype
 
 from pullback_runtime import _blobs, _container, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
@@ -40,30 +41,32 @@ HOISTED_TYPES = {
 
 def hoist(module: ir.Module, entry: str = "main") -> tuple[np.ndarray, ...]:
     """Turns the large constants in the entry's body into its leading arguments, in place."""
-    return _hoist(module, entry, large_array)
-
-
-def _hoist(
-    module: ir.Module, entry: str, data_of: Callable[[Any], np.ndarray | None]
-) -> tuple[np.ndarray, ...]:
-    """Turns the constants that `data_of` knows into leading arguments, in the body's order."""
     symbols = ir.SymbolTable(module.operation)
     if entry not in symbols or not len(symbols[entry].regions[0].blocks):
         return ()
     function = symbols[entry]
-    block = function.regions[0].blocks[0]
-    found = [(op, array) for op in block.operations if (array := data_of(op)) is not None]
-    if not found:
+    operations = function.regions[0].blocks[0].operations
+    return _to_arguments(
+        function, [(op, array) for op in operations if (array := large_array(op)) is not None]
+    )
+
+
+def _to_arguments(
+    function: Any, constants: Sequence[tuple[Any, np.ndarray]]
+) -> tuple[np.ndarray, ...]:
+    """Turns these constants of the function's body into its leading arguments; their arrays."""
+    if not constants:
         return ()
-    with ir.Location.unknown(module.context):
+    block = function.regions[0].blocks[0]
+    with ir.Location.unknown(function.context):
         old = list(block.arguments)
-        for op, _ in found:
-            argument = block.add_argument(op.operation.results[0].type, op.location)
-            op.operation.results[0].replace_all_uses_with(argument)
-            op.erase()
+        for op, _ in constants:
+            result = op.operation.results[0]
+            result.replace_all_uses_with(block.add_argument(result.type, op.location))
+            op.operation.erase()
         _move_to_the_end(block, old)
-        _update_type(function, block, leading=len(found))
-    return tuple(array for _, array in found)
+        _update_type(function, block, leading=len(constants))
+    return tuple(array for _, array in constants)
 
 
 def large_array(op: Any) -> np.ndarray | None:
@@ -146,24 +149,24 @@ def parse_constant(text: str) -> Any:
     return ir.Operation.parse(f"%0 = {CONSTANT} {text}")
 
 
-def value_text(op: Any) -> str:
-    """The value of a constant, if it is a splat, as MLIR prints it.
+def value_of(op: Any) -> Any:
+    """What is equal for constants of one value: the attribute, or the text of complex numbers.
 
-    To print an operation takes ten times as long as to print an attribute, but the bindings cannot
-    hold one of complex numbers.
+    The bindings cannot hold an attribute of these.
     """
-    operation = op.operation
-    if not isinstance(operation.results[0].type.element_type, ir.ComplexType):
-        value = operation.attributes["value"]
-        is_splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
-        return str(value) if is_splat else ""
-    return str(operation.get_asm(**_ALONE)).partition(f"{CONSTANT} ")[2].strip()
+    try:
+        return op.attributes["value"]
+    except TypeError:
+        return str(op.operation.get_asm(**_ALONE)).partition(f"{CONSTANT} ")[2].strip()
 
 
-def normal_text(text: str, context: ir.Context) -> str:
-    """The text of a value as MLIR prints it."""
+def value_of_text(text: str, context: ir.Context) -> Any:
+    """The same of a constant that is written like this."""
     with ir.Location.unknown(context):
-        return value_text(parse_constant(text))
+        try:
+            return ir.Attribute.parse(text)
+        except TypeError:
+            return value_of(parse_constant(text))
 
 
 def describe(stub: Stub, array: np.ndarray) -> list[Any]:
@@ -201,14 +204,16 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
     Raises: ArtifactError when the metadata do not describe the file.
     """
     tables = _blobs.read_tables(content)
-    found = {blob.entry: blob for blob in _blobs.blobs(content, tables)}
+    wanted = {int(entry) for *_, entry in described}
+    found = {blob.entry: blob for blob in _blobs.blobs(content, tables, wanted)}
+    dtypes = {name: _module.scalar_type(name) for name, *_ in described}
+    narrowed = {name for name, dtype in dtypes.items() if canonicalize_dtype(dtype) != dtype}
     stubs, stored = {}, []
     for name, shape, text, data, entry in described:
-        dtype, blob = _module.scalar_type(name), found.get(int(entry))
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if blob is None or blob.end - blob.start != size:
+        dtype, blob = dtypes[name], found.get(int(entry))
+        if blob is None or blob.end - blob.start != math.prod(shape) * dtype.itemsize:
             raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
-        if jax.dtypes.canonicalize_dtype(dtype) == dtype:
+        if name not in narrowed:
             stubs[blob] = bytes.fromhex(data)
             array = _streams.read_array(content, blob.start, dtype, tuple(shape))
             stored.append(Stored(text, array))
@@ -220,30 +225,23 @@ def hoist_stored(
 ) -> tuple[np.ndarray, ...]:
     """Turns the stubs in each entry into its leading arguments; their arrays, in this order.
 
-    The stubs in other functions, which are rules, become resources.
+    The stubs in other functions, which are rules, and in regions become resources.
     """
-    waiting = {normal_text(each.stub, module.context): each.array for each in stored}
-
-    def data_of(op: Any) -> np.ndarray | None:
-        return waiting.get(value_text(op)) if op.operation.name == CONSTANT else None
-
-    first, *others = [_hoist(module, entry, data_of) for entry in sorted(set(entries))]
-    for arrays in others:
-        if len(arrays) != len(first) or list(map(id, arrays)) != list(map(id, first)):
-            raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
-    held = _hold(module, data_of)
-    if {*map(id, first), *held} != {id(each.array) for each in stored}:
+    waiting = {value_of_text(each.stub, module.context): each.array for each in stored}
+    symbols = ir.SymbolTable(module.operation)
+    of_entries: dict[Any, list[Any]] = {symbols[name].operation: [] for name in sorted({*entries})}
+    others: list[Any] = []
+    for op in operations_named(module, CONSTANT):
+        if (array := waiting.get(value_of(op))) is not None:
+            of_entries.get(op.parent, others).append((op, array))
+    first, *further = [_to_arguments(entry.opview, found) for entry, found in of_entries.items()]
+    for op, array in others:
+        op.attributes["value"] = _resource(array, op.results[0].type)
+    identities = [list(map(id, arrays)) for arrays in (first, *further)]
+    found = {*identities[0], *(id(array) for _, array in others)}
+    if identities.count(identities[0]) != len(identities) or len(found) != len(stored):
         raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
     return first
-
-
-def _hold(module: ir.Module, data_of: Callable[[Any], np.ndarray | None]) -> set[int]:
-    """Turns the constants that `data_of` knows into resources; the identities of their arrays."""
-    constants = operations_named(module, CONSTANT)
-    found = [(op, array) for op in constants if (array := data_of(op)) is not None]
-    for op, array in found:
-        op.attributes["value"] = _resource(array, op.results[0].type)
-    return {id(array) for _, array in found}
 
 
 _resources_here: dict[tuple[str, Any], Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-MAPPED_FROM = 1 << 22
+MAPPED_FROM = 32 << 20
 CHUNK = 8 << 20
 BUFFER = 1 << 16
 ALIGNMENT = 64  # what XLA asks of memory that it takes over as it is
@@ -47,7 +48,13 @@ def let_go(content: Any, start: int, length: int) -> None:
 
 
 def read_array(content: Any, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """An array from these bytes, in memory that XLA on a CPU uses without another copy."""
+    """An array of these bytes, which are in memory already, or of a mapped file.
+
+    A file may change later, so its bytes are copied, to where XLA on a CPU can use them.
+    """
+    if not isinstance(content, mmap.mmap):
+        count = math.prod(shape)
+        return np.frombuffer(content, dtype, count, start if count else 0).reshape(shape)
     array = aligned_empty(dtype, shape)
     target, done = array.reshape(-1).view(np.uint8).data, 0
     for chunk in chunks(content, start, start + array.nbytes):

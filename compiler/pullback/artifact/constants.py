@@ -94,7 +94,7 @@ class Embedding:
         given = [_jax.physical(value) for value in hidden]
         values, places = _distinct([*given, *held.values()])
         constants = operations_named(module, _constants.CONSTANT) if values else []
-        taken = set(map(_constants.value_text, constants))
+        taken = set(map(_constants.value_of, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
         numbers = itertools.count(FIRST_STUB)
         with ir.Location.unknown(module.context):
@@ -177,14 +177,14 @@ def _is_in(value: Any, whole: Sequence[np.ndarray]) -> bool:
     return any(_equal(value, other) for other in whole)
 
 
-def _stub(value: Any, taken: set[str], numbers: Iterator[int]) -> Stub | None:
+def _stub(value: Any, taken: set[Any], numbers: Iterator[int]) -> Stub | None:
     """A stub that the module does not hold; None for small arrays, and types without one."""
     if value.nbytes < _constants.SMALLEST_BYTES:
         return None
     kind = ir.RankedTensorType.get(value.shape, runtime_jax.element_type(value.dtype))
     for number in numbers:
         stub = Stub.of(kind, value.dtype, number)
-        if stub is None or _constants.normal_text(stub.text, kind.context) not in taken:
+        if stub is None or _constants.value_of_text(stub.text, kind.context) not in taken:
             return stub
     return None
 

@@ -18,7 +18,7 @@ from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.passes.base import NoRules
 from pullback_runtime import _artifact, _avals, _meshes, _module, _symbolic, _variants
-from pullback_runtime._backend import put_to_keep
+from pullback_runtime._backend import PlacedLater
 from pullback_runtime._load import flat_trees
 
 
@@ -79,7 +79,7 @@ def as_variants(
     constants: Sequence[np.ndarray] = (),
 ) -> Program:
     """The program of a module for each row of platforms."""
-    placed = put_to_keep(tuple(constants), may_alias=True) if constants else ()
+    placed = PlacedLater(constants) if constants else ()
     return together(
         [_variant(each, trees, metadata, placed, names) for names, each in modules.items()]
     )
@@ -89,7 +89,7 @@ def _variant(
     module: ir.Module,
     trees: Any,
     metadata: dict[str, Any],
-    constants: tuple[jax.Array, ...],
+    constants: Sequence[jax.Array],
     platforms: tuple[str, ...],
 ) -> Program:
     """The program for some of its platforms, for which it is the same."""
