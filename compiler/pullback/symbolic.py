@@ -35,14 +35,14 @@ class SymbolicProgram:
       function: the function, on its pytrees; JAX traces it.
       example: `(args, kwargs)` with a `jax.ShapeDtypeStruct` for each leaf.
       platforms: what it is lowered for.
-      stored: for a loaded program, what its file holds.
+      stored: for a loaded program, how to get each function that its file holds.
       order: how often it can be differentiated; None without limit.
     """
 
     function: Callable[..., Any]
     example: tuple[tuple[Any, ...], dict[str, Any]]
     platforms: tuple[str, ...] = ("cpu",)
-    stored: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     order: int | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +161,7 @@ class SymbolicProgram:
     @functools.cached_property
     def _with_derivative(self) -> Callable[..., Any]:
         if VJP in self.stored:
-            return differentiable(self.stored[MAIN].call, self.stored[VJP].call)
+            return differentiable(self.stored[MAIN]().call, self.stored[VJP]().call)
         return self._flat
 
     def _flat(self, *leaves: Any) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ class SymbolicProgram:
         Where JAX has no rule, because of a `custom_vjp`, it is the transpose of reverse mode.
         """
         if JVP in self.stored:
-            return self.stored[JVP].call
+            return self.stored[JVP]().call
         moving = [i for i, aval in enumerate(self._positional) if is_inexact(aval)]
         forward = functools.partial(_push, self._flat, len(self.in_avals), moving)
         try:
@@ -217,7 +217,7 @@ class SymbolicProgram:
     def exported(self, kind: str = MAIN) -> Any:
         """The flat function, or a derivative of it, as a `jax.export.Exported`."""
         if kind in self.stored:
-            return self.stored[kind]
+            return self.stored[kind]()
         functions = {MAIN: self._flat, JVP: self._flat_jvp, VJP: self._flat_vjp}
         moving = {MAIN: (), JVP: self._positional, VJP: self.out_avals}
         return self._export(functions[kind], moving[kind])

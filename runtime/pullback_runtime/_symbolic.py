@@ -6,6 +6,7 @@ JAX checks the arguments of a call against the dimensions and refines the shapes
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,21 +47,41 @@ def constraints_of(avals: Sequence[Any]) -> list[str]:
     return [] if scope is None else [c.debug_str for c in scope._explicit_constraints]
 
 
+class _refusing_damage:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, KeyError | TypeError | ValueError):
+            raise ArtifactError(
+                f"the file's symbolic types are damaged: {type(error).__name__}: {error}",
+                do=SAVE_AGAIN,
+            ) from error
+
+
+def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Types of the arguments and of the results."""
+    with _refusing_damage():
+        scope = jax.export.SymbolicScope(described["constraints"])
+        shape = functools.cache(functools.partial(jax.export.symbolic_shape, scope=scope))
+
+        def avals(pairs: Any) -> tuple[Any, ...]:
+            return tuple(
+                _jax.core.ShapedArray(shape(text) if text else (), _module.scalar_type(name))
+                for name, text in pairs
+            )
+
+        return avals(described["in_avals"]), avals(described["out_avals"])
+
+
 def restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
     """The exported function whose `@main` is that of the module, with flat arguments."""
-    try:
+    with _refusing_damage():
         return _restore(module, described, platforms, name)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"the file's symbolic types are damaged: {type(error).__name__}: {error}",
-            do=SAVE_AGAIN,
-        ) from error
 
 
 def _restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
-    scope = jax.export.SymbolicScope(described["constraints"])
-    in_avals = tuple(_restore_aval(pair, scope) for pair in described["in_avals"])
-    out_avals = tuple(_restore_aval(pair, scope) for pair in described["out_avals"])
+    in_avals, out_avals = signature(described)
     version = _jax.stablehlo.get_current_version()
     with module.context, ir.Location.unknown(module.context):
         serialized = _jax.stablehlo.serialize_portable_artifact(module, version)
@@ -84,9 +105,3 @@ def _restore(module: ir.Module, described: Any, platforms: Sequence[str], name: 
         uses_global_constants=bool(described["dimension_arguments"]),
         _get_vjp=None,
     )
-
-
-def _restore_aval(described: Any, scope: Any) -> Any:
-    name, text = described
-    shape = jax.export.symbolic_shape(text, scope=scope) if text else ()
-    return _jax.core.ShapedArray(shape, _module.scalar_type(name))

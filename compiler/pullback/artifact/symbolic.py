@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -104,24 +105,28 @@ def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
 
 def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicProgram:
     """The program in a module with such metadata."""
+    platforms = tuple(_variants.entries_of(metadata))
+    described = metadata[_symbolic.METADATA]
     with as_ours():
-        platforms = list(_variants.entries_of(metadata))
-        stored = {
-            kind: _symbolic.restore(alone(module, described["entry"]), described, platforms, kind)
-            for kind, described in metadata[_symbolic.METADATA].items()
-        }
+        in_avals, out_avals = _symbolic.signature(described[MAIN])
+
+    @functools.cache
+    def stored(kind: str) -> Any:
+        with as_ours():
+            function = alone(module, described[kind]["entry"])
+            return _symbolic.restore(function, described[kind], platforms, kind)
+
     in_tree, out_tree = trees
-    main = stored[MAIN]
-    if (in_tree.num_leaves, out_tree.num_leaves) != (len(main.in_avals), len(main.out_avals)):
+    if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
         raise ArtifactError(
             "the file's trees have other numbers of leaves than @main", do="save the program again"
         )
-    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in main.in_avals]
+    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
 
     def function(*args: Any, **kwargs: Any) -> Any:
         leaves = _trees.flatten_arguments(in_tree, (args, kwargs))
-        return jax.tree.unflatten(out_tree, main.call(*leaves))
+        return jax.tree.unflatten(out_tree, stored(MAIN).call(*leaves))
 
     example = jax.tree.unflatten(in_tree, structs)
-    order = 1 if VJP in stored else 0
-    return SymbolicProgram(function, example, tuple(platforms), stored, order)
+    functions = {kind: functools.partial(stored, kind) for kind in described}
+    return SymbolicProgram(function, example, platforms, functions, order=int(VJP in described))
