@@ -51,7 +51,7 @@ class Program:
     constants: Sequence[jax.Array]
     rules: RuleTable
     recipe: Recipe | None = None
-    variants: tuple[Program, ...] = ()
+    variants: Sequence[Program] = ()
     shares_values: bool = False
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -45,25 +43,6 @@ def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -
     """`jax.device_put`, but of arrays that outlive the trace which may be going on."""
     with jax.ensure_compile_time_eval():
         return jax.device_put(arrays, device, **options)
-
-
-class PlacedLater(Sequence[jax.Array]):
-    """Arrays that JAX puts on the default device when the first of them is asked for."""
-
-    def __init__(self, arrays: Sequence[Any]) -> None:
-        self._arrays = tuple(arrays)
-
-    @functools.cached_property
-    def _placed(self) -> tuple[jax.Array, ...]:
-        placed: tuple[jax.Array, ...] = put_to_keep(self._arrays, may_alias=True)
-        self._arrays = placed
-        return placed
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._placed[index]
 
 
 def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Device | None:

@@ -87,7 +87,7 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
     for module in {id(each): each for each in modules.values()}.values():
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-    program = as_variants(modules, opened.trees(), {})
+    program = as_variants(modules, opened.trees())
     return _with_derivative(program, exported, order) if order else program
 
 

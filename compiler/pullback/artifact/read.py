@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,11 +18,12 @@ from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.passes.base import NoRules
 from pullback_runtime import _artifact, _avals, _meshes, _module, _symbolic, _variants
-from pullback_runtime._backend import PlacedLater
+from pullback_runtime._backend import put_to_keep
+from pullback_runtime._lazy import Lazy
 from pullback_runtime._load import flat_trees
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LoadedRules(NoRules):
     """The rule table of a loaded program: all its rules are in the module already."""
 
@@ -56,33 +57,42 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
                 return symbolic.load(opened.module, opened.trees(), metadata)
             if not metadata:  # a module of others: what else calls @main would not fit derivatives
                 _module.make_private(opened.module, keep="main")
+            entries = _variants.entries_of(metadata)
             if opened.has_composites:
-                entries = set(_variants.entries_of(metadata).values())
-                high_level.restore(opened.module, erase=len(entries) < 2)
+                high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
             if marked := metadata.get(high_level.CHECKPOINTS):
                 high_level.put_checkpoints(opened.module, marked)
-            return as_program(opened.module, opened.trees(), metadata, opened.constants)
+            return as_program(opened, entries, metadata)
 
 
 def as_program(
-    module: ir.Module, trees: Any, metadata: dict[str, Any], constants: Sequence[np.ndarray] = ()
+    opened: _artifact.Opened, entries: Mapping[str, str], metadata: dict[str, Any]
 ) -> Program:
-    """The program of a module whose entry `@main` takes the constants, then the arguments."""
-    modules = variants.separated(module, _variants.entries_of(metadata)) or {("cpu",): module}
-    return as_variants(modules, trees, metadata, constants)
+    """The program of a module in which an entry for each platform takes constants and arguments.
+
+    All but the variant for the first platforms are made when they are asked for.
+    """
+    module, trees = opened.module, opened.trees()
+    constants = _placed_later(opened.constants)
+    (first, platforms), *others = variants.groups(module, entries) or [("main", ("cpu",))]
+    if not others:
+        return _variant(module, trees, metadata, constants, platforms)
+
+    def variant(entry: str, platforms: tuple[str, ...]) -> Program:
+        return _variant(variants.alone(module, entry), trees, metadata, constants, platforms)
+
+    further = Lazy(len(others), lambda: [variant(*each) for each in others])
+    return dataclasses.replace(variant(first, platforms), variants=further)
 
 
-def as_variants(
-    modules: Mapping[tuple[str, ...], ir.Module],
-    trees: Any,
-    metadata: dict[str, Any],
-    constants: Sequence[np.ndarray] = (),
-) -> Program:
+def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
+    """The constants as arrays of JAX, from when one is used."""
+    return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
+
+
+def as_variants(modules: Mapping[tuple[str, ...], ir.Module], trees: Any) -> Program:
     """The program of a module for each row of platforms."""
-    placed = PlacedLater(constants) if constants else ()
-    return together(
-        [_variant(each, trees, metadata, placed, names) for names, each in modules.items()]
-    )
+    return together([_variant(each, trees, {}, (), names) for names, each in modules.items()])
 
 
 def _variant(

@@ -12,6 +12,7 @@ from pullback._edits import clone, take_entry
 from pullback._jax import ir
 from pullback.frontend import link
 from pullback.passes.symbols import erase_unreachable
+from pullback_runtime import _module
 from pullback_runtime._variants import METADATA as METADATA
 
 
@@ -26,15 +27,16 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
     return first, entries
 
 
-def separated(module: ir.Module, entries: Mapping[str, str]) -> dict[tuple[str, ...], ir.Module]:
-    """For the platforms of each entry, a module whose `@main` it is; this one is the last's."""
+def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Each entry of the module, with the platforms that it is for.
+
+    Raises: ModuleError for an entry that is not there.
+    """
     names = dict.fromkeys(entries.values())
-    groups = {entry: tuple(p for p, e in entries.items() if e == entry) for entry in names}
-    modules = [*(clone(module) for _ in range(len(groups) - 1)), module]
-    if len(groups) > 1:
-        for entry, each in zip(groups, modules, strict=True):
-            _keep(each, entry)
-    return dict(zip(groups.values(), modules, strict=False))
+    if len(names) > 1:
+        for name in names:
+            _module.find_entry(module, name)
+    return [(name, tuple(p for p, e in entries.items() if e == name)) for name in names]
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:

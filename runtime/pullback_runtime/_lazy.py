@@ -1,0 +1,30 @@
+"""A sequence whose items are made when the first of them is asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Lazy(Sequence[Item]):
+    """So many items, which `make` makes, all at once and once only."""
+
+    def __init__(self, count: int, make: Callable[[], Sequence[Item]]) -> None:
+        self._count = count
+        self._make: Callable[[], Sequence[Item]] | None = make
+
+    @functools.cached_property
+    def _items(self) -> tuple[Item, ...]:
+        assert self._make is not None
+        items = tuple(self._make())
+        self._make = None  # it may hold what the items were made of
+        return items
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
