@@ -18,6 +18,7 @@ import numpy as np
 import pullback_runtime
 from pullback import _jax
 from pullback._errors import ArgumentMismatchError
+from pullback._interface import Interface
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
@@ -127,11 +128,13 @@ def _flat(program: Program) -> Program:
     operands, results = program.handle.in_avals, program.handle.out_avals
     return dataclasses.replace(
         program,
-        in_tree=jax.tree.structure((tuple(range(len(operands))), {})),
-        out_tree=jax.tree.structure(tuple(range(len(results)))),
-        in_avals=operands,
-        out_avals=results,
-        arg_paths=program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
+        interface=Interface(
+            jax.tree.structure((tuple(range(len(operands))), {})),
+            jax.tree.structure(tuple(range(len(results)))),
+            operands,
+            results,
+            program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
+        ),
         constants=(),
         variants=(),
         shares_values=False,

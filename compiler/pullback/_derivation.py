@@ -16,6 +16,7 @@ import jax
 from pullback import _slots
 from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
 from pullback._errors import DerivativeTypeError, NotDifferentiableError
+from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
@@ -302,16 +303,15 @@ def _program(
     """A program with other trees, and the rules of an old one."""
     ins, in_tree = jax.tree.flatten((new.args, new.kwargs))
     outs, out_tree = jax.tree.flatten(new.out)
+    interface = Interface(
+        in_tree,
+        out_tree,
+        tuple(slot.aval for slot in ins),
+        tuple(slot.aval for slot in outs),
+        tuple(slot.path for slot in ins),
+    )
     return dataclasses.replace(
-        program,
-        module=module,
-        in_tree=in_tree,
-        out_tree=out_tree,
-        in_avals=tuple(slot.aval for slot in ins),
-        out_avals=tuple(slot.aval for slot in outs),
-        arg_paths=tuple(slot.path for slot in ins),
-        constants=constants,
-        recipe=recipe,
+        program, module=module, interface=interface, constants=constants, recipe=recipe
     )
 
 

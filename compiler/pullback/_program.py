@@ -14,6 +14,7 @@ from jax.tree_util import PyTreeDef
 import pullback_runtime
 from pullback import _calls, _derivation, _jax, _platforms
 from pullback._errors import PullbackError
+from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
@@ -29,11 +30,8 @@ class Program:
 
     Attributes:
       module: the MLIR module; its entry is `@main`.
-      in_tree: the structure of `(args, kwargs)`, without static arguments.
-      out_tree: the structure of the result.
-      in_avals: shape and dtype of each leaf of the arguments.
-      out_avals: shape and dtype of each leaf of the result.
-      arg_paths: the name of each leaf of the arguments, such as `params['w']`.
+      interface: the structures of the arguments and of the result, and what their leaves are; or
+        how to find out, which a file can leave for later.
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
       rules: the derivative rules that are not in the module yet.
       recipe: how the module was made, where it can be made again for a batch of arguments.
@@ -43,16 +41,41 @@ class Program:
     """
 
     module: ir.Module
-    in_tree: PyTreeDef
-    out_tree: PyTreeDef
-    in_avals: tuple[jax.ShapeDtypeStruct, ...]
-    out_avals: tuple[jax.ShapeDtypeStruct, ...]
-    arg_paths: tuple[str, ...]
+    interface: Interface | Callable[[], Interface]
     constants: Sequence[jax.Array]
     rules: RuleTable
     recipe: Recipe | None = None
     variants: Sequence[Program] = ()
     shares_values: bool = False
+
+    @functools.cached_property
+    def _interface(self) -> Interface:
+        return self.interface() if callable(self.interface) else self.interface
+
+    @property
+    def in_tree(self) -> PyTreeDef:
+        """The structure of `(args, kwargs)`, without static arguments."""
+        return self._interface.in_tree
+
+    @property
+    def out_tree(self) -> PyTreeDef:
+        """The structure of the result."""
+        return self._interface.out_tree
+
+    @property
+    def in_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shape and dtype of each leaf of the arguments."""
+        return self._interface.in_avals
+
+    @property
+    def out_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shape and dtype of each leaf of the result."""
+        return self._interface.out_avals
+
+    @property
+    def arg_paths(self) -> tuple[str, ...]:
+        """The name of each leaf of the arguments, such as `params['w']`."""
+        return self._interface.arg_paths
 
     @property
     def platforms(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback._edits import clone
+from pullback._interface import Interface
 from pullback._jax import equations_to_function, ir, structs
 from pullback.passes import manager
 from pullback.passes.pipelines import Stage, parse_pipeline
@@ -95,16 +96,9 @@ def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
     """The program of a module whose operands and results are arguments and results as they are."""
     ins, outs = _module.signature(_module.find_entry(module, "main"), "main")
     in_tree, out_tree = flat_trees(len(ins), len(outs))
-    return dataclasses.replace(
-        program,
-        module=module,
-        in_tree=in_tree,
-        out_tree=out_tree,
-        in_avals=ins,
-        out_avals=outs,
-        arg_paths=tuple(f"operand {i}" for i in range(len(ins))),
-        recipe=recipe,
-    )
+    paths = tuple(f"operand {i}" for i in range(len(ins)))
+    interface = Interface(in_tree, out_tree, ins, outs, paths)
+    return dataclasses.replace(program, module=module, interface=interface, recipe=recipe)
 
 
 def _batch_types(avals: Any, axes: Any, size: int) -> list[jax.ShapeDtypeStruct]:

@@ -49,14 +49,15 @@ class Opened:
 
     `metadata` are None for a module that pullback did not write; `exported` is set for what
     `jax.export` serialised. `constants` are large arrays of the module that have
-    become hidden leading arguments of its `@main`. `has_composites` is False where surely no op
-    is one.
+    become hidden leading arguments of its `@main`. `is_whole` says that a digest was checked, and
+    `has_composites` is False where surely no op is one.
     """
 
     module: ir.Module
     metadata: dict[str, Any] | None = None
     exported: Any = None
     constants: tuple[np.ndarray, ...] = ()
+    is_whole: bool = False
     has_composites: bool = True
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
@@ -147,7 +148,8 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
     _forget_file(module)
     metadata = layout.metadata
-    return Opened(module, metadata, constants=constants, has_composites=COMPOSITE in strings)
+    composites = COMPOSITE in strings
+    return Opened(module, metadata, None, constants, is_whole=True, has_composites=composites)
 
 
 def _parse_hoisting(

@@ -13,6 +13,7 @@ import numpy as np
 
 from pullback import _jax
 from pullback._edits import clone
+from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._platforms import together
 from pullback.artifact import high_level
@@ -74,7 +75,7 @@ def _has_vjp(exported: Any) -> bool:
 
 def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> Any:
     """The program, with rules up to this order; an endless export has more than it shows."""
-    from pullback.artifact.read import as_variants
+    from pullback.artifact.read import variant
 
     exported = opened.exported
     _refuse_special_calls(opened)
@@ -87,7 +88,7 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
     for module in {id(each): each for each in modules.values()}.values():
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-    program = as_variants(modules, opened.trees())
+    program = together([variant(opened, each, names) for names, each in modules.items()])
     return _with_derivative(program, exported, order) if order else program
 
 
@@ -123,7 +124,10 @@ def _with_rule(program: Program, backward: Program) -> Program:
 
     args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
     traced = trace(function, platforms=program.platforms)(*args, **kwargs)
-    return dataclasses.replace(traced, arg_paths=program.arg_paths)
+    interface = Interface(
+        traced.in_tree, traced.out_tree, traced.in_avals, traced.out_avals, program.arg_paths
+    )
+    return dataclasses.replace(traced, interface=interface)
 
 
 def _refuse_special_calls(opened: _artifact.Opened) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from pullback import _jax
+from pullback._interface import Interface
 from pullback._jax import ir
-from pullback._platforms import together
 from pullback._program import Program
 from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
@@ -62,27 +63,38 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
                 high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
             if marked := metadata.get(high_level.CHECKPOINTS):
                 high_level.put_checkpoints(opened.module, marked)
-            return as_program(opened, entries, metadata)
+            return as_program(opened, entries)
 
 
-def as_program(
-    opened: _artifact.Opened, entries: Mapping[str, str], metadata: dict[str, Any]
-) -> Program:
+def as_program(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
     """The program of a module in which an entry for each platform takes constants and arguments.
 
     All but the variant for the first platforms are made when they are asked for.
     """
-    module, trees = opened.module, opened.trees()
-    constants = _placed_later(opened.constants)
+    module, constants = opened.module, _placed_later(opened.constants)
     (first, platforms), *others = variants.groups(module, entries) or [("main", ("cpu",))]
     if not others:
-        return _variant(module, trees, metadata, constants, platforms)
+        return variant(opened, module, platforms, constants)
 
-    def variant(entry: str, platforms: tuple[str, ...]) -> Program:
-        return _variant(variants.alone(module, entry), trees, metadata, constants, platforms)
+    def alone(entry: str, platforms: tuple[str, ...]) -> Program:
+        return variant(opened, variants.alone(module, entry), platforms, constants)
 
-    further = Lazy(len(others), lambda: [variant(*each) for each in others])
-    return dataclasses.replace(variant(first, platforms), variants=further)
+    further = Lazy(len(others), lambda: [alone(*each) for each in others])
+    return dataclasses.replace(alone(first, platforms), variants=further)
+
+
+def variant(
+    opened: _artifact.Opened,
+    module: ir.Module,
+    platforms: tuple[str, ...],
+    constants: Sequence[jax.Array] = (),
+) -> Program:
+    """The program for some of its platforms, for which it is the same."""
+    metadata = opened.metadata or {}
+    read = functools.partial(_interface, module, opened.trees, metadata, len(constants))
+    interface = functools.cache(read) if opened.is_whole else read()
+    rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module))
+    return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 
 
 def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
@@ -90,38 +102,23 @@ def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
     return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
 
 
-def as_variants(modules: Mapping[tuple[str, ...], ir.Module], trees: Any) -> Program:
-    """The program of a module for each row of platforms."""
-    return together([_variant(each, trees, {}, (), names) for names, each in modules.items()])
+def _interface(
+    module: ir.Module, trees: Callable[[], Any], metadata: dict[str, Any], hidden: int
+) -> Interface:
+    """What the file says of the arguments and results of `@main`, which alone is sure.
 
-
-def _variant(
-    module: ir.Module,
-    trees: Any,
-    metadata: dict[str, Any],
-    constants: Sequence[jax.Array],
-    platforms: tuple[str, ...],
-) -> Program:
-    """The program for some of its platforms, for which it is the same."""
-    in_avals, out_avals = _signature(module, metadata, hidden=len(constants))
-    trees = trees or flat_trees(len(in_avals), len(out_avals))
-    in_tree, out_tree = trees
-    if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
-        raise ArtifactError(
-            f"the file's trees have {in_tree.num_leaves} arguments and {out_tree.num_leaves} "
-            f"results, and its @main has {len(in_avals)} and {len(out_avals)}",
-            do="save the program again",
-        )
-    return Program(
-        module=module,
-        in_tree=in_tree,
-        out_tree=out_tree,
-        in_avals=in_avals,
-        out_avals=out_avals,
-        arg_paths=_paths(in_tree, metadata),
-        constants=constants,
-        rules=LoadedRules(platforms, axes=_meshes.axes_of(metadata, module)),  # type: ignore[arg-type]
-    )
+    Raises: ArtifactError where it does not fit.
+    """
+    with as_ours(), _artifact.refusing_damage():
+        in_avals, out_avals = _signature(module, metadata, hidden)
+        in_tree, out_tree = trees() or flat_trees(len(in_avals), len(out_avals))
+        if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
+            raise ArtifactError(
+                f"the file's trees have {in_tree.num_leaves} arguments and {out_tree.num_leaves} "
+                f"results, and its @main has {len(in_avals)} and {len(out_avals)}",
+                do="save the program again",
+            )
+        return Interface(in_tree, out_tree, in_avals, out_avals, _paths(in_tree, metadata))
 
 
 def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:

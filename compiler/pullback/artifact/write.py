@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,11 +143,18 @@ def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, An
         **versions(),
         "in_tree": _trees.describe(program.in_tree),
         "out_tree": _trees.describe(program.out_tree),
-        "in_avals": [_avals.describe(aval) for aval in program.in_avals],
-        "out_avals": [_avals.describe(aval) for aval in program.out_avals],
+        **_describe_types(program),
         "arguments": list(program.arg_paths),
         "rules": inventory,
     }
+
+
+def _describe_types(program: Program) -> dict[str, Any]:
+    """Types of arguments and results, where the module cannot say them: typed PRNG keys."""
+    sides = {"in_avals": program.in_avals, "out_avals": program.out_avals}
+    if not any(map(_avals.is_key, itertools.chain(*sides.values()))):
+        return {}
+    return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ import jax
 
 from pullback import _jax, symbolic
 from pullback._errors import PullbackError
+from pullback._interface import Interface
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
@@ -64,11 +65,13 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     hidden = len(arrays)
     return Program(
         module=module,
-        in_tree=stages.in_tree,
-        out_tree=stages.out_tree,
-        in_avals=tuple(_jax.structs(closed.in_avals[hidden:])),
-        out_avals=tuple(_jax.structs(closed.out_avals)),
-        arg_paths=_jax.argument_paths(stages.jaxpr)[len(lifted) :],
+        interface=Interface(
+            stages.in_tree,
+            stages.out_tree,
+            tuple(_jax.structs(closed.in_avals[hidden:])),
+            tuple(_jax.structs(closed.out_avals)),
+            _jax.argument_paths(stages.jaxpr)[len(lifted) :],
+        ),
         constants=tuple(arrays),
         rules=rules,
         recipe=Recipe.of(closed),
