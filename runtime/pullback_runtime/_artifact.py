@@ -35,9 +35,9 @@ from pullback_runtime._errors import ModuleError, PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
-EMBEDDED_BELOW = 4 << 20
+EMBEDDED_BELOW = 8 << 20
 """Constants of so few bytes in all stay in the module: to take them out of the file, and to make
-arrays of them, takes two to three times as long as MLIR takes to copy them."""
+arrays of them, takes longer than MLIR takes to copy them."""
 COMPOSITE = b"composite"
 VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
 UPGRADE = "pip install --upgrade pullback jax"

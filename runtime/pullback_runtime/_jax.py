@@ -23,7 +23,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir, passmanager as passmanager
 from jaxlib.mlir._mlir_libs._mlir import rewrite as _rewrite
-from jaxlib.mlir.dialects import func as func, sdy as sdy, stablehlo as stablehlo
+from jaxlib.mlir.dialects import (
+    builtin as builtin,  # JAX imports it when a module is first looked into, which takes 1 ms
+    func as func,
+    sdy as sdy,
+    stablehlo as stablehlo,
+)
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,21 +10,20 @@ Item = TypeVar("Item")
 
 
 class Lazy(Sequence[Item]):
-    """So many items, which `make` makes, all at once and once only."""
+    """So many items, which `make` makes, all at once and once only, whichever thread asks."""
 
     def __init__(self, count: int, make: Callable[[], Sequence[Item]]) -> None:
         self._count = count
         self._make: Callable[[], Sequence[Item]] | None = make
-
-    @functools.cached_property
-    def _items(self) -> tuple[Item, ...]:
-        assert self._make is not None
-        items = tuple(self._make())
-        self._make = None  # it may hold what the items were made of
-        return items
+        self._items: Sequence[Item] = ()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
+        with self._lock:
+            if self._make is not None:
+                self._items = tuple(self._make())
+                self._make = None  # it may hold what the items were made of
         return self._items[index]

@@ -18,7 +18,9 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
+from pullback._jax import ir
 from pullback.dialect import ops
+from pullback_runtime import _container, _module
 from tests.artifact import models
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -390,3 +392,64 @@ def test_constants_of_a_small_file_stay_in_the_module(monkeypatch):
     assert again.count(np.asarray(weights).tobytes()) == 1
     assert jnp.array_equal(pb.load(again).grad()(x), program.grad()(x))
     assert pullback_runtime.load(content)(x) == program(x)
+
+
+@pytest.mark.parametrize("mapped_from", [1, 1 << 30], ids=["mapped", "read"])
+def test_a_file_that_changes_after_it_was_loaded_changes_no_constant(
+    tmp_path, monkeypatch, mapped_from
+):
+    """The digest was that of what was loaded, also where constants are put off to first use."""
+    monkeypatch.setattr("pullback_runtime._streams.MAPPED_FROM", mapped_from)
+    path, weights = tmp_path / "model.mlirbc", models.weights(1 << 14)
+    pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)).save(path)
+    programs = pb.load(path), pullback_runtime.load(path)
+    with open(path, "r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    for loaded in programs:
+        assert np.isclose(loaded(jnp.float32(2)), 2 * jnp.sum(weights))
+
+
+def test_loading_puts_no_array_anywhere_before_it_is_used(monkeypatch):
+    put = []
+    weights = models.weights(1 << 14)
+    content = artifact.serialize(pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)))
+    monkeypatch.setattr(
+        "pullback.artifact.read.put_to_keep",
+        lambda arrays, **options: put.append(1) or jax.device_put(arrays, **options),
+    )
+    loaded = pb.load(content)
+    gradient = loaded.grad()
+    assert not put
+    assert np.isclose(gradient(jnp.float32(2)), jnp.sum(weights), rtol=1e-4)
+    assert np.isclose(loaded(jnp.float32(2)), 2 * jnp.sum(weights), rtol=1e-4)
+    assert put == [1], "a program and its derivatives share their constants"
+
+
+def types_in(content):
+    module = _module.parse(content)
+    text = ir.StringAttr(module.operation.attributes[_container.METADATA_ATTRIBUTE]).value
+    return {name for name in ("in_avals", "out_avals") if name in _container.parse_metadata(text)}
+
+
+def test_a_file_says_the_types_that_its_module_cannot_say():
+    plain = artifact.serialize(models.program())
+    keys = artifact.serialize(pb.trace(jax.random.split)(jax.random.key(0)))
+    assert types_in(plain) == set()
+    assert types_in(keys) == {"in_avals", "out_avals"}
+    loaded = pb.load(keys)
+    assert jax.dtypes.issubdtype(loaded.in_avals[0].dtype, jax.dtypes.prng_key)
+    assert jnp.array_equal(
+        jax.random.key_data(loaded(jax.random.key(3))),
+        jax.random.key_data(jax.random.split(jax.random.key(3))),
+    )
+
+
+def test_what_a_whole_file_says_of_arguments_is_read_when_it_is_asked_for(monkeypatch):
+    content = artifact.serialize(models.program())
+    text = pb.load(content).asm().encode()
+    monkeypatch.setattr("pullback_runtime._module.signature", None)
+    loaded = pb.load(content)
+    with pytest.raises(pb.ArtifactError):
+        print(loaded.in_avals)
+    with pytest.raises(pb.ArtifactError):  # of text nobody knows that it is whole
+        pb.load(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -124,22 +124,16 @@ def _interface(
 def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
     """Types of the leaves: as saved where they fit the module's, which alone is sure."""
     in_avals, out_avals = _module.signature(_module.find_entry(module, "main"), "main")
-    in_avals = in_avals[hidden:]
-    if "in_avals" not in metadata:
-        return in_avals, out_avals
-    saved = [*metadata["in_avals"], *metadata["out_avals"]]
-    avals = tuple(_as_saved(saved, in_avals + out_avals))
-    return avals[: len(in_avals)], avals[len(in_avals) :]
+    saved = metadata.get("in_avals"), metadata.get("out_avals")
+    return tuple(map(_as_saved, saved, (in_avals[hidden:], out_avals)))
 
 
-def _as_saved(
-    described: Any, found: Sequence[jax.ShapeDtypeStruct]
-) -> Iterator[jax.ShapeDtypeStruct]:
-    """The types that the module has, or says in another way; equal ones are one object."""
-    distinct = {id(aval): aval for aval in found}
-    expected = {key: _avals.describe(aval) for key, aval in distinct.items()}
-    for saved, aval in zip(described, found, strict=False):
-        yield aval if saved == expected[id(aval)] else _saved_aval(saved, aval)
+def _as_saved(described: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The types that the module has, or says in another way; all of them where none are saved."""
+    if described is None:
+        return found
+    pairs = zip(described, found, strict=True)
+    return tuple(a if saved == _avals.describe(a) else _saved_aval(saved, a) for saved, a in pairs)
 
 
 def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -1,0 +1,53 @@
+"""Items that are made when the first of them is asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+from pullback_runtime._lazy import Lazy
+
+
+def test_the_length_is_known_before_an_item_is_made() -> None:
+    made: list[int] = []
+    lazy = Lazy(2, lambda: made.append(1) or ["a", "b"])
+    assert len(lazy) == 2
+    assert bool(lazy)
+    assert not made
+    assert lazy[1] == "b"
+    assert [*lazy, *lazy] == ["a", "b"] * 2
+    assert tuple(lazy) == ("a", "b")
+    assert made == [1]
+
+
+def test_many_threads_make_the_items_once() -> None:
+    made: list[int] = []
+
+    def make() -> list[int]:
+        time.sleep(0.01)
+        made.append(1)
+        return [7]
+
+    lazy = Lazy(1, make)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.extend(lazy)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [7] * 8
+    assert made == [1]
+
+
+def test_what_the_items_were_made_of_is_let_go() -> None:
+    class Source:
+        pass
+
+    source = Source()
+    gone = weakref.ref(source)
+    lazy = Lazy(1, lambda source=source: [id(source)])
+    del source
+    assert gone() is not None
+    assert lazy[0]
+    assert gone() is None
