@@ -260,6 +260,28 @@ def test_closure_convert_hoists_floats_and_keeps_integers():
 
 
 @jax.custom_vjp
+def keeping_scale(x, scale):
+    """As 8-bit training has it: the gradient of the scale is the next one."""
+    return x / scale
+
+
+keeping_scale.defvjp(
+    lambda x, scale: (x / scale, (scale, jnp.max(jnp.abs(x)))),
+    lambda residuals, ct: (ct / residuals[0], residuals[1]),
+)
+
+
+@pytest.mark.parametrize("place", [lambda f: f, jax.jit, jax.checkpoint])
+def test_a_cotangent_may_be_a_residual(place):
+    f = place(keeping_scale)
+    scale = jnp.array(2.0)
+    ours, theirs = pb.vjp(f, X, scale)[1](Y), jax.vjp(f, X, scale)[1](Y)
+    same(ours, theirs)
+    same(ours, (Y / 2.0, jnp.max(X)))
+    same(pb.vjp(pb.load(artifact.serialize(pb.trace(f)(X, scale))), X, scale)[1](Y), theirs)
+
+
+@jax.custom_vjp
 def product(w, x):
     return jnp.dot(w, x)
 

@@ -315,24 +315,21 @@ def _finish_backward(
     draft_block = diff.block(draft)
     ct_arguments = list(draft_block.arguments)
     loc = diff.function(draft).location
+    with build.inserting(ir.InsertionPoint(draft_block), loc):
+        # Before residuals settle, for a cotangent may be one of them, or one that was given.
+        build.emit("func.return", (), [ct for ct in cts if ct is not None])
     types = [v.type for v in (*chosen, *ct_arguments)]
     name, block = diff.add_function(name, types, [], loc)
     arguments = list(block.arguments)
     for old, new in zip(ct_arguments, arguments[len(chosen) :], strict=True):
         old.replace_all_uses_with(new)
-    results = [_moved(ct, ct_arguments, arguments[len(chosen) :]) for ct in cts if ct is not None]
     residuals.settle(dict(zip(chosen, arguments, strict=False)))
     anchor.erase()
     for view in list(draft_block.operations):
         block.append(view.operation)
-    ir.Operation.create("func.return", operands=results, loc=loc, ip=ir.InsertionPoint(block))
     diff.drop_function(draft)
     set_signature(diff.function(name))
     return name
-
-
-def _moved(v: Value, old: list[Value], new: list[Value]) -> Value:
-    return new[old.index(v)] if v in old else v
 
 
 def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
