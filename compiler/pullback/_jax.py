@@ -63,6 +63,8 @@ def check_version(version: str = jax.__version__) -> None:
 
 check_version()
 
+_NUMPY = os.path.dirname(np.__file__) + os.sep
+
 # The lines of a program are the user's: ours are as internal to it as JAX's own.
 _source_info.register_exclusion(os.path.dirname(os.path.abspath(__file__)))
 _source_info.register_exclusion(os.path.dirname(__file__))
@@ -623,6 +625,11 @@ def user_frame(equation: Any) -> tuple[str, int, str] | None:
     """File, line and function of the user's code that an equation comes from."""
     frame = _source_info.user_frame(equation.source_info.traceback)
     return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
+
+
+def is_user_file(name: str) -> bool:
+    """Whether a file is the user's: not of the standard library, NumPy, JAX or pullback."""
+    return _source_info.is_user_filename(name) and not name.startswith(_NUMPY)
 
 
 def is_wrapped_function(value: object) -> bool:

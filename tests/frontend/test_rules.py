@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import pullback as pb
+from pullback import artifact
 from pullback.frontend import link
 
 
@@ -73,6 +74,54 @@ def test_a_backward_rule_that_is_not_linear_has_no_forward_mode() -> None:
     ) as caught:
         program.rules.stage(program.module, "clipped", "jvp", "1")
     assert "linear in the cotangent" in str(caught.value)
+
+
+def batched_linear_call(r: jax.Array, x: jax.Array) -> jax.Array:
+    """JAX cannot batch a linear_call."""
+    return jax.vmap(lambda r, x: pb.linear_call(jnp.multiply, jnp.multiply, r, x))(r, x)
+
+
+@jax.custom_jvp
+def bad_jvp(x: jax.Array) -> jax.Array:
+    return x * x
+
+
+@jax.custom_vjp
+def bad_vjp(x: jax.Array) -> jax.Array:
+    return x * x
+
+
+def bad_transpose(x: jax.Array) -> jax.Array:
+    return pb.linear_call(jnp.multiply, batched_linear_call, jnp.ones_like(x), x)
+
+
+bad_jvp.defjvp(lambda x, t: (bad_jvp(*x), batched_linear_call(*x, *t)))
+bad_vjp.defvjp(lambda x: (x * x, x), lambda x, ct: (batched_linear_call(x, ct),))
+
+
+@pytest.mark.parametrize("function", [bad_jvp, bad_vjp, bad_transpose], ids=lambda f: f.__name__)
+def test_what_jax_cannot_do_in_a_users_rule_is_said(function) -> None:
+    """It was a rule that is missing, with the remedy to write one; a save left it out."""
+    program = pb.trace(lambda x: jnp.sum(function(x)))(jnp.ones(3))
+    with pytest.raises(NotImplementedError, match="Batching rule for 'linear_call'") as caught:
+        program.grad()
+    note = "called at tests/frontend/test_rules.py:"
+    assert any(note in each for each in caught.value.__notes__)
+    words = "cannot be written into the program: NotImplementedError: Batching rule for"
+    with pytest.raises(pb.MissingRuleError, match=words) as caught:
+        artifact.serialize(program)
+    assert "in batched_linear_call" in caught.value.where
+    assert "in the rule of the call at tests/frontend/test_rules.py:" in caught.value.where
+
+
+def test_a_rule_that_jax_lacks_is_missing_in_its_words() -> None:
+    program = pb.trace(jnp.linalg.eig)(jnp.ones((2, 2)))
+    with pytest.raises(pb.MissingRuleError, match="JAX has no jvp rule for `eig`") as e:
+        program.jvp()
+    assert (
+        "with respect to operand 0: NotImplementedError: Derivatives of non-symmetric"
+        in e.value.message
+    )
 
 
 def test_a_rule_that_jax_lacks_names_the_users_line() -> None:

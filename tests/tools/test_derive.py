@@ -182,6 +182,20 @@ def test_saved_programs_keep_what_they_closed_over(pullback_command, code, tmp_p
     np.testing.assert_allclose(cotangent, 100.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("command", [("derive", "--grad"), ("dump", "--stage", "grad")])
+def test_what_goes_wrong_in_a_rule_is_said(pullback_command, tmp_path, command):
+    (tmp_path / "wrong.py").write_text(
+        "import jax\n@jax.custom_jvp\ndef f(x):\n    return x\n"
+        "@f.defjvp\ndef rule(primals, tangents):\n    return f(*primals), tangents[0].nosuch\n"
+        "def loss(x):\n    return f(x) * x\n"
+    )
+    name, *flags = command
+    result = pullback_command(name, f"{tmp_path / 'wrong.py'}:loss", "--args", "f32", *flags)
+    assert result.exit_code == 2
+    assert "failed under tracing: AttributeError" in result.stderr
+    assert "wrong.py:7, in rule" in result.stderr
+
+
 @pytest.mark.slow
 def test_the_example_where_jax_gives_up(pullback_command, monkeypatch, tmp_path):
     """Derivatives in what a linear call is not linear in; JAX's, of the plain division."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from typing import Any
 
 import jax
@@ -38,6 +39,16 @@ def of_equation(equation: Any) -> str | None:
     """
     frame = _jax.user_frame(equation)
     return None if frame is None else describe(*frame)
+
+
+def of_error(error: BaseException) -> str | None:
+    """The user's innermost line that an error came through; None if it came through none."""
+    frames = traceback.walk_tb(error.__traceback__)
+    users = [each for each in frames if _jax.is_user_file(each[0].f_code.co_filename)]
+    if not users:
+        return None
+    frame, line = users[-1]
+    return describe(frame.f_code.co_filename, line, frame.f_code.co_qualname)
 
 
 def describe(file: str, line: int, function: str) -> str:

@@ -17,7 +17,7 @@ from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import lifting, link, refusals, staging
+from pullback.frontend import lifting, link, locations, refusals, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -154,7 +154,7 @@ class RuleTable:
                 with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
                     forward = staging.forward_of_backward(rule)
             except Exception as error:
-                raise _no_forward(rule) from error
+                raise _no_forward(rule, error) from error
             self._keys.update(dict.fromkeys(identities, key))
             self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
         return self._rules[key]
@@ -319,10 +319,11 @@ class RuleTable:
             raise _leaking(rule) from None
         except MissingRuleError:
             raise
-        except staging.missing(rule, kind) as error:
-            if refusals.words(error) is not None and not isinstance(error, AssertionError):
-                raise
-            raise _missing(rule, kind, mask) from error
+        except Exception as error:
+            if staging.says_missing(rule, kind, error):
+                raise _missing(rule, kind, chosen, error) from error
+            error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.where}")
+            raise
         finally:
             self._generation = 0
             self.keeper.place = outer
@@ -434,13 +435,18 @@ def _naming(rule: Rule) -> Iterator[None]:
     except PullbackError:
         raise
     except Exception as error:
-        reason = str(error).partition("\n")[0]
+        line = locations.of_error(error)
         raise MissingRuleError(
-            f"the rule of `{rule.key}` cannot be written into the program: "
-            f"{type(error).__name__}: {reason}",
-            where=rule.where,
+            f"the rule of `{rule.key}` cannot be written into the program: {_said(error)}",
+            where=f"{line}, in the rule of the call at {rule.where}" if line else rule.where,
             do="let the rule use functions that JAX can trace, on its arguments only",
         ) from error
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error."""
+    reason = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 
 
 def _leaking(rule: Rule) -> LeakedValueError:
@@ -464,19 +470,22 @@ def _endless(rules: dict[str, Rule]) -> MissingRuleError:
     )
 
 
-def _no_forward(rule: Rule) -> MissingRuleError:
+def _no_forward(rule: Rule, error: Exception) -> MissingRuleError:
     name = rule.key.removesuffix("_forward")
     return MissingRuleError(
-        f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be transposed",
+        f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be transposed: "
+        f"{_said(error)}",
         where=rule.where,
         do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
         "linear in the cotangent",
     )
 
 
-def _missing(rule: Rule, kind: str, mask: str) -> MissingRuleError:
+def _missing(rule: Rule, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
+    positions = ", ".join(map(str, chosen))
     return MissingRuleError(
-        f"no {kind} rule for `{rule.key}` with operands {mask} perturbed",
+        f"JAX has no {kind} rule for `{rule.key}` with respect to operand {positions}: "
+        f"{_said(error)}",
         where=rule.where,
         do="wrap this step in jax.custom_vjp or jax.custom_jvp",
     )

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from pullback import _jax
+from pullback.frontend import locations, refusals
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.reductions import as_fold
 
@@ -168,11 +169,14 @@ def forward_of_backward(rule: Rule) -> Any:
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
 
-def missing(rule: Rule, kind: str) -> type[Exception]:
-    """What JAX raises where it has no rule.
+def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
+    """Whether JAX has no rule, which is how this error came about.
 
     Its own primitives refuse in many ways, and whether a call is linear in its operands, it finds
     out by trying. Errors in a user's rule are the user's to see as they are.
     """
-    own = rule.primitive in USERS and kind != "transpose"
-    return NotImplementedError if own else Exception
+    if refusals.words(error) is not None and not isinstance(error, AssertionError):
+        return False
+    if rule.primitive == "linear_call" or (rule.primitive in USERS and kind != "transpose"):
+        return isinstance(error, NotImplementedError) and locations.of_error(error) is None
+    return True

@@ -104,6 +104,8 @@ def _find_jvp_rules(op: Op, mask: str) -> list[tuple[str, str]]:
         return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
     if missing:
         check_not_refused(view, "jvp", [full])
+        if view.rule_key is not None:
+            op.frame.diff.stage(view.rule_key, "jvp", missing[0])  # raises, with the reason
         which = f" with respect to inexact operand {missing[0].index('1')}"
         raise missing_rule_of(view, "jvp", which)
     return [(m, f) for m, f in parts if f is not None]

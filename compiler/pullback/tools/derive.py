@@ -16,6 +16,7 @@ from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import load_source
+from pullback.tools.targets import blaming
 
 Positions = int | tuple[int, ...] | None
 
@@ -113,9 +114,10 @@ def derive(
     mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad})
     program = load_source(source, arguments).program
     _check_movable(program, wrt)
-    program = derive_program(program, mode, wrt, order)
-    for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
-        program.run_passes(pipeline, verify_each=True)
+    with blaming(source):
+        program = derive_program(program, mode, wrt, order)
+        for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
+            program.run_passes(pipeline, verify_each=True)
     if output is not None and output.suffix == ".mlirbc":
         program.save(output, allow_refusals=allow_refusals)
         return

@@ -18,6 +18,7 @@ from pullback.frontend.rules import RuleTable
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import Source, load_source
+from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
 STAGES = {
@@ -55,7 +56,9 @@ class Stager:
         }
         for stage, maker in makers.items():
             if stage in wanted:
-                yield stage, maker()
+                with blaming(self.source.spec):
+                    text = maker()
+                yield stage, text
 
     @cached_property
     def _closed_jaxpr(self) -> Any:

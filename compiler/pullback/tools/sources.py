@@ -13,8 +13,9 @@ from pullback.tools.targets import Target, is_target, load_target
 
 @dataclass(frozen=True)
 class Source:
-    """A program, and the target that it was traced from, if it was."""
+    """A program, where it came from, and the target that it was traced from, if it was."""
 
+    spec: str
     program: Program
     target: Target | None = None
 
@@ -24,7 +25,7 @@ def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Sour
     if is_target(spec):
         target = load_target(spec, arguments)
         traced = pullback.trace(target.function, platforms=(platform,))
-        return Source(target.call(traced), target)
+        return Source(spec, target.call(traced), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
     loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)
@@ -33,4 +34,4 @@ def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Sour
             f"`{spec}` has symbolic dimensions, and the command line wants sizes",
             do="use pullback.load in Python, or save program.with_shapes(…)",
         )
-    return Source(loaded)
+    return Source(spec, loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -9,7 +10,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -38,18 +39,26 @@ class Target:
 
     def call(self, step: Callable[..., Any]) -> Any:
         """`step(*arguments)`; what the user's function raises becomes a UsageError."""
-        try:
+        with blaming(self.spec):
             return step(*self.arguments)
-        except PullbackError:
+
+
+@contextlib.contextmanager
+def blaming(spec: str) -> Iterator[None]:
+    """Makes a UsageError of what a target, or a rule of a function that it calls, raises."""
+    try:
+        yield
+    except PullbackError:
+        raise
+    except Exception as error:
+        if _is_ours(error):
             raise
-        except Exception as error:
-            if _is_ours(error):
-                raise
-            raise UsageError(
-                f"`{self.spec}` failed under tracing: {type(error).__name__}: {_headline(error)}",
-                where=_user_line(error),
-                do="call the function under `jax.jit` with these arguments for JAX's full report",
-            ) from error
+        raise UsageError(
+            f"`{spec}` failed under tracing: {type(error).__name__}: {headline(error)}",
+            where=_user_line(error),
+            do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
+            "full report",
+        ) from error
 
 
 def is_target(text: str) -> bool:
@@ -88,7 +97,7 @@ def _load_module(place: str, spec: str) -> ModuleType:
 
 def _import_failed(place: str, error: Exception) -> UsageError:
     return UsageError(
-        f"importing `{place}` failed: {type(error).__name__}: {_headline(error)}",
+        f"importing `{place}` failed: {type(error).__name__}: {headline(error)}",
         where=_user_line(error),
     )
 
@@ -150,7 +159,7 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
         ) from error
 
 
-def _headline(error: BaseException) -> str:
+def headline(error: BaseException) -> str:
     """The first line of a message; JAX's explanations run to paragraphs."""
     return (str(error).strip().splitlines() or [""])[0]
 
