@@ -38,3 +38,10 @@ def test_the_index_names_every_page():
 def test_links_lead_to_files(page: Path):
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (DOCS / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "code", re.findall(r"```python\n(.*?)```", (DOCS / "api.md").read_text(), re.S)
+)
+def test_the_examples_of_the_api_run(code: str):
+    exec(compile(code, "api.md", "exec"), {})
