@@ -18,6 +18,7 @@ from pullback_runtime._container import ArtifactError
 
 SECONDS = 10
 SECONDS_PER_MEBIBYTE = 2
+# With -P, for a `json.py` in the working directory would run before the path is set.
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); \
 from pullback_runtime import _trial_worker; _trial_worker.main()"
 
@@ -89,7 +90,7 @@ def _running() -> subprocess.Popen[bytes]:
     global _process
     if _process is None or _process.poll() is not None:
         _process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

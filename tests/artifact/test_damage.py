@@ -79,6 +79,37 @@ def test_sound_files_load(kind):
     assert found == pytest.approx([float(leaf) for leaf in expected], rel=1e-6)
 
 
+def test_a_custom_call_of_a_function_that_is_not_there():
+    """XLA ends the process on it."""
+    text = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+      %0 = stablehlo.custom_call @anything(%x) {called_computations = [@NAME]}
+        : (tensor<3xf32>) -> tensor<3xf32>
+      return %0 : tensor<3xf32>
+    }"""
+    assert pb.load(text.replace("NAME", "main").encode()).module
+    with pytest.raises(pb.ArtifactError, match="names the function @nowhere, which is not there"):
+        pb.load(text.replace("NAME", "nowhere").encode())
+
+
+def test_a_module_of_the_working_directory_does_not_run(tmp_path):
+    """It did in the helper process, where it hid one of the standard library."""
+    (tmp_path / "json.py").write_text("raise SystemExit('it ran')")
+    (tmp_path / "f.mlir").write_text(
+        "func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
+    )
+    code = "import sys; sys.path.remove(''); import pullback as pb; print(pb.load('f.mlir')(2.0))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("2.0\n", 0), done.stderr
+
+
 @st.composite
 def damages(draw):
     """A kind of file and what happens to it, all positions as fractions of its length."""
