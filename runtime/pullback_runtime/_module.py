@@ -130,6 +130,11 @@ def find_entry(module: ir.Module, entry: str) -> Any:
     """The function called `entry`."""
     symbols = ir.SymbolTable(module.operation)
     if entry in symbols and is_function(found := symbols[entry]):
+        if found.is_external:
+            raise ModuleError(
+                f"@{entry} is declared, and has no body",
+                do="name a function that has one, or link it",
+            )
         return found
     functions = filter(is_function, module.body.operations)
     names = ", ".join(f"@{op.name.value}" for op in functions) or "none"

@@ -37,6 +37,12 @@ def branches(x):
         return x
     return -x
 
+def words(x):
+    return "two words"
+
+def steps(x):
+    yield x
+
 not_a_function = 3
 example_args = (np.array([1.0, 2.0], np.float32), np.float32(0.5))
 '''

@@ -48,6 +48,13 @@ def test_unknown_command(pullback_command):
         ("model.py:f", "f33[2], f32", "no dtype 'f33'"),
         ("model.py:f", "f32[2], f32[3]", "failed under tracing: TypeError: add got incompatible"),
         ("model.py:branches", "f32", "failed under tracing: TracerBoolConversionError"),
+        ("model.py:words", "f32", "failed under tracing: TypeError: function words at"),
+        (
+            "model.py:steps",
+            "f32",
+            "failed under tracing: TypeError: Expected a function, got a gen",
+        ),
+        ("model.py:f", "(" * 2000, "too many brackets inside one another"),
         ("model.py:g", None, "no function `g` in `model.py:g`"),
         ("model.py:cub", None, "did you mean `cube`?"),
         ("model.py:not_a_function", None, "is a int, not a function"),

@@ -72,7 +72,8 @@ def test_absent_hardware(pullback_command, model, platform):
     assert f"no stage hlo: this machine has no {platform} backend" in result.stderr
     refused = pullback_command("dump", f"{model}:f", "--stage", "hlo", "--platform", platform)
     assert refused.exit_code == 2
-    assert f"BackendNotFoundError: no backend '{platform}'; present: 'cpu'" in refused.stderr
+    assert refused.stderr.startswith("BackendNotFoundError: no backend")
+    assert f"no backend '{platform}'; present: 'cpu'" in refused.stderr
 
 
 def test_the_platform_decides_the_lowering(pullback_command, tmp_path):

@@ -125,6 +125,9 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
         (["--input", "x.npy", "--random", "1"], "--input and --random exclude each other"),
         (["--input", "absent.npy"], "cannot read the input `absent.npy`"),
         (["--input", "square.mlir"], "cannot read the input `square.mlir`"),
+        (["--input", "text.npy"], "the input `text.npy` holds <U1, and no numbers"),
+        (["--input", "objects.npz"], "cannot read the input `objects.npz`: Object arrays"),
+        (["--random", "-1"], "-1 is not in the range x>=0"),
         (["--random", "0", "--backend", "cuda"], "no backend 'cuda'; present: 'cpu'"),
         (["--random", "0", "-o", "out.txt"], "results are saved as .npz, not as `out.txt`"),
         (["--random", "0", "-o", "no/out.npz"], "cannot write `no/out.npz`: No such file"),
@@ -134,6 +137,8 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
 )
 def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, options, words):
     monkeypatch.chdir(square.parent)
+    np.save("text.npy", np.array(["a"]))
+    np.savez("objects.npz", np.array([{}], dtype=object))
     result = pullback_command("run", "square.mlir", *options)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -144,6 +149,8 @@ def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, optio
     [
         ("func.func @main(", "the module does not parse"),
         ("module {}", "the file holds an empty module"),
+        ("func.func private @main(tensor<f32>)", "@main is declared, and has no body"),
+        (SQUARE.replace("3x", "9000000000x"), "out of memory: "),
     ],
 )
 def test_bad_modules(pullback_command, content, words):

@@ -41,7 +41,10 @@ TOKEN = re.compile(
 def parse_arguments(text: str) -> tuple[Any, ...]:
     """Returns one `jax.ShapeDtypeStruct`, Python scalar or container of them per argument."""
     parser = _Parser(text)
-    return tuple(parser.items("", parser.argument))
+    try:
+        return tuple(parser.items("", parser.argument))
+    except RecursionError:
+        parser.fail("too many brackets inside one another")
 
 
 class _Parser:

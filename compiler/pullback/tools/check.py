@@ -127,7 +127,7 @@ def check(target: str, arguments: str | None, seed: int, tolerance: float) -> No
     Inputs are random in (0.1, 0.9). A rule that is false on purpose is reported: exit code 1.
     """
     loaded = load_target(target, arguments)
-    program = loaded.call(pullback.trace(loaded.function))
+    program = loaded.trace()
     findings = list(check_rules(program.rules, seed, tolerance))
     for finding in findings:
         click.echo(str(finding))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import jax
 
-from pullback._errors import PullbackError
+from pullback._errors import PullbackError, UsageError
 from pullback._version import installed_version
 from pullback.tools.show import show_error
 from pullback_runtime import PullbackRuntimeError
@@ -56,6 +56,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (PullbackError, PullbackRuntimeError) as error:
             raise ReportedError(error) from error
+        except MemoryError as error:
+            raise ReportedError(UsageError(f"out of memory: {error}")) from error
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from pullback.tools.sources import Source
 from pullback_runtime import _module
 
 Arrays = list[np.ndarray]
+NUMBERS = "biufcV"
+"""Kinds of NumPy's dtypes; `V` are bfloat16 and its kin."""
 
 
 def signature(program: Program) -> tuple[Any, ...]:
@@ -51,13 +54,22 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
 
 
 def _load(path: Path) -> Arrays:
+    do = "write it by numpy.save or numpy.savez"
     try:
-        loaded = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(
-            f"cannot read the input `{path}`: {error}", do="write it by numpy.save or numpy.savez"
-        ) from error
-    return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
+        arrays = _arrays(np.load(path))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read the input `{path}`: {error}", do=do) from error
+    if other := [array.dtype for array in arrays if array.dtype.kind not in NUMBERS]:
+        raise UsageError(f"the input `{path}` holds {other[0]}, and no numbers", do=do)
+    return arrays
+
+
+def _arrays(loaded: Any) -> Arrays:
+    """Of what NumPy has opened: an array, or several in one file."""
+    if isinstance(loaded, np.ndarray):
+        return [loaded]
+    with loaded:
+        return [loaded[name] for name in loaded.files]
 
 
 def _read_back(arrays: Arrays, avals: Sequence[Any]) -> Arrays:

@@ -84,7 +84,7 @@ def save(arrays: Arrays, output: Path) -> None:
     type=click.Path(path_type=Path),
     help="A .npy file per argument, or .npz files with several.",
 )
-@click.option("--random", "seed", type=int, help="Random arguments from this seed.")
+@click.option("--random", "seed", type=click.IntRange(0), help="Random arguments from this seed.")
 @click.option("--interpret", is_flag=True, help="Use StableHLO's interpreter instead of XLA.")
 @click.option("--compare", is_flag=True, help="Run both, and report the largest difference.")
 @click.option("--jax", "with_jax", is_flag=True, help="Compare a target with plain JAX.")

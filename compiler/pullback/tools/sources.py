@@ -24,8 +24,7 @@ def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Sour
     """Traces a target, or loads a module or a saved program from a file or from `-`."""
     if is_target(spec):
         target = load_target(spec, arguments)
-        traced = pullback.trace(target.function, platforms=(platform,))
-        return Source(spec, target.call(traced), target)
+        return Source(spec, target.trace(platform), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
     loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)

@@ -19,8 +19,10 @@ from typing import Any
 import jax
 
 import pullback
+from pullback import _jax
 from pullback._errors import PullbackError, UsageError
 from pullback.tools.arguments import parse_arguments
+from pullback_runtime import PullbackRuntimeError
 
 # Frames in these places are not the user's.
 LIBRARIES = tuple(
@@ -42,13 +44,19 @@ class Target:
         with blaming(self.spec):
             return step(*self.arguments)
 
+    def trace(self, platform: str = "cpu") -> pullback.Program:
+        """The program of the function and its arguments."""
+        with blaming(self.spec):
+            return pullback.trace(self.function, platforms=(platform,))(*self.arguments)
+
 
 @contextlib.contextmanager
 def blaming(spec: str) -> Iterator[None]:
     """Makes a UsageError of what a target, or a rule of a function that it calls, raises."""
     try:
-        yield
-    except PullbackError:
+        with _jax.whole_tracebacks():
+            yield
+    except (PullbackError, PullbackRuntimeError):
         raise
     except Exception as error:
         if _is_ours(error):
@@ -172,7 +180,7 @@ def _is_ours(error: BaseException) -> bool:
 
 def _user_line(error: BaseException) -> str | None:
     """The deepest frame of the user's own code, as `file.py:12, in f`."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(LIBRARIES):
