@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -103,17 +105,186 @@ def test_inside_a_jitted_function(make):
     assert jnp.allclose(found, expected, rtol=1e-5)
 
 
+def jvp_of(k, a):
+    f = jax.custom_jvp(lambda x: jnp.sin(x) * a)
+    f.defjvp(lambda p, t: (f(*p), k * jnp.cos(p[0]) * a * t[0]))
+    return f
+
+
+def fwd_of(k, a):
+    """Its backward rule takes the value from the residuals."""
+    f = jax.custom_vjp(lambda x: jnp.sin(x) * a)
+    f.defvjp(lambda x: (f(x), (x, a)), lambda r, ct: (k * ct * jnp.cos(r[0]) * r[1],))
+    return f
+
+
+def bwd_of(k, a):
+    f = jax.custom_vjp(lambda x: jnp.sin(x) * a)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (k * ct * jnp.cos(x) * a,))
+    return f
+
+
+def explicit(k, a):
+    """What they are, for JAX: it has no rules in loops that close over what is traced there."""
+    f = jax.custom_jvp(lambda x, a: jnp.sin(x) * a)
+    f.defjvp(lambda p, t: (f(*p), k * jnp.cos(p[0]) * p[1] * t[0]))
+    return lambda x: f(x, a)
+
+
+def repeat(step, x, length=3):
+    return jax.lax.scan(lambda c, _: (step(c), None), x, None, length)[0]
+
+
+def carried(make, x, y):
+    step = lambda c, w: ((c[0] * w, make(c[0] * y)(c[1]) + make(w)(x)), None)  # noqa: E731
+    return jax.lax.scan(step, (y, x), jnp.stack([y, 2.0 * y]))[0][1]
+
+
+def made_once(make, x, y):
+    f = make(y)
+    return repeat(lambda c: f(c) + f(x), x)
+
+
+def while_loop(make, x, y):
+    start = 0, x
+    return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, make(y)(s[1]) + x), start)[1]
+
+
+def called_twice(make, x, y):
+    """One jaxpr of the jitted function, in which an argument is what is around it once only."""
+    f = jax.jit(lambda x, w: make(y)(x) * make(w)(x))
+    return f(x, y) + f(x, 2.0 * y)
+
+
+def on_two_axes(make, x, y):
+    f = jax.jit(lambda v: make(y)(v) * jnp.arange(3.0))
+    pairs = jnp.outer(x, x)
+    return jnp.sum(jax.vmap(f, 0)(pairs) * jax.vmap(f, 1)(pairs), 0)
+
+
+def a_rule_of_a_rule(make, x, y):
+    h = jax.custom_jvp(lambda x: make(y)(x) * y)
+    h.defjvp(lambda p, t: jax.jvp(lambda x: explicit(2.0, y)(x) * y, p, t))
+    return repeat(h, x)
+
+
+BODIES = {
+    "a loop": lambda make, x, y: repeat(lambda c: make(y)(c) + x, x),
+    "a loop, made outside": made_once,
+    "what the loop carries and slices": carried,
+    "a loop in a loop": lambda make, x, y: repeat(
+        lambda c: repeat(lambda d: make(jnp.exp(y))(d) + c, c), x
+    ),
+    "a while loop": while_loop,
+    "branches": lambda make, x, y: jax.lax.cond(x[0] > 0, make(y), lambda x: make(y * y)(x), x),
+    "a branch that has the value": lambda make, x, y: jax.lax.cond(
+        x[0] > 0, lambda x: make(jnp.exp(y))(x), lambda x: x, x
+    ),
+    "checkpoint": lambda make, x, y: jax.checkpoint(lambda x: make(y)(x))(x),
+    "jit": lambda make, x, y: jax.jit(lambda x: make(y)(x))(x),
+    "jit in a loop": lambda make, x, y: repeat(jax.jit(lambda x: make(y)(x)), x),
+    "jit, called twice": called_twice,
+    "vmap of jit": on_two_axes,
+    "a rule": a_rule_of_a_rule,
+}
+
+
+def weighted(make, use):
+    return lambda x, y: jnp.vdot(use(make, x, jax.lax.stop_gradient(y)), Z)
+
+
+@pytest.mark.parametrize("use", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("make", [jvp_of, fwd_of, bwd_of], ids=lambda make: make.__name__)
+def test_inside_other_functions(make, use):
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+        function = weighted(functools.partial(make, 3.0), use)
+        expected = jax.jacfwd(weighted(functools.partial(explicit, 3.0), use))
+        program = pb.trace(function)(x, y)
+        loaded = pb.load(artifact.serialize(program))
+        for found in (pb.grad(function)(x, y), loaded.grad()(x, y)):
+            assert jnp.allclose(found, expected(x, y), rtol=1e-12)
+        moved = program.jvp(wrt=0)(x, y, Z.astype(float))[1]
+        assert jnp.allclose(moved, jnp.vdot(expected(x, y), Z), rtol=1e-12)
+
+
+TWICE = ("a loop", "what the loop carries and slices", "a while loop", "branches", "checkpoint")
+
+
+@pytest.mark.parametrize("use", [BODIES[name] for name in TWICE], ids=TWICE)
+@pytest.mark.parametrize("make", [jvp_of, bwd_of], ids=lambda make: make.__name__)
+def test_derivatives_of_derivatives_of_functions(make, use):
+    """With a rule that is true: for others, a loop has no second order that all agree on."""
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+        function = weighted(functools.partial(make, 1.0), use)
+        plain = weighted(lambda a: lambda x: jnp.sin(x) * a, use)
+        expected = jax.jacfwd(jax.jacfwd(plain))(x, y)
+        for second in (pb.hessian, lambda f: pb.jacrev(pb.grad(f))):
+            assert jnp.allclose(second(function)(x, y), expected, rtol=1e-10)
+        gradients = jax.vmap(pb.grad(function))(jnp.stack([x, y]), jnp.stack([y, x]))
+        assert jnp.allclose(gradients[1], jax.jacfwd(plain)(y, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [jvp_of, bwd_of], ids=lambda make: make.__name__)
+def test_by_what_the_rule_closes_over(make):
+    """The gradient depends on the value, though the function is not differentiated by it."""
+
+    def by_both(derive, make):
+        function = lambda x, y: jnp.vdot(make(1.0, y)(x), Z)  # noqa: E731
+        return derive(lambda y: jnp.vdot(derive(function)(X, y), X))(Y)
+
+    assert jnp.allclose(by_both(pb.grad, make), Z * X * jnp.cos(X), rtol=1e-5)
+    inside = jax.jit(lambda x, y: pb.grad(lambda x: jnp.vdot(make(3.0, y)(x), Z))(x))(X, Y)
+    assert jnp.allclose(inside, 3.0 * Z * Y * jnp.cos(X), rtol=1e-5)
+
+
+def test_one_rule_that_finds_its_value_at_different_operands():
+    """Also while a trace goes on, in which values that are over are not known to be."""
+
+    def function(x, a, b):
+        rule = lambda p, t: (jnp.sin(p[0]) * a * b, 3.0 * jnp.cos(p[0]) * a * t[0])  # noqa: E731
+        first = jax.custom_jvp(lambda x: jnp.sin(x) * (a * b))
+        second = jax.custom_jvp(lambda x: jnp.sin(x) * (b * a))
+        first.defjvp(rule)
+        second.defjvp(rule)
+        return jnp.sum(first(x) + 2.0 * second(x))
+
+    expected = 9.0 * jnp.cos(X) * Y
+    assert jnp.allclose(pb.grad(function)(X, Y, Z), expected, rtol=1e-5)
+    inside = jax.jit(lambda x, a, b: pb.grad(lambda x: function(x, a, b))(x))
+    assert jnp.allclose(inside(X, Y, Z), expected, rtol=1e-5)
+
+
 def in_a_loop(x, y):
-    return jax.lax.scan(lambda c, _: (c + jnp.sum(backward(y, y)(x)), None), 0.0, None, length=2)[0]
+    """The function does not use the value of the function around the loop."""
+    return jnp.sum(repeat(of_the_rule(y), x))
 
 
 LEAKS = {
     "not by its function": lambda x, y: jnp.sum(of_the_rule(y)(x)),
     "of the function around a loop": in_a_loop,
-    "of the function around a checkpoint": lambda x, y: jnp.sum(
-        jax.checkpoint(lambda x: backward(y, y)(x))(x)
+    "of a function that is mapped": lambda x, y: jnp.sum(
+        jax.vmap(lambda x, y: backward(y, y)(x))(x, y)
     ),
+    "of the loop's last turn": lambda x, y: jnp.sum(of_the_last(x, [y, 2.0 * y])),
+    "in the derivative of a rule": lambda x, y: jnp.sum(with_a_derivative(x, y)),
 }
+
+
+def of_the_last(x, values):
+    for value in values:
+        f = jax.custom_jvp(lambda x: jnp.sin(x) * value)  # noqa: B023
+        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))  # noqa: B023
+        x = f(x)
+    return x
+
+
+def with_a_derivative(x, y):
+    """Its rule differentiates a function by a backward rule that closes over a value."""
+    f = jax.custom_jvp(lambda x: jnp.sin(x) * y)
+    f.defjvp(lambda p, t: jax.jvp(lambda x: backward(y, y)(x), p, t))
+    return f(x)
 
 
 def of_the_rule(a):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -105,10 +107,10 @@ def is_tracer(value: object) -> bool:
     return isinstance(value, _core.Tracer)
 
 
-def variable_of(tracer: Any) -> Any:
-    """The variable of a jaxpr that a value of the trace became that made it; None for others."""
+def name_of(tracer: Any) -> Any:
+    """What tells a value of a trace: the variable of a jaxpr that it became, if it became one."""
     variable = getattr(tracer, "val", None)
-    return variable if isinstance(variable, _core.Var) else None
+    return variable if isinstance(variable, _core.Var) else id(tracer)
 
 
 def is_equation(value: object) -> bool:
@@ -123,9 +125,18 @@ def is_jaxpr(value: object) -> bool:
 
 def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
     """The same jaxpr, open or closed, with other equations; none of them of JAX's high kind."""
+    return _changed(jaxpr, eqns=equations, is_high=False)
+
+
+def with_like_equations(jaxpr: Any, equations: list[Any]) -> Any:
+    """The same jaxpr, open or closed, with others of the same kinds in the place of some."""
+    return _changed(jaxpr, eqns=equations)
+
+
+def _changed(jaxpr: Any, **changes: Any) -> Any:
     if _CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _ClosedJaxpr):
-        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=equations, is_high=False))
-    return jaxpr.replace(eqns=equations, is_high=False)
+        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(**changes))
+    return jaxpr.replace(**changes)
 
 
 def close(jaxpr: Any) -> Any:
@@ -133,6 +144,16 @@ def close(jaxpr: Any) -> Any:
     if isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr
     return _ClosedJaxpr(jaxpr, ())
+
+
+def closed_with(jaxpr: Any, constants: Sequence[Any]) -> Any:
+    """A closed jaxpr, of an open one and the values of its constants."""
+    return _ClosedJaxpr(jaxpr, list(constants))
+
+
+def opened(closed: Any) -> Any:
+    """The jaxpr in a closed one."""
+    return getattr(closed, "jaxpr", closed)
 
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:
@@ -152,6 +173,33 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
             yield value
         elif isinstance(value, (tuple, list)):
             yield from jaxprs_in(value)
+
+
+def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
+    """The jaxprs among the parameters of an equation, and where each stands."""
+    for name, value in equation.params.items():
+        for body in jaxprs_in([value]):
+            yield name, body
+
+
+def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
+    """A parameter of an equation with others in the place of the jaxprs in it."""
+    if is_jaxpr(value):
+        return function(value)
+    if isinstance(value, (tuple, list)) and any(is_jaxpr(item) for item in value):
+        items = [map_jaxprs(function, item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def with_bodies(equation: Any, function: Callable[[str, Any], Any]) -> Any:
+    """The equation with other jaxprs: what this gives for the parameter's name and the jaxpr."""
+    params, changed = equation.params, {}
+    for name, value in params.items():
+        new = map_jaxprs(functools.partial(function, name), value)
+        if new is not value:
+            changed[name] = new
+    return equation.replace(params={**params, **changed}) if changed else equation
 
 
 def weaken(value: Any) -> Any:
@@ -192,30 +240,30 @@ def inputs_of(jaxpr: Any) -> list[Any]:
     return list(getattr(jaxpr, "jaxpr", jaxpr).invars)
 
 
-def outputs_of(jaxpr: Any) -> list[Any]:
-    """The variables and literals that a jaxpr returns."""
-    return list(getattr(jaxpr, "jaxpr", jaxpr).outvars)
-
-
-def with_outputs(closed: Any, outputs: list[Any]) -> Any:
-    """The closed jaxpr with other results, of the values that it has."""
-    opened = getattr(closed, "jaxpr", closed)
-    info = opened.debug_info._replace(arg_names=None, result_paths=None)
-    changed = opened.replace(outvars=outputs, debug_info=info)
-    return closed.replace(jaxpr=changed) if _CLOSED_AND_OPEN_DIFFER else changed
-
-
-def with_constants(
-    closed: Any, constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
+def with_operands(
+    closed: Any, arguments: list[Any], constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
 ) -> Any:
-    """The closed jaxpr with these constants only, and other variables in the place of some."""
+    """The closed jaxpr with these arguments and constants, and others in the place of some."""
 
     def current(atom: Any) -> Any:
         return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
 
-    equations = [each.replace(invars=[*map(current, each.invars)]) for each in closed.eqns]
-    outputs = [*map(current, outputs_of(closed))]
-    return with_outputs(with_arguments(closed, (), constants, equations), outputs)
+    opened = getattr(closed, "jaxpr", closed)
+    changed = _core.Jaxpr(
+        [variable for variable, _ in constants],
+        arguments,
+        [*map(current, opened.outvars)],
+        [each.replace(invars=[*map(current, each.invars)]) for each in opened.eqns],
+        opened.effects,
+        opened.debug_info._replace(arg_names=None, result_paths=None),
+        opened.is_high,
+    )
+    return _ClosedJaxpr(changed, [value for _, value in constants])
+
+
+def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of a closed jaxpr, in the trace that is going on."""
+    return _core.eval_jaxpr(getattr(closed, "jaxpr", closed), closed.consts, *operands)
 
 
 def numbers_its_arguments(jaxpr: Any) -> bool:
@@ -244,6 +292,22 @@ def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]
         more = (_flat_trees.nones(count), constants)
         params["ft_in"] = _flat_trees.pack((more, carry, inputs))
     return params
+
+
+def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:
+    """The variables of a body for what it closes over: leading operands, the same in each run."""
+    opened_body, params = opened(body), equation.params
+    names = opened_body.debug_info.arg_names
+    count = len(opened_body.invars)
+    if "num_consts" in params and parameter == "jaxpr":
+        count = params["num_consts"]
+    elif "ft_in" in params:
+        count = len(list(params["ft_in"].unpack()[0]))
+    elif parameter in ("cond_jaxpr", "body_jaxpr"):
+        count = params[parameter.replace("jaxpr", "nconsts")]
+    elif names is not None and len(names) == count:
+        count = len(list(itertools.takewhile(operator.not_, names)))
+    return list(opened_body.invars[:count])
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:
@@ -664,12 +728,9 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
     None for an equation of a primitive of JAX, which is told by its parameters.
     """
     name, params = equation.primitive.name, equation.params
-    if name == "custom_jvp_call":
-        return name, *_rule_inside(equation), params["symbolic_zeros"]
-    if name == "custom_vjp_call":
-        rule, closed_over = _rule_inside(equation)
-        bwd = _without_const_handling(params["bwd"])
-        return name, rule, bwd, closed_over, params["symbolic_zeros"]
+    if name in _THUNKS:
+        inside, bwd = rule_inside(equation), _without_const_handling(params.get("bwd"))
+        return name, inside.rule, bwd, inside.closed_over, params["symbolic_zeros"]
     if name == "linear_call":
         return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
     if name == "call_hi_primitive":
@@ -689,14 +750,60 @@ _THUNKS = {
 """The parameter that holds the forward rule of a user's call, and the rule's name inside of it."""
 
 
-def _rule_inside(equation: Any) -> tuple[Any, int]:
-    """The forward rule of a user's call, and how many leading operands its function closes over."""
+class RuleInside(NamedTuple):
+    """The forward rule of a user's call, in whatever JAX and we have put around it.
+
+    Attributes:
+      rule: what tells it from others.
+      closed_over: how many leading operands the call's function closes over: JAX has no
+        derivatives by these.
+      known: which of those operands each value of a trace is, by name.
+      closed: whether there is a `RuleOfOperands` around it.
+    """
+
+    rule: Any
+    closed_over: int = 0
+    known: Mapping[Any, int] = {}
+    closed: bool = False
+
+
+class RuleOfOperands:
+    """A rule, as JAX holds it, that finds what it closes over among the operands of its call.
+
+    Attributes:
+      rule: the rule that closes over values of a trace.
+      added: types of leading operands that this has more than the rule.
+      closed_over, known: as of `RuleInside`.
+      made: what it has given, by its arguments.
+    """
+
+    def __init__(self, rule: Any, added: Sequence[Any], closed_over: int, known: Mapping[Any, int]):
+        self.rule = rule
+        self.added = added
+        self.closed_over = closed_over
+        self.known = known
+        self.made: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the rule."""
+        raise NotImplementedError
+
+
+def rule_inside(equation: Any) -> RuleInside:
+    """The forward rule of a user's call; one that knows nothing for other calls."""
+    if equation.primitive.name not in _THUNKS:
+        return RuleInside(None)
     thunk, rule = _THUNKS[equation.primitive.name]
-    unwrapped, lifted = _unwrapped(equation.params[thunk], rule, thunk)
-    return unwrapped, int(lifted + equation.params["num_consts"])
+    return _lifted(_unwrapped(equation.params[thunk], rule, thunk), equation.params["num_consts"])
 
 
-def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
+def _lifted(inside: RuleInside, count: int) -> RuleInside:
+    """The rule of a call that has so many leading operands more."""
+    known = {name: count + position for name, position in inside.known.items()}
+    return inside._replace(closed_over=count + inside.closed_over, known=known)
+
+
+def _unwrapped(thunk: Any, rule: str, lifted: str) -> RuleInside:
     """The user's rule inside the layers that JAX puts on it, and the constants they lift.
 
     An equation holds a memoised function around the rule, new at each call. When JAX evaluates
@@ -705,20 +812,53 @@ def _unwrapped(thunk: Any, rule: str, lifted: str) -> tuple[Any, int]:
     Should JAX come to store rules in another way, the thunk's own identity decides, and the rule
     is staged once per use.
     """
-    traced = closed_over(getattr(thunk, "f", thunk), "fn")
+    function = getattr(thunk, "f", thunk)
+    if isinstance(function, RuleOfOperands):
+        unwrapped = _unwrapped(function.rule, rule, lifted).rule
+        return RuleInside(unwrapped, function.closed_over, function.known, closed=True)
+    traced = closed_over(function, "fn")
     if (before := _before_dead_code(traced, lifted)) is not None:
-        unwrapped, consts = _unwrapped(before, rule, lifted)
-        return _for_used(unwrapped, traced), consts
+        inside = _unwrapped(before, rule, lifted)
+        return inside._replace(rule=_for_used(inside.rule, traced))
     inner = closed_over(traced, rule)
     if inner is None:
-        return thunk, 0
+        return RuleInside(thunk)
     before = closed_over(getattr(inner, "f", inner), lifted)
     if before is None:
-        return inner, 0
-    consts = closed_over(inner.f, "num_consts")
-    unwrapped, more = _unwrapped(before, rule, lifted)
-    mapped = (unwrapped, inner.transforms, inner.params) if inner.transforms else unwrapped
-    return mapped, consts + more
+        return RuleInside(inner)
+    inside = _lifted(_unwrapped(before, rule, lifted), closed_over(inner.f, "num_consts"))
+    if inner.transforms:
+        inside = inside._replace(rule=(inside.rule, inner.transforms, inner.params))
+    return inside
+
+
+def with_rules(
+    equation: Any,
+    forward: Callable[[Any], RuleOfOperands],
+    backward: Callable[[Any], RuleOfOperands] | None,
+) -> Any:
+    """A user's call with other rules, made of its own, which take all its operands.
+
+    What the forward rule closes over is given to the backward rule before the residuals.
+    """
+    params, thunk = equation.params, _THUNKS[equation.primitive.name][0]
+    changed = {thunk: _rule(forward, params[thunk]), "num_consts": 0}
+    if backward is not None:
+        changed["bwd"] = _rule(backward, params["bwd"])
+        count = changed["bwd"].f.closed_over
+        changed["out_trees"] = functools.partial(_with_residuals, params["out_trees"], count)
+    return equation.replace(params={**params, **changed})
+
+
+def _rule(make: Callable[[Any], RuleOfOperands], old: Any) -> Any:
+    return _linear_util.wrap_init(make(old), debug_info=old.debug_info.with_unknown_names())
+
+
+def _with_residuals(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
+    """The trees of results and residuals, and which operands are residuals: so many more."""
+    out_tree, tree, forwarded = trees()
+    leaves = list(range(count + tree.num_leaves))
+    return out_tree, jax.tree.structure(leaves), [*range(count), *forwarded]
 
 
 def _without_const_handling(bwd: Any) -> Any:
@@ -727,6 +867,8 @@ def _without_const_handling(bwd: Any) -> Any:
         return bwd
     layers = _custom_derivatives._handle_consts_in_bwd.args
     transforms = tuple(t for t in bwd.transforms if t[0] not in layers)
+    if not transforms and isinstance(bwd.f, RuleOfOperands):
+        return _without_const_handling(bwd.f.rule)
     if not transforms and (before := _before_dead_code(bwd.f, "bwd")) is not None:
         return _for_used(_without_const_handling(before), bwd.f)
     return bwd.f, transforms, bwd.params
@@ -773,7 +915,7 @@ def _custom_gradient_name(equation: Any) -> str:
     if "_prim" in equation.params:
         forward = equation.params["_prim"].params.get("fwd")
     elif (thunk := equation.params.get("fwd_jaxpr_thunk")) is not None:
-        forward = _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk")[0]
+        forward = _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk").rule
     else:
         return "wrapped_fun"
     function = closed_over(getattr(forward, "f", forward), "fun")
@@ -793,17 +935,33 @@ BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 """Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
 
 
+def is_zero(value: object) -> bool:
+    """Whether this stands for a tangent or cotangent that is zero."""
+    return isinstance(value, (_ad.Zero, _custom_derivatives.SymbolicZero))
+
+
+def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:
+    """What a backward rule returned, with zeros for so many operands more before it.
+
+    JAX 0.12 has it return more than the cotangents.
+    """
+    zeros = [_ad.Zero(aval) for aval in avals]
+    if isinstance(returned, tuple):
+        cotangents, *more = returned
+        return [*zeros, *cotangents], *more
+    return [*zeros, *returned]
+
+
+CustomVJPException = _ad.CustomVJPException
+"""What JAX raises where a `custom_vjp` function is differentiated by what it closes over."""
+
+
 def wants_symbolic_zeros(closed: Any) -> bool:
     """Whether the one call in there has rules that see which operands are perturbed."""
     equation = closed.eqns[0]
     high = equation.params.get("_prim")
     params = equation.params if high is None else high.params
     return bool(params.get("symbolic_zeros", False))
-
-
-def num_closed_over(equation: Any) -> int:
-    """How many leading operands a function with rules closes over: its rules ignore them."""
-    return _rule_inside(equation)[1] if equation.primitive.name in _THUNKS else 0
 
 
 def num_residuals(equation: Any) -> int | None:

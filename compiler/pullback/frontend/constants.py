@@ -15,7 +15,9 @@ from pullback import _jax
 LARGEST_INLINE = 64
 """Arrays with more elements become arguments."""
 
-BODIES: dict[str, tuple[tuple[str, int | str], ...]] = {
+Bodies = dict[str, tuple[tuple[str, int | str], ...]]
+
+BODIES: Bodies = {
     "jit": (("jaxpr", 0),),
     "scan": (("jaxpr", 0),),
     "while": (("cond_jaxpr", 0), ("body_jaxpr", "cond_nconsts")),

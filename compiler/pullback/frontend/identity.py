@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from pullback import _jax
-from pullback.frontend import lifting
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
 
@@ -27,15 +26,10 @@ _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
 class Identities:
-    """Signatures of functions and jaxprs; keeps alive what it identified by address.
-
-    Attributes:
-      aliases: what variables of the rule at hand stand for.
-    """
+    """Signatures of functions and jaxprs; keeps alive what it identified by address."""
 
     def __init__(self) -> None:
-        self.aliases: lifting.Aliases = {}
-        self._call: Any = None
+        self._known: Mapping[Any, int] = {}
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
         self._met: dict[int, int] = {}
@@ -52,11 +46,12 @@ class Identities:
 
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
         """A signature that is equal for calls whose rules, in these functions, compute the same."""
-        outer, self._call = self._call, equation
+        outer = self._known
+        self._known = {} if equation is None else _jax.rule_inside(equation).known
         try:
             return self._value(functions, ())
         finally:
-            self._call = outer
+            self._known = outer
 
     def jaxpr(self, jaxpr: Any) -> Hashable:
         """A signature that is equal for jaxprs with the same equations, up to variable names."""
@@ -90,8 +85,10 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if _jax.is_store(value):
             return ("store",)
-        if _jax.is_dead_tracer(value):
-            return "dead tracer", value.aval, self._operand(value)
+        if _jax.is_tracer(value) and _jax.name_of(value) in self._known:
+            return "operand", value.aval, self._known[_jax.name_of(value)]
+        if _jax.is_dead_tracer(value):  # which no rule can use
+            return "dead tracer", value.aval
         if _jax.is_jaxpr(value):
             return "jaxpr", self.jaxpr(value)
         if _jax.is_equation(value):
@@ -103,11 +100,6 @@ class Identities:
         if (parameters := _jax.high_parameters(value)) is not None:
             return type(value).__qualname__, self.parameters(parameters)
         return self._object(value, inside)
-
-    def _operand(self, tracer: Any) -> int | None:
-        """Which operand of the call it is; a rule that used any other would be refused."""
-        known = {} if self._call is None else lifting.positions(self._call, self.aliases)
-        return known.get(_jax.variable_of(tracer))
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function

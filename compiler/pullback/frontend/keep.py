@@ -123,21 +123,7 @@ class Keeper:
 
     def _inside(self, equation: Any) -> Any:
         """The equation with the jaxprs among its parameters kept."""
-        params = equation.params
-        changed = {}
-        for name, value in params.items():
-            new = self._parameter(value)
-            if new is not value:
-                changed[name] = new
-        return equation.replace(params={**params, **changed}) if changed else equation
-
-    def _parameter(self, value: Any) -> Any:
-        if _jax.is_jaxpr(value):
-            return self.keep(value)
-        if isinstance(value, (tuple, list)) and any(_jax.is_jaxpr(item) for item in value):
-            items = [self._parameter(item) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        return value
+        return _jax.with_bodies(equation, lambda _, body: self.keep(body))
 
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
         decomposition = self.keep(_jax.close(equation.params[body]))

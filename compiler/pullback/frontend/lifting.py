@@ -1,8 +1,13 @@
-"""Values around a function that its rules use: they become operands of the rules.
+"""Rules that close over values of a trace: the values become operands of the calls.
 
-JAX makes those that the function itself closes over leading operands of the call, and takes the
-rules to know nothing of them. But a rule that closes over the same value reads it from the trace
-that the call was in, which is over when the rule is staged. It is the operand that is meant.
+JAX makes what a function with rules closes over leading operands of its call, and takes the rules
+to know nothing of them. But a rule that closes over the same value reads it from the trace that the
+call was in, which is over when the rule runs; and it would read the same value where the call is
+mapped, or made once more for other arguments. It is the operand that is meant.
+
+So before anything else is done with a jaxpr, the rules of each such call are put into others that
+take all its operands, and find there what they close over. In the jaxpr of a rule, this is done
+again, for the calls in it. What is no operand stays as it is: an error, once the rule runs.
 """
 
 from __future__ import annotations
@@ -10,77 +15,200 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+
 from pullback import _jax
+from pullback.frontend.constants import BODIES, Bodies
 
-Positions = Mapping[Any, int]
-"""Where among the operands of a call the variables are that its function closes over."""
+Meanings = Mapping[Any, tuple[Any, ...]]
+"""The values of other traces, by name, that variables of a jaxpr stand for."""
 
-Aliases = dict[Any, Any]
-"""The variable of a trace that has ended that a variable of a staged rule stands for."""
+CALLS: Bodies = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), (("call_jaxpr", 0),))
+"""Calls with rules, and the parameter that holds the function."""
+
+# By primitive and parameter, where the operands of the function in there begin.
+_BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
 
 
 class LeakedError(Exception):
-    """A rule uses a value that is no operand of the call."""
+    """A rule uses a value of a trace that is no operand of the call."""
 
 
-def positions(equation: Any, aliases: Aliases) -> dict[Any, int]:
-    """The variables that the function of a call closes over, as the trace knew them."""
-    closed_over = equation.invars[: _jax.num_closed_over(equation)]
+def close(closed: Any, meanings: Meanings | None = None) -> Any:
+    """The jaxpr with calls whose rules find among the operands what they close over."""
+    return _Closing().close(closed, meanings or {})
+
+
+def check(staged: Sequence[Any]) -> None:
+    """Raises LeakedError where a staged rule still closes over a value of a trace."""
+    constants = [value for closed in staged for _, value in _jax.constants_of(closed)]
+    if any(map(_jax.is_tracer, constants)):
+        raise LeakedError
+
+
+class _Closing:
+    """Rewrites jaxprs; one that is shared by many calls stays shared, if it means the same."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Any, dict[int, list[Any]]]] = {}
+        self._closed: dict[Any, Any] = {}
+
+    def close(self, jaxpr: Any, meanings: Meanings) -> Any:
+        """The jaxpr, some of whose variables stand for these values of other traces."""
+        calls = self._calls_in(jaxpr)
+        if not calls:
+            return jaxpr
+        lifted = dict.fromkeys(variable for found in calls.values() for variable in found)
+        here = {variable: meanings[variable] for variable in lifted if variable in meanings}
+        key = id(jaxpr), tuple(here.items())
+        if key not in self._closed:
+            equations = list(jaxpr.eqns)
+            for position in calls:
+                equations[position] = self._equation(equations[position], here)
+            self._closed[key] = _jax.with_like_equations(jaxpr, equations)
+        return self._closed[key]
+
+    def _calls_in(self, jaxpr: Any) -> dict[int, list[Any]]:
+        """The positions of equations with calls of rules in them, and what these close over."""
+        if id(jaxpr) not in self._found:
+            every = enumerate(map(self._lifted_by, jaxpr.eqns))
+            calls = {position: found for position, found in every if found is not None}
+            self._found[id(jaxpr)] = jaxpr, calls
+        return self._found[id(jaxpr)][1]
+
+    def _lifted_by(self, equation: Any) -> list[Any] | None:
+        """The variables that a call with rules closes over, or those inside of an equation."""
+        groups = []
+        if count := _jax.rule_inside(equation).closed_over:
+            groups.append(equation.invars[:count])
+        for name, body in _jax.bodies_of(equation):
+            if calls := self._calls_in(body):
+                operands = _operands(equation, name, body)
+                inside = [variable for found in calls.values() for variable in found]
+                groups.append([operands[variable] for variable in inside if variable in operands])
+        atoms = [atom for group in groups for atom in group]
+        return [atom for atom in atoms if not isinstance(atom, _jax.Literal)] if groups else None
+
+    def _equation(self, equation: Any, meanings: Meanings) -> Any:
+        def closed(name: str, body: Any) -> Any:
+            return self.close(body, _meanings(_operands(equation, name, body), meanings))
+
+        return of_operands(_jax.with_bodies(equation, closed), meanings)
+
+
+def _operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
+    """The operands that a body of an equation closes over, by its variables for them."""
+    start = _BODIES.get(equation.primitive.name, {}).get(parameter)
+    if start is None:
+        return {}
+    at = equation.params[start] if isinstance(start, str) else start
+    lifted = _jax.lifted_arguments(equation, parameter, body)
+    return dict(zip(lifted, equation.invars[at:], strict=False))
+
+
+def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
+    """What variables stand for that are these operands, whose own meanings are given."""
     return {
-        aliases.get(atom, atom): position
-        for position, atom in enumerate(closed_over)
+        variable: (atom, *meanings.get(atom, ()))
+        for variable, atom in operands.items()
         if not isinstance(atom, _jax.Literal)
     }
 
 
-def lift(staged: Sequence[Any], known: Positions, results: int) -> list[tuple[Any, Aliases]]:
-    """Staged rules that close over nothing, each with what its variables stand for.
+def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
+    """A call with rules that take all its operands; any other equation as it is."""
+    inside = _jax.rule_inside(equation)
+    if equation.primitive.name not in CALLS or inside.closed:
+        return equation
+    leading = dict(enumerate(equation.invars[: inside.closed_over]))
+    positions = _meanings(leading, meanings or {})
+    known = {name: position for position, names in positions.items() for name in names}
+    added = [atom.aval for atom in equation.invars[: equation.params["num_consts"]]]
 
-    Args:
-      staged: a rule whose leading arguments are the operands of the call; or two, of which the
-        second is called with what the first returns after `results` results, and more.
-      known: the operands that a rule may close over.
+    def made(kind: Any) -> Any:
+        return lambda rule: kind(rule, added, inside.closed_over, known)
 
-    Raises:
-      LeakedError: it closes over something else of a trace that has ended.
-    """
-    first, *others = staged
-    forward, aliases = _with_operands(first, known)
-    if not others:
-        return [(forward, aliases)]
-    (second,) = others
-    leaked = _leaked(second, known)
-    if not leaked:
-        return [(forward, aliases), (second, {})]
-    arguments, outs = _jax.inputs_of(forward), _jax.outputs_of(forward)
-    handed_on = [arguments[position] for _, _, position in leaked]
-    forward = _jax.with_outputs(forward, [*outs[:results], *handed_on, *outs[results:]])
-    leading = [constant for constant, _, _ in leaked]
-    backward = _jax.with_arguments(second, leading, _others(second), second.eqns)
-    return [(forward, aliases), (backward, {c: variable for c, variable, _ in leaked})]
+    if equation.primitive.name == "custom_jvp_call":
+        return _jax.with_rules(equation, made(_Jvp), None)
+    return _jax.with_rules(equation, made(_Fwd), made(_Bwd) if inside.closed_over else None)
 
 
-def _with_operands(closed: Any, known: Positions) -> tuple[Any, Aliases]:
-    leaked = _leaked(closed, known)
-    if not leaked:
-        return closed, {}
-    arguments = _jax.inputs_of(closed)
-    chosen = {constant: arguments[position] for constant, _, position in leaked}
-    aliases = {arguments[position]: variable for _, variable, position in leaked}
-    return _jax.with_constants(closed, _others(closed), chosen), aliases
+class _Forward(_jax.RuleOfOperands):
+    """A `jvp` or `fwd` rule that gives its jaxpr, for flags that say which tangents are zero."""
+
+    def __call__(self, *flags: bool) -> Any:
+        """The jaxpr, its constants, and what else JAX keeps with them."""
+        if flags not in self.made:
+            self.made[flags] = self._jaxpr(flags)
+        return self.made[flags]
+
+    def _jaxpr(self, flags: tuple[bool, ...]) -> Any:
+        count = len(self.added)
+        jaxpr, constants, *more = self.rule.call_wrapped(*flags[count:])
+        closed = _jax.closed_with(jaxpr, constants)
+        arguments = _jax.inputs_of(closed)
+        primals = [*map(_jax.Var, self.added), *arguments[: len(flags) - count]]
+        tangents = [*self._ignored(flags[:count]), *arguments[len(flags) - count :]]
+        found = _closed_rule(closed, primals, tangents, self.known)
+        return _jax.opened(found), found.consts, *more
+
+    def _ignored(self, flags: Sequence[bool]) -> list[Any]:
+        """Variables for the tangents of what the function closes over."""
+        raise NotImplementedError
 
 
-def _leaked(closed: Any, known: Positions) -> list[tuple[Any, Any, int]]:
-    """The constants that are values of an ended trace: what they stand for, and which operand."""
-    found = []
-    for constant, value in _jax.constants_of(closed):
-        if _jax.is_tracer(value):
-            variable = _jax.variable_of(value)
-            if variable not in known:
-                raise LeakedError
-            found.append((constant, variable, known[variable]))
-    return found
+class _Jvp(_Forward):
+    def _ignored(self, zero: Sequence[bool]) -> list[Any]:
+        pairs = zip(self.added, zero, strict=True)
+        return [_jax.Var(aval.to_tangent_aval()) for aval, is_zero in pairs if not is_zero]
 
 
-def _others(closed: Any) -> list[tuple[Any, Any]]:
-    return [pair for pair in _jax.constants_of(closed) if not _jax.is_tracer(pair[1])]
+class _Fwd(_Forward):
+    def _ignored(self, perturbed: Sequence[bool]) -> list[Any]:
+        if any(perturbed):
+            raise _jax.CustomVJPException
+        return []
+
+
+class _Bwd(_jax.RuleOfOperands):
+    """A `bwd` rule that is given what it closes over, then residuals and cotangents."""
+
+    def __call__(self, *values: Any) -> Any:
+        """The cotangents of all operands."""
+        operands, given = values[: self.closed_over], values[self.closed_over :]
+        places = [i for i, value in enumerate(given) if not _jax.is_zero(value)]
+        results: list[Any] = []
+
+        def arrays(*moving: Any) -> list[Any]:
+            full = list(given)
+            for i, value in zip(places, moving, strict=True):
+                full[i] = value
+            leaves, tree = jax.tree.flatten(self.rule.call_wrapped(*full), is_leaf=_jax.is_zero)
+            results[:] = leaves, tree
+            return [leaf for leaf in leaves if not _jax.is_zero(leaf)]
+
+        closed = jax.make_jaxpr(arrays)(*_jax.structs(jax.typeof(given[i]) for i in places))
+        leading = [_jax.Var(jax.typeof(value)) for value in operands]
+        found = _closed_rule(closed, leading, _jax.inputs_of(closed), self.known)
+        outs = iter(_jax.apply(found, [*operands, *(given[i] for i in places)]))
+        leaves, tree = results
+        returned = tree.unflatten([x if _jax.is_zero(x) else next(outs) for x in leaves])
+        return _jax.with_no_cotangents(self.added, returned)
+
+
+def _closed_rule(
+    closed: Any, operands: list[Any], others: list[Any], known: Mapping[Any, int]
+) -> Any:
+    """A rule with these variables as arguments, that closes over none of the known values."""
+    constants, chosen = [], {}
+    for variable, value in _jax.constants_of(closed):
+        position = known.get(_jax.name_of(value)) if _jax.is_tracer(value) else None
+        if position is None:
+            constants.append((variable, value))
+        else:
+            chosen[variable] = operands[position]
+    meanings: dict[Any, tuple[Any, ...]] = {}
+    for name, position in known.items():
+        meanings[operands[position]] = (*meanings.get(operands[position], ()), name)
+    changed = _jax.with_operands(closed, [*operands, *others], constants, chosen)
+    return close(changed, meanings)

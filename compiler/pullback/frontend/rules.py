@@ -26,6 +26,9 @@ LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
+LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
+"""What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
+
 MOST_RULES = 1500
 """More than any program needs whose equal rules are found to be equal."""
 
@@ -47,7 +50,6 @@ class Rule:
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
     closed_over: int = 0
-    known: lifting.Positions = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -135,7 +137,7 @@ class RuleTable:
         key, identities = self._find(op, equation, decomposition)
         if key is None:
             key = self._new_key(_name(equation))
-            call = _jax.equation_alone(equation, debug_info)
+            call = _jax.equation_alone(lifting.of_operands(equation), debug_info)
             self._rules[key] = self._rule(key, op, equation, call, decomposition)
             self._keys.update(dict.fromkeys(identities, key))
         return self._rules[key]
@@ -153,6 +155,9 @@ class RuleTable:
             try:
                 with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
                     forward = staging.forward_of_backward(rule)
+                lifting.check([forward])
+            except LEAKS:
+                raise _leaking(rule) from None
             except Exception as error:
                 raise _no_forward(rule, error) from error
             self._keys.update(dict.fromkeys(identities, key))
@@ -312,10 +317,10 @@ class RuleTable:
             checked = bool(rule.checked_axes)
             with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen)
-            lifted = lifting.lift(closed, rule.known, len(rule.call.out_avals))
+            lifting.check(closed)
             with self._under(rule.checked_axes):
-                return tuple(self._kept(*each) for each in lifted)
-        except lifting.LeakedError:
+                return tuple(self.keeper.keep(lifting.close(each)) for each in closed)
+        except LEAKS:
             raise _leaking(rule) from None
         except MissingRuleError:
             raise
@@ -327,13 +332,6 @@ class RuleTable:
         finally:
             self._generation = 0
             self.keeper.place = outer
-
-    def _kept(self, closed: Any, aliases: lifting.Aliases) -> Any:
-        outer, self._identities.aliases = self._identities.aliases, aliases
-        try:
-            return self.keeper.keep(closed)
-        finally:
-            self._identities.aliases = outer
 
     def _link(self, module: ir.Module, name: str, closed: Any) -> str:
         """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
@@ -378,8 +376,7 @@ class RuleTable:
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
             checked_axes=self._checked_axes,
-            closed_over=_jax.num_closed_over(equation),
-            known=lifting.positions(equation, self._identities.aliases),
+            closed_over=_jax.rule_inside(equation).closed_over,
         )
 
     def _new_key(self, name: str) -> str:
@@ -450,8 +447,9 @@ def _said(error: Exception) -> str:
 
 
 def _leaking(rule: Rule) -> LeakedValueError:
+    name = rule.key.removesuffix("_forward")
     return LeakedValueError(
-        f"the rule of `{rule.key}` uses a value of the function around it, which is not there when "
+        f"the rule of `{name}` uses a value of the function around it, which is not there when "
         "the rule runs",
         where=rule.where,
         do="pass the value as an argument of the function, and on to the backward rule of a "

@@ -13,7 +13,7 @@ from pullback._interface import Interface
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import constants, link, portable
+from pullback.frontend import constants, lifting, link, portable
 from pullback.frontend.keep import is_inexact, shares_values
 from pullback.frontend.rules import RuleTable
 
@@ -57,8 +57,11 @@ def trace(
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
-    closed, arrays = constants.hoist(stages.jaxpr)
-    arrays += (lifted := _jax.lifted_tracers(stages))
+    lifted = _jax.lifted_tracers(stages)
+    around = zip(_jax.inputs_of(stages.jaxpr), lifted, strict=False)
+    meanings = {variable: (_jax.name_of(tracer),) for variable, tracer in around}
+    closed, arrays = constants.hoist(lifting.close(stages.jaxpr, meanings))
+    arrays += lifted
     kept = rules.keeper.keep(closed)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
