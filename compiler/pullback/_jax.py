@@ -240,6 +240,17 @@ def inputs_of(jaxpr: Any) -> list[Any]:
     return list(getattr(jaxpr, "jaxpr", jaxpr).invars)
 
 
+def outputs_of(jaxpr: Any) -> list[Any]:
+    """The variables and literals that a jaxpr returns."""
+    return list(opened(jaxpr).outvars)
+
+
+def with_outputs(closed: Any, outputs: list[Any]) -> Any:
+    """The closed jaxpr with other results, of the values that it has."""
+    info = opened(closed).debug_info._replace(arg_names=None, result_paths=None)
+    return _changed(closed, outvars=outputs, debug_info=info)
+
+
 def with_operands(
     closed: Any, arguments: list[Any], constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
 ) -> Any:
@@ -248,15 +259,15 @@ def with_operands(
     def current(atom: Any) -> Any:
         return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
 
-    opened = getattr(closed, "jaxpr", closed)
+    jaxpr = opened(closed)
     changed = _core.Jaxpr(
         [variable for variable, _ in constants],
         arguments,
-        [*map(current, opened.outvars)],
-        [each.replace(invars=[*map(current, each.invars)]) for each in opened.eqns],
-        opened.effects,
-        opened.debug_info._replace(arg_names=None, result_paths=None),
-        opened.is_high,
+        [*map(current, outputs_of(closed))],
+        [each.replace(invars=[*map(current, each.invars)]) for each in jaxpr.eqns],
+        jaxpr.effects,
+        jaxpr.debug_info._replace(arg_names=None, result_paths=None),
+        jaxpr.is_high,
     )
     return _ClosedJaxpr(changed, [value for _, value in constants])
 
