@@ -264,6 +264,27 @@ def test_what_goes_wrong_in_a_rule_is_no_refusal(body, words):
         artifact.serialize(pb.trace(lambda x: function(x))(0.5), allow_refusals=True)
 
 
+def test_a_step_that_jax_has_no_derivative_of():
+    """Not where no derivative meets it; what JAX has for some operands is saved for these."""
+
+    def function(x):
+        values, vectors = jnp.linalg.eig(x)
+        return jnp.sum(jnp.abs(values)) + jnp.sum(jnp.abs(vectors))
+
+    x = jnp.array([[2.0, 1.0], [0.0, 3.0]])
+    with pytest.raises(pb.MissingRuleError, match="JAX has no jvp rule for `eig`") as caught:
+        artifact.serialize(pb.trace(function)(x))
+    assert "test_refusals.py:" in caught.value.where
+    assert "save with allow_refusals=True" in caught.value.do
+    loaded = pb.load(artifact.serialize(pb.trace(function)(x), allow_refusals=True))
+    assert jnp.allclose(loaded(x), function(x))
+    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `eig`"):
+        loaded.grad()
+    stopped = pb.trace(lambda x: jnp.sum(x) * function(jax.lax.stop_gradient(x)))(x)
+    assert jnp.allclose(pb.load(artifact.serialize(stopped)).grad()(x), function(x))
+    assert artifact.serialize(pb.trace(jax.scipy.special.betainc)(1.0, 2.0, 0.5))
+
+
 def test_other_tools_read_the_file():
     content = artifact.serialize(pb.trace(of_two)(0.5, 2.0), allow_refusals=True)
     expected = jnp.sin(0.5) * 2.0 + 0.5

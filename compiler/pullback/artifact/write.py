@@ -11,7 +11,7 @@ import jax
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback._version import installed_version
 from pullback.artifact import constants, high_level, variants
@@ -53,7 +53,8 @@ def save(
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
       allow_refusals: a rule may refuse, which is to raise an exception of its own. Then the file
-        says so: it runs, and raises what the rule said where that derivative is asked for.
+        says so: it runs, and raises what the rule said where that derivative is asked for. The same
+        for a step that JAX has no rule for.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end.
 
@@ -93,6 +94,7 @@ def _pieces(
     module, entries = variants.merged([_staged(each, held, order) for each in chosen])
     if not allow_refusals:
         _refuse_refusals(module)
+        _refuse_missing(program, module)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
@@ -136,6 +138,26 @@ def _refuse_refusals(module: ir.Module) -> None:
             do="save with allow_refusals=True: the file runs, and raises this where the derivative "
             "is asked for; or give the step a rule that does not raise",
         )
+
+
+def _refuse_missing(program: Program, module: ir.Module) -> None:
+    """Raises MissingRuleError where a derivative of the program meets a call without any rule.
+
+    Most such calls are on no derivative's way: of orders that JAX has not, or behind
+    `stop_gradient`. To know, the program is differentiated.
+    """
+    if all(call.symbols for call in ops.walk_calls(module)):
+        return
+    try:
+        program.vjp()
+    except MissingRuleError as error:
+        error.do = (
+            f"{error.do}; or save with allow_refusals=True: the file runs, and has no derivative "
+            "through this step"
+        )
+        raise
+    except PullbackError:
+        return  # no derivative for another reason, such as an active bitcast
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
