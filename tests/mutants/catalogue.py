@@ -295,6 +295,12 @@ DRIVERS = (
         rules_of_users("a rule that takes elements-vjp"),
     ),
     Mutant(
+        "passes/reverse.py",
+        "_check_independent(diff, block, linear)",
+        "pass",
+        ("tests/passes/test_not_linear.py",),
+    ),
+    Mutant(
         "passes/forward.py",
         "operands += captures(operation)",
         "pass",

@@ -116,6 +116,78 @@ RULES = {
 }
 
 
+def while_it_is_large(t):
+    return lax.while_loop(lambda c: jnp.sum(c) > 1e-3, lambda c: 0.5 * c, t)
+
+
+DEPENDING = {
+    "where": (lambda x, t: jnp.where(t > 0, 2 * t, t), "compare"),
+    "cond": (lambda x, t: lax.cond(jnp.sum(t) > 0, lambda t: 2 * t, lambda t: t, t), "compare"),
+    "while": (lambda x, t: while_it_is_large(t), "while"),
+    "in a branch": (
+        lambda x, t: lax.cond(x[0] > 0, while_it_is_large, lambda t: t, t),
+        "case",
+    ),
+    "in a loop": (
+        lambda x, t: lax.scan(lambda c, x: (jnp.where(c > 0, 2 * c, c * x), None), t, x)[0],
+        "(while|compare)",
+    ),
+    "run-time bounds": (
+        lambda x, t: lax.fori_loop(0, jnp.sum(t).astype(int), lambda _, c: 2 * c, t),
+        "convert",
+    ),
+    "index": (lambda x, t: t[jnp.argmax(t)] * x, "call"),
+    "slice": (
+        lambda x, t: lax.dynamic_slice(jnp.tile(t, 2), [jnp.sum(t).astype(int)], [2]),
+        "convert",
+    ),
+    "integer": (lambda x, t: t * (1 + jnp.sum(t).astype(int)), "convert"),
+    "step": (lambda x, t: t * (1 + jnp.floor(t)), "floor"),
+    "bits": (lambda x, t: t * (lax.bitcast_convert_type(t, jnp.int32) > 0), "composite"),
+    "call": (jax.jit(lambda x, t: jax.jit(lambda t: t > 0)(many_cosines(t)) * t), "(call|compare)"),
+}
+
+
+def as_backward(rule):
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (rule(x, ct),))
+    return f
+
+
+@pytest.mark.parametrize("name", DEPENDING)
+def test_what_depends_on_the_tangent_in_another_way_is_not_linear(name):
+    """It was taken for zero there. JAX refuses too, with an AssertionError."""
+    rule, op = DEPENDING[name]
+    derive = (
+        lambda: pb.vjp(with_rule(rule), X)[1](X),
+        lambda: pb.jvp(as_backward(rule), (X,), (X,)),
+        lambda: pb.linearize(as_backward(rule), X),
+        lambda: pb.linear_transpose(lambda t: rule(X, t), X)(X),
+    )
+    for each in derive:
+        with pytest.raises(NotLinearError, match=rf"`[a-z]*\.{op}` makes the result depend on"):
+            each()
+    assert jnp.allclose(pb.vjp(as_backward(rule), X)[1](X)[0], rule(X, X))
+
+
+@jax.jit
+def both(x, t):
+    return many_cosines(x), many_cosines(x) * t
+
+
+def test_other_results_of_a_call_may_depend_on_the_tangent():
+    """As those of loops and branches may, where nothing needs them."""
+
+    def tangent(x, t):
+        y, dy = lax.fori_loop(0, 3, lambda _, state: both(*state), (x, t))
+        z, _ = both(y, 2 * dy)
+        w, _ = lax.cond(x[0] > 0, lambda: (z, dy > 0), lambda: (x, dy < 0))
+        return w * dy
+
+    expected = jax.vjp(lambda t: tangent(X, t), X)[1](X)[0]
+    assert jnp.allclose(pb.vjp(with_rule(tangent), X)[1](X)[0], expected)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_that_is_not_linear_in_its_tangents(name):
     tangent, words = RULES[name]

@@ -15,25 +15,30 @@ while the sweep passes them: all their users have been dealt with by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value
+from pullback.dialect.build import Value, inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import (
     Differentiation,
     analyze,
+    captures,
     check_count,
     check_type,
+    operations,
     replace_terminator,
     set_signature,
     terminator,
 )
+from pullback.passes.purity import is_used
 from pullback.passes.residuals import Residuals
 from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.registry import InPlace, Op, jointly
@@ -121,8 +126,7 @@ class Reverse:
             raise NotLinearError(
                 f"cannot transpose: `{op.name}` {reason}",
                 where=user_line(op.operation.location),
-                do="make the rule (or the function to transpose) linear in its tangents: "
-                "sums of tangents times factors that do not depend on them",
+                do=_BE_LINEAR,
             )
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
@@ -139,13 +143,19 @@ class Reverse:
         return v
 
 
+_BE_LINEAR = (
+    "make the rule (or the function to transpose) linear in its tangents: sums of tangents times "
+    "factors that do not depend on them"
+)
+
+
 def _offset(op: Op) -> int | None:
     """The first operand that makes a linear op affine, if there is one."""
     if op.rule.linear is not jointly or op.rule.family == "control":
         return None
     functions = op.frame.diff.functions
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
-        if active or not build.inexact(v.type) or is_zero(v, functions):
+        if active or not inexact(v.type) or is_zero(v, functions):
             continue
         # JAX calls a gather linear although it puts NaN where an index is outside.
         if op.name != "stablehlo.select" or not is_nan(v):
@@ -233,11 +243,23 @@ def _split(
 ) -> Split:
     forward = diff.clone_function(name, f"{name}.fwd")
     draft, _ = diff.add_function(f"{name}.bwd.draft", (), (), diff.function(name).location)
+    with _dropped_if_not_linear(diff, draft, forward):
+        pair = _split_between(diff, name, (forward, draft), mask, ct_mask, linear, constants)
+    if linear:  # only now: what backward computes again may be dead in forward
+        with _dropped_if_not_linear(diff, pair.backward, forward):
+            _drop_linear_part(diff, diff.block(forward), mask)
+    set_signature(diff.function(forward))
+    return pair
+
+
+@contextlib.contextmanager
+def _dropped_if_not_linear(diff: Differentiation, *names: str) -> Iterator[None]:
+    """Leaves nothing half done behind: who asked may know another way."""
     try:
-        return _split_between(diff, name, (forward, draft), mask, ct_mask, linear, constants)
-    except NotLinearError:  # who asked may know another way
-        diff.drop_function(draft)
-        diff.drop_function(forward)
+        yield
+    except NotLinearError:
+        for name in names:
+            diff.drop_function(name)
         raise
 
 
@@ -278,9 +300,6 @@ def _split_between(
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
     backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, anchor, cts)
-    if linear:  # only now: what backward computes again may be dead in forward
-        _drop_linear_part(diff, block, mask)
-    set_signature(diff.function(forward))
     return Split(forward, backward, kept, [ct is not None for ct in cts])
 
 
@@ -335,13 +354,35 @@ def _finish_backward(
 def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
     """Erase the linear arguments and everything that only depended on them."""
     erase_dead_ops(block, diff.functions)
+    linear = _masked(block.arguments, mask)
+    if any(map(is_used, linear)):
+        _check_independent(diff, block, linear)
     with build.inserting(ir.InsertionPoint.at_block_begin(block)):
-        for index in reversed(range(len(mask))):
-            if mask[index] == "1":
-                argument = block.arguments[index]
-                if next(iter(argument.uses), None) is not None:
-                    argument.replace_all_uses_with(build.zeros_like(argument))
-                block.erase_argument(index)
+        for argument in reversed(linear):
+            if is_used(argument):
+                argument.replace_all_uses_with(build.zeros_like(argument))
+            block.erase_argument(argument.arg_number)
+
+
+def _check_independent(diff: Differentiation, block: Any, linear: Sequence[Value]) -> None:
+    """Raise if what a linear function returns without its linear part depends on its input."""
+    found = set(linear)
+    Dependence(diff.functions).spread(block, found)
+    if found.isdisjoint(terminator(block).operands):
+        return
+    users = [
+        operation
+        for operation in operations(block)
+        if not found.isdisjoint([*operation.operands, *captures(operation)])
+    ]
+    leaving = [each for each in users if not all(inexact(r.type) for r in each.results)]
+    operation = (leaving or users)[0]
+    raise NotLinearError(
+        f"cannot transpose: `{operation.name}` makes the result depend on the input in another "
+        "way than linearly",
+        where=user_line(operation.location),
+        do=_BE_LINEAR,
+    )
 
 
 def _constant_tangent(diff: Differentiation, name: str, v: Value) -> NotLinearError:
@@ -367,6 +408,14 @@ def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
 
 def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
     transposed = diff.clone_function(name, f"{name}.t")
+    with _dropped_if_not_linear(diff, transposed):
+        _transpose_in_place(diff, name, transposed, mask, ct_mask)
+    return transposed
+
+
+def _transpose_in_place(
+    diff: Differentiation, name: str, transposed: str, mask: str, ct_mask: str
+) -> None:
     function, block = diff.function(transposed), diff.block(transposed)
     loc = function.location
     wrt = _masked(block.arguments, mask)
@@ -384,7 +433,6 @@ def _transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
     set_signature(function)
-    return transposed
 
 
 def _masked(values: Sequence[Value], mask: str) -> list[Value]:

@@ -8,6 +8,9 @@ from pullback._jax import ir
 FUNC = "func.func"
 CALL = "func.call"
 
+CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
+"""Ops that compute what a function does, and the attribute that names it."""
+
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """Name to `func.func`, in the order of the module."""
@@ -34,6 +37,12 @@ def is_declaration(function: ir.Operation) -> bool:
 def callee(call: ir.Operation) -> str:
     """Name of the function that a `func.call` calls."""
     return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def called(operation: ir.Operation) -> str | None:
+    """Name of the function that the results of an op come from, if it is a call."""
+    attribute = CALLS.get(operation.name)
+    return attribute and ir.FlatSymbolRefAttr(operation.attributes[attribute]).value
 
 
 def erase_unreachable(module: ir.Module) -> None:

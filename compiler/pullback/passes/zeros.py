@@ -15,6 +15,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, operations, terminator
+from pullback.passes.symbols import CALLS, called
 
 MOST_VALUES = 1000
 """Further back than so many values, a zero is not looked for."""
@@ -55,9 +56,6 @@ _OF_ZEROS: dict[str, slice] = {
 
 RETURN = "stablehlo.return"
 _BRANCHES = frozenset(_stablehlo("case if"))
-_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-"""Ops that compute what a function does, and the attribute that names it."""
-
 _PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
 """Ops that are zero where one of their operands is."""
 
@@ -149,7 +147,7 @@ class _Search:
             return [operation.operands[1]], False
         if name == "stablehlo.while":
             return self._of_carry(operation, v.result_number, known)
-        if name in _CALLS:
+        if name in CALLS:
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_ZEROS.get(name)
         if chosen is None or not all(map(_keeps_zero, operation.regions)):
@@ -177,8 +175,7 @@ class _Search:
 
     def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
         """A result of a call is zero where the function's is, given which operands are."""
-        name = operation.attributes[_CALLS[operation.name]]
-        function = self.functions.get(ir.FlatSymbolRefAttr(name).value)
+        function = self.functions.get(called(operation) or "")
         if function is None or not len(function.regions[0].blocks):
             return _NOT_ZERO
         block = function.regions[0].blocks[0]
