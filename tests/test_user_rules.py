@@ -239,6 +239,14 @@ def test_every_form_of_a_rule_is_honoured(name, place):
     same(pb.grad(placed)(X), jax.grad(placed)(X))
 
 
+def test_a_forward_rule_that_jax_may_leave_out_is_differentiated_through_its_body():
+    """As one kept call it would have a rule with such a call in it again, without end."""
+    program = pb.trace(lambda x: jnp.sum(with_remat(True)(with_remat(True)(x))))(X)
+    saved = artifact.serialize(program)
+    assert b"remat_opt" not in saved
+    same(pb.hessian(pb.load(saved))(X), pb.hessian(program)(X))
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_forward_mode_agrees_with_reverse_mode(name):
     """JAX refuses forward mode of the custom_vjp ones."""

@@ -32,12 +32,14 @@ RECURSED = frozenset(
         "eval_jaxpr",
         "core_call",
         "custom_vmap_call",
+        "remat_opt",
         "shard_map",
     }
 )
 """Higher-order primitives whose lowering is structure that our passes differentiate.
 
-The rule of a `custom_vmap` says how it is batched, which is done before a program is made."""
+The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
+`remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
 
 ON_EVERY_DEVICE = frozenset({"psum_invariant", "pvary", "all_gather_invariant"})
 """Collectives of JAX's checked `shard_map`, whose own rules count a value that is equal on all
