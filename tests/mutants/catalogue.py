@@ -267,6 +267,18 @@ FORMULAS = (
         "lax.full_like(x, -n - 1)",
         ("tests/frontend/test_native.py",),
     ),
+    Mutant(
+        "frontend/reductions.py",
+        "return elementwise(*inits, *[x[0] for x in xs])",
+        "return [x[0] for x in xs]",
+        ("tests/frontend/test_reductions.py",),
+    ),
+    Mutant(
+        "frontend/reductions.py",
+        "for i in (0, 1) for x in xs",
+        "for i in (1, 0) for x in xs",
+        ("tests/frontend/test_reductions.py",),
+    ),
 )
 
 DRIVERS = (
