@@ -23,6 +23,11 @@ def wrong(x):
 def missing(x):
     return 2 * x
 
+@jax.custom_jvp
+def nowhere(x):
+    return jnp.log(-x)
+
+nowhere.defjvp(lambda p, t: (nowhere(*p), t[0] / p[0]))
 right.defjvp(lambda p, t: (right(*p), jnp.cos(p[0]) * t[0]))
 wrong.defjvp(lambda p, t: (wrong(*p), 3 * jnp.cos(p[0]) * t[0]))
 missing.defvjp(lambda x: (2 * x, x), lambda x, ct: (ct * jnp.nan,))
@@ -32,6 +37,9 @@ def good(x):
 
 def bad(x):
     return wrong(missing(x))
+
+def elsewhere(x):
+    return nowhere(x)
 """
 
 
@@ -55,5 +63,13 @@ def test_wrong_rules_are_named_with_their_line(tmp_path):
     assert code == 1
     assert "FAIL wrong vjp: relative difference 0.67 to central differences" in output
     assert "FAIL missing vjp: the rule gives nan" in output
-    assert "rules.py:24, in bad" in output
+    assert "rules.py:29, in bad" in output
     assert "4 checks of rules, 4 failed" in output
+
+
+def test_a_function_that_is_not_defined_at_random_inputs_says_nothing_of_its_rules(tmp_path):
+    code, output = run(tmp_path, "elsewhere")
+    assert code == 0
+    assert "skip nowhere: the function is not finite" in output
+    assert "rules.py:" in output
+    assert "0 checks of rules, 0 failed, 1 skipped" in output
