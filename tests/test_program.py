@@ -47,6 +47,15 @@ def test_other_containers_are_refused_by_name():
     assert caught.value.where == "leaves expected: params['w'], x"
 
 
+def test_a_missing_cotangent_and_a_name_for_a_position_are_refused_by_name():
+    program = pb.trace(lambda x, y: x * y)(X, X)
+    with pytest.raises(pb.PullbackError, match="takes 3 positional arguments, and got 2") as caught:
+        program.vjp()(X, X)
+    assert "cotangent of result" in caught.value.where
+    with pytest.raises(pb.ArgumentMismatchError, match="wrt='y' is not a position"):
+        program.vjp(wrt="y")
+
+
 def test_passes_run_in_place_and_transformations_do_not():
     program = pb.trace(jax.nn.softplus)(1.0)
     before = str(program)

@@ -274,8 +274,11 @@ class Program:
         if tree != self.in_tree and _trees.has_fields(self.in_tree):
             leaves = _trees.flatten_arguments(self.in_tree, (args, kwargs))
         elif tree != self.in_tree:
+            expected, given = len(self.in_tree.children()[0].children()), len(args)
+            count = f": it takes {expected} positional arguments, and got {given}"
             raise PullbackError(
-                f"the arguments do not have the structure that the program was traced with\n"
+                "the arguments do not have the structure that the program was traced with"
+                f"{count * (expected != given)}\n"
                 f"    expected: {self.in_tree}\n    got:      {tree}",
                 where=f"leaves expected: {', '.join(self.arg_paths)}",
                 do="leave out static arguments, and pass the same containers and keywords",

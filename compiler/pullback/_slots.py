@@ -73,6 +73,12 @@ def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums
         return tuple(range(count))
     given: Any = (wrt,) if np.ndim(wrt) == 0 else wrt
     for number in given:
+        if not hasattr(number, "__index__"):
+            raise ArgumentMismatchError(
+                f"{what}={wrt!r} is not a position of an argument, nor several",
+                where=f"{what}={wrt!r}",
+                do="count positional arguments from 0; keyword arguments are not differentiated",
+            )
         if not -count <= number < count:
             raise ArgumentMismatchError(
                 f"{what}={wrt} requires at least {_needed(number)} positional arguments, "

@@ -86,7 +86,8 @@ def _run_child(
         result.write(parse(content, context))
         code = 0
     except BaseException as error:
-        result.write(f"{type(error).__name__}: {error}"[:2000].encode())
+        reason = error.__cause__ if isinstance(error, _module.ModuleError) else None
+        result.write(f"{reason or f'{type(error).__name__}: {error}'}"[:2000].encode())
         code = 1
     result.flush()
     os._exit(code)

@@ -205,6 +205,7 @@ def test_words_of_the_refusals(content, words):
     with pytest.raises(pb.ArtifactError, match=words) as caught:
         pb.load(content)
     assert caught.value.do
+    assert "do:" not in caught.value.message
 
 
 MEMORY = """
