@@ -182,7 +182,7 @@ def _split_jitted(split: Any, kind: Any, has_aux: bool, get: Callable[[], Any]) 
         forward, linear = split(program, has_aux=has_aux)
         out, residuals = _calls.apply(forward, primals, {})
         out, *aux = out if has_aux else (out,)
-        types = jax.tree.map(jax.typeof, (primals, out))
+        types = jax.tree.map(jax.typeof, (program.as_taken(primals), out))
         return out, Partial(kind(linear, *types), residuals), *aux
 
     return jax.jit(function)

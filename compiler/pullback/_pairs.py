@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 from pullback import _calls, _slots
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
+from pullback_runtime import ArgumentError, _trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,10 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
     """
     expected = jax.tree.structure(primals)
     found = jax.tree.structure(given)
+    if found != expected and _trees.has_fields(expected):
+        with contextlib.suppress(ArgumentError):
+            given = expected.unflatten(_trees.flatten_arguments(expected, given))
+            found = expected
     if found != expected and not _fits_with_none(primals, given):
         raise ArgumentMismatchError(
             f"the {what}s must have the same tree structure as the primal values\n"

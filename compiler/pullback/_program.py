@@ -272,7 +272,7 @@ class Program:
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.in_tree and _trees.has_fields(self.in_tree):
-            leaves = _trees.flatten_arguments(self.in_tree, (args, kwargs))
+            leaves = _trees.flatten_call(self.in_tree, args, kwargs)
         elif tree != self.in_tree:
             expected, given = len(self.in_tree.children()[0].children()), len(args)
             count = f": it takes {expected} positional arguments, and got {given}"
@@ -284,6 +284,12 @@ class Program:
                 do="leave out static arguments, and pass the same containers and keywords",
             )
         return list(map(_jax.physical, leaves))
+
+    def as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, with fields by name where a file has a class that is not here."""
+        if not _trees.has_fields(self.in_tree):
+            return args
+        return jax.tree.unflatten(self.in_tree, _trees.flatten_call(self.in_tree, args, {}))[0]
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """The result of the function from the results of `@main`."""

@@ -113,17 +113,19 @@ class SymbolicProgram:
             return out, backward(cotangent)
 
         args, kwargs = self.example
-        moving = jax.tree.map(lambda aval: aval if is_inexact(aval) else None, self._result)
-        return self._derived(derived, ((*args, moving), kwargs))
+        return self._derived(derived, ((*args, _moving(self._result)), kwargs))
 
-    def jvp(self) -> SymbolicProgram:
-        """Forward mode: `(args…, tangents of args…) -> (out, tangents of out)`."""
+    def jvp(self, wrt: int | Sequence[int] | None = None) -> SymbolicProgram:
+        """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`."""
         args, kwargs = self.example
-        tangents = jax.tree.map(lambda aval: aval if is_inexact(aval) else None, args)
+        chosen = argnums_of(wrt, len(args), "wrt")
+        numbers = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+        tangents = [_moving(args[number]) for number in numbers]
 
         def derived(*arguments: Any, **kwargs: Any) -> Any:
             primals, moved = arguments[: len(args)], arguments[len(args) :]
-            return self._pushed(primals, moved, kwargs)
+            still = [jax.tree.map(jnp.zeros_like, _moving(primal)) for primal in primals]
+            return self._pushed(primals, _filled(still, numbers, moved), kwargs)
 
         return self._derived(derived, ((*args, *tangents), kwargs))
 
@@ -171,7 +173,7 @@ class SymbolicProgram:
     def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
         from pullback_runtime import _trees
 
-        return _trees.flatten_arguments(self.in_tree, (tuple(args), kwargs))
+        return _trees.flatten_call(self.in_tree, tuple(args), kwargs)
 
     def _unflatten(self, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self.out_tree, leaves)
@@ -253,6 +255,11 @@ def differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> 
 
     function.defvjp(lambda *leaves: (primal(*leaves), leaves), bwd)
     return function
+
+
+def _moving(tree: Any) -> Any:
+    """The leaves that have tangents, and None for the others."""
+    return jax.tree.map(lambda leaf: leaf if is_inexact(leaf) else None, tree)
 
 
 def _inexact(values: Sequence[Any]) -> list[Any]:

@@ -76,7 +76,7 @@ def _difference(aval: Any, expected: Aval) -> str:
 
 def _remedy(aval: Any, expected: Aval) -> str:
     if tuple(aval.shape) != expected.shape:
-        return "pass an array of the expected shape, or compile the program for this one"
+        return "pass an array of the expected shape, or trace the program for this one"
     return f"convert it: jax.numpy.asarray(x, {expected.dtype.name!r})"
 
 

@@ -17,7 +17,7 @@ from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention
 from pullback_runtime._executable import Executable
 from pullback_runtime._primitive import ModuleHandle, make_handle
-from pullback_runtime._trees import LEAF, flatten_arguments
+from pullback_runtime._trees import LEAF, flatten_call
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class LoadedProgram:
         convention = Convention(
             example=((), {}),
             flatten=lambda args, kwargs: [
-                _avals.physical(leaf) for leaf in flatten_arguments(in_tree, (args, kwargs))
+                _avals.physical(leaf) for leaf in flatten_call(in_tree, args, kwargs)
             ],
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
@@ -59,9 +59,7 @@ class LoadedProgram:
 
     def _symbolic_function(self, *args: Any, **kwargs: Any) -> Any:
         in_tree, out_tree = self.trees
-        return jax.tree.unflatten(
-            out_tree, self.symbolic(*flatten_arguments(in_tree, (args, kwargs)))
-        )
+        return jax.tree.unflatten(out_tree, self.symbolic(*flatten_call(in_tree, args, kwargs)))
 
     @property
     def _is_exported_here(self) -> bool:

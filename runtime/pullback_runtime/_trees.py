@@ -215,6 +215,26 @@ def has_fields(tree: PyTreeDef) -> bool:
     return any(map(has_fields, tree.children()))
 
 
+def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call's arguments in the order of `in_tree`; see `flatten_arguments`."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if tree == in_tree:
+        return leaves
+    positional, named = in_tree.children()
+    expected = positional.children()
+    if len(expected) != len(args):
+        raise ArgumentError(
+            f"{len(expected)} positional arguments are expected, and {len(args)} were given",
+            do="pass the trees that the program was saved with; "
+            "`pullback_runtime.load(file).flat(*leaves)` takes their leaves",
+        )
+    parts = [*zip(expected, args, strict=True), (named, kwargs)]
+    names = [*(f"argument {number}" for number in range(len(args))), "keyword arguments"]
+    return [
+        leaf for part, name in zip(parts, names, strict=True) for leaf in _leaves_like(*part, name)
+    ]
+
+
 def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
     """The leaves of `arguments` in the order of `in_tree`.
 
@@ -261,5 +281,6 @@ def _misfit(path: str, expected: str, got: str) -> ArgumentError:
     return ArgumentError(
         f"the arguments have the wrong structure: expected {expected}, got {got}",
         where=path,
-        do="pass containers, or dictionaries by field name, as when the program was saved",
+        do="pass the containers that the program was saved with; a dictionary by field name stands "
+        "for an instance of a class",
     )

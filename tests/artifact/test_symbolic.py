@@ -70,6 +70,8 @@ def test_values_and_gradients_of_every_size(saved, size, origin):
     close(program.value_and_grad((0, 1))(*args, **kwargs), (value, gradients))
     close(program.grad()(*args, **kwargs), gradients[0])
     close(program.vjp(wrt=1)(*args, jnp.float32(2.0), **kwargs), (value, 2.0 * gradients[1]))
+    pushed = program.jvp(wrt=1)(*args, jnp.ones_like(args[1]), **kwargs)
+    close(pushed, (value, jnp.sum(gradients[1])))
     close(jax.grad(program)(*args, **kwargs), gradients[0])
     close(pullback_runtime.load(saved)(*args, **kwargs), value)
 
@@ -148,6 +150,14 @@ def test_a_second_derivative_of_a_file_is_refused(saved):
     assert "differentiate once before saving" in caught.value.do
     with pytest.raises(pb.MissingRuleError, match="cannot become one of fixed sizes"):
         loaded.with_shapes(*arguments(2)[0])
+
+
+def test_a_file_is_not_called_inside_of_another_program(saved):
+    """XLA's error spoke of an op with dynamic dimensions."""
+    args, kwargs = arguments(2)
+    with pytest.raises(pb.PullbackError, match="cannot be called inside of another one") as caught:
+        pb.vjp(lambda *args: pb.load(saved)(*args, **kwargs), *args)
+    assert "test_symbolic.py" in caught.value.where
 
 
 def test_a_derivative_of_a_file_can_be_saved(saved, tmp_path):

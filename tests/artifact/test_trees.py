@@ -9,6 +9,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -234,6 +235,32 @@ def test_a_program_over_classes_that_are_not_here(monkeypatch):
         assert jnp.allclose(second["bias"], expected)
     flat = pullback_runtime.load(content).flat(model.weight, model.bias, x)
     assert [leaf.shape for leaf in flat] == [(3,), (), (3,), (3,)]
+
+
+def test_derivatives_of_a_program_over_classes_that_are_not_here(monkeypatch):
+    """`jax.tree.map` sorts a dictionary by key; a class has its fields in an order of its own."""
+    model, x = Module(jnp.full(3, 2.0), jnp.ones(3), jnp.tanh), jnp.arange(3.0)
+    content = artifact.serialize(pb.trace(apply)(model, x))
+    monkeypatch.delitem(sys.modules, __name__)
+    loaded = pb.load(content)
+    args = {"bias": model.bias, "weight": model.weight}, x
+    tangents = {"bias": jnp.ones(3), "weight": x}, 2 * x
+
+    def expected(weight, bias, x):
+        value = jnp.tanh(weight * x + bias)
+        return {"weight": value, "bias": value.sum()}, {"weight": x, "bias": value}
+
+    leaves = model.weight, model.bias, x
+    out, moved = jax.jvp(expected, leaves, (x, jnp.ones(3), 2 * x))
+    pushed = pb.linearize(loaded, *args)[1](*tangents)
+    for name in ("weight", "bias"):
+        np.testing.assert_allclose(pushed[0][name], moved[0][name], rtol=1e-6)
+    found, dx = pb.vjp(loaded, *args)[1](({"bias": out[0]["bias"], "weight": x}, out[1]))
+    wanted = jax.vjp(expected, *leaves)[1](({"bias": out[0]["bias"], "weight": x}, out[1]))
+    for given, want in zip((found["weight"], found["bias"], dx), wanted, strict=True):
+        np.testing.assert_allclose(given, want, rtol=1e-6)
+    with pytest.raises(ArgumentError, match="2 positional arguments are expected, and 3 were"):
+        loaded(*leaves)
 
 
 def test_typed_keys_cross_the_file():

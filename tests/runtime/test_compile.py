@@ -330,7 +330,7 @@ def test_a_wrong_shape_names_the_argument():
     assert rejected(X, np.ones(3, np.float32)) == (
         "argument 1 has the wrong shape: expected float32[2], got float32[3]\n"
         "  where: in a call of @main\n"
-        "  do:    pass an array of the expected shape, or compile the program for this one"
+        "  do:    pass an array of the expected shape, or trace the program for this one"
     )
 
 

@@ -124,7 +124,7 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        leaves = _trees.flatten_arguments(in_tree, (args, kwargs))
+        leaves = _trees.flatten_call(in_tree, args, kwargs)
         return jax.tree.unflatten(out_tree, stored(MAIN).call(*leaves))
 
     example = jax.tree.unflatten(in_tree, structs)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from pullback import _jax
+from pullback._errors import PullbackError
 from pullback.frontend import adoption, locations
 from pullback.frontend.native import is_native
 from pullback.frontend.powers import is_negative_power, with_a_rule
+from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
@@ -99,6 +101,8 @@ class Keeper:
         name = equation.primitive.name
         if name == "call_module":
             return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
+        if name == "call_exported" and any(map(is_symbolic, equation.params["exported"].in_avals)):
+            raise _symbolic_call(self.place)
         if name == "sharding_constraint":
             self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
         if name == "shard_map":
@@ -155,6 +159,15 @@ class Keeper:
     def _checkpoint(self, equation: Any) -> Any:
         body = self.keep(_jax.close(equation.params["jaxpr"]))
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+
+def _symbolic_call(place: str | None) -> PullbackError:
+    return PullbackError(
+        "a program with symbolic dimensions cannot be called inside of another one",
+        where=place,
+        do="differentiate it by its own methods (vjp, jvp, grad) or by jax.grad, jax.vjp and "
+        "jax.jvp; or save program.with_shapes(…), which can be called anywhere",
+    )
 
 
 def shares_values(jaxpr: Any) -> bool:
