@@ -144,8 +144,9 @@ class Reverse:
 
 
 _BE_LINEAR = (
-    "make the rule (or the function to transpose) linear in its tangents: sums of tangents times "
-    "factors that do not depend on them"
+    "make the rule (or the function to transpose) linear in its tangents or cotangents: sums of "
+    "them times factors that do not depend on them; for an iterative solver, "
+    "jax.lax.custom_linear_solve says what it solves"
 )
 
 
