@@ -336,10 +336,15 @@ def kind_of_high(equation: Any) -> str:
 
 def _without_vmap(prim: Any) -> Any:
     """The `custom_vjp` function that JAX 0.10 wraps to map it: it has rules of the same kinds."""
-    inner = prim
-    while type(inner).__name__ == "VmapOf":
-        inner = inner.params["prim"]
+    inner = _mapped(prim)
     return inner if type(inner).__name__ == "CustomVJPTraced" else prim
+
+
+def _mapped(prim: Any) -> Any:
+    """What a call maps, where it does."""
+    while type(prim).__name__ == "VmapOf":
+        prim = prim.params["prim"]
+    return prim
 
 
 def expand_high(equation: Any) -> Any:
@@ -913,7 +918,7 @@ def rule_name(equation: Any) -> str | None:
     if equation.primitive.name == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
-        prim = _without_vmap(equation.params["_prim"])
+        prim = _mapped(equation.params["_prim"])
         traced = prim.params.get("traced")
         name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
         name = _custom_gradient_name(equation) if name == "wrapped_fun" else name

@@ -175,7 +175,7 @@ FAST_COMPILATION = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
-if jax.__version_info__ < (0, 12):  # the XLA of later ones has no such option
+if jax.__version_info__ < (0, 11):  # the XLA of later ones has no such option
     FAST_COMPILATION["xla_cpu_use_fusion_emitters"] = False
 
 

@@ -230,12 +230,18 @@ def distance(found: Any, expected: Any) -> float:
     return max(float(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0)) for a, b in pairs)
 
 
+def crashes_jax(case: Case) -> bool:
+    """Whether XLA ends the process when JAX takes the gradient, of an empty array."""
+    return jax.__version_info__[:2] == (0, 11) and any(0 in shape for shape in case.shapes)
+
+
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     found = {
         f"{name}, {'checked' if check else 'unchecked'}": differences(case, check)
         for name, case in CASES.items()
         for check in case.checks
+        if not (crashes_jax(case) and check)
     }
     json.dump(found, sys.stdout)
 
