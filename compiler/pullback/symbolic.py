@@ -237,9 +237,9 @@ class SymbolicProgram:
 
     def save(self, path: str | os.PathLike[str], *, target: str | None = None) -> None:
         """Writes one file: the function, and its derivatives of first order in both modes."""
-        from pullback.artifact import symbolic
+        from pullback import artifact
 
-        symbolic.save(self, path, target=target)
+        artifact.save(self, path, target=target)
 
 
 def differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> Any:

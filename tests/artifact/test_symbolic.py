@@ -14,6 +14,7 @@ from jax.export import symbolic_args_specs, symbolic_shape
 
 import pullback as pb
 import pullback_runtime
+from pullback import artifact
 from pullback.artifact import symbolic as files
 from pullback.tools import cli
 from tests.artifact import models
@@ -232,3 +233,13 @@ def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():
     for size in (2, 5):
         args, kwargs = arguments(size)
         close(loaded.flat(*jax.tree.leaves((args, kwargs))), [loss(*args, **kwargs)])
+
+
+def test_the_functions_of_the_module_save_it_too(tmp_path):
+    program, path = traced(), tmp_path / "again.mlirbc"
+    artifact.save(program, path)
+    args, kwargs = arguments(3)
+    for source in (path, artifact.serialize(program)):
+        close(pb.load(source)(*args, **kwargs), loss(*args, **kwargs))
+    with pytest.raises(pb.ArtifactError, match="no option but `target`"):
+        artifact.serialize(program, order=2)

@@ -241,7 +241,7 @@ def main() -> None:
         f"{name}, {'checked' if check else 'unchecked'}": differences(case, check)
         for name, case in CASES.items()
         for check in case.checks
-        if not (crashes_jax(case) and check)
+        if not crashes_jax(case)
     }
     json.dump(found, sys.stdout)
 

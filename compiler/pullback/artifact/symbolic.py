@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.artifact import constants, write
-from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
@@ -22,18 +20,11 @@ from pullback_runtime import _meshes, _module, _symbolic, _trees, _variants
 CALLBACK = "callback"
 
 
-def save(
-    program: SymbolicProgram, path: str | os.PathLike[str], *, target: str | None = None
-) -> None:
-    """Writes a program with symbolic dimensions to one portable file.
+def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
+    """The file of a program, as a row of buffers.
 
     Raises: ArtifactError and its kinds, as for other programs.
     """
-    write_atomically(path, pieces(program, target))
-
-
-def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
-    """What `save` writes, as a row of buffers."""
     kinds = (MAIN,) if program.order == 0 else (MAIN, JVP, VJP)
     exported = {kind: _exported(program, kind) for kind in kinds}
     modules = {kind: _module_of(each) for kind, each in exported.items()}

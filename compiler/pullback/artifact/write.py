@@ -20,6 +20,7 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
 from pullback.passes import symbols
+from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _constants, _container, _jax as runtime_jax, _meshes, _trees
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ EXPAND_FOR = "stablehlo-compatibility-expander"
 
 
 def save(
-    program: Program,
+    program: Program | SymbolicProgram,
     path: str | os.PathLike[str],
     *,
     target: str | None = None,
@@ -59,6 +60,8 @@ def save(
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end.
 
+    A program with symbolic dimensions takes `target` only.
+
     Raises:
       MissingRuleError: a derivative rule is missing, cannot be staged, or refuses.
       NotPortableError: the program calls back into Python.
@@ -68,7 +71,7 @@ def save(
 
 
 def serialize(
-    program: Program,
+    program: Program | SymbolicProgram,
     *,
     target: str | None = None,
     platforms: Sequence[str] | None = None,
@@ -80,13 +83,15 @@ def serialize(
 
 
 def _pieces(
-    program: Program,
+    program: Program | SymbolicProgram,
     target: str | None,
     platforms: Sequence[str] | None,
     allow_refusals: bool,
     order: int | None,
 ) -> list[Any]:
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
+    if isinstance(program, SymbolicProgram):
+        return _symbolic_pieces(program, target, platforms, allow_refusals, order)
     _check_platforms(program, platforms)
     _check_order(order)
     _refuse_tracers(program)
@@ -336,6 +341,18 @@ def _checked(target: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
+
+
+def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any) -> list[Any]:
+    from pullback.artifact import symbolic
+
+    if any(others):
+        raise ArtifactError(
+            "a program with symbolic dimensions is saved with no option but `target`",
+            do="leave out platforms, allow_refusals and order: it is for the platforms that it was "
+            "traced for, and has its first derivatives",
+        )
+    return symbolic.pieces(program, target)
 
 
 def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
