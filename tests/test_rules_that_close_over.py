@@ -1,11 +1,13 @@
 """Rules that use what their function closes over: operands of the call, and of the rule."""
 
+# ruff: noqa: B007, B023
 from __future__ import annotations
 
 import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -274,8 +276,8 @@ LEAKS = {
 
 def of_the_last(x, values):
     for value in values:
-        f = jax.custom_jvp(lambda x: jnp.sin(x) * value)  # noqa: B023
-        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))  # noqa: B023
+        f = jax.custom_jvp(lambda x: jnp.sin(x) * value)
+        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))
         x = f(x)
     return x
 
@@ -299,3 +301,178 @@ def test_what_is_no_operand_of_the_call_is_an_error(function):
         pb.grad(function)(X, Y)
     assert "test_rules_that_close_over.py:" in e.value.where
     assert "pass the value as an argument" in e.value.do
+
+
+def times(factor):
+    """A false rule, with a variable of a function that is over when it is called."""
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    return f
+
+
+def rule_in_the_loop(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = f(x)
+    return x
+
+
+def rule_outside_of_the_loop(x):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    for factor in np.array([2.0, 3.0]):
+        x = f(x)
+    return x
+
+
+def assigned_below(x):
+    factor = 2.0
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    x = f(x)
+    factor = 3.0
+    return factor * x
+
+
+def forward_rule(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_vjp(jnp.sin)
+        f.defvjp(lambda x: (f(x), factor * jnp.cos(x)), lambda slope, ct: (slope * ct,))
+        x = f(x)
+    return x
+
+
+def function_of_the_loop(x):
+    for act in (jnp.sin, jnp.cos):
+        f = jax.custom_jvp(lambda x: act(x))
+        f.defjvp(lambda p, t: jax.jvp(act, p, t))
+        x = f(x)
+    return x
+
+
+def loop_around_a_jitted_function(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = jax.jit(lambda x: f(x))(x)
+    return x
+
+
+def loop_in_a_scan(x):
+    return repeat(rule_in_the_loop, x)
+
+
+REBOUND = [
+    rule_in_the_loop,
+    rule_outside_of_the_loop,
+    assigned_below,
+    forward_rule,
+    function_of_the_loop,
+    loop_around_a_jitted_function,
+    loop_in_a_scan,
+]
+
+
+@pytest.mark.parametrize("function", REBOUND, ids=lambda function: function.__name__)
+def test_a_variable_that_is_assigned_again_is_an_error(function):
+    """JAX runs the rule at the call, and so with another value."""
+    program = pb.trace(function)(0.3)
+    for derive in (program.grad, program.jvp, lambda: artifact.serialize(program)):
+        with pytest.raises(pb.LeakedValueError, match="assigned again after the call") as e:
+            derive()
+        assert "test_rules_that_close_over.py:" in e.value.where
+        assert "with a default argument" in e.value.do
+
+
+def default_argument(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t, factor=factor: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = f(x)
+    return x
+
+
+def assigned_above(x):
+    factor = 0.0
+    for number in range(3):
+        factor = factor + number
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    return f(f(x))
+
+
+def left_at_once(x):
+    while True:
+        factor = float(len("ab"))
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        if factor > 1.0:
+            x = f(x)
+            break
+    return x
+
+
+def in_another_branch(x):
+    factor = float(len("ab"))
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    if factor > 1.0:
+        return f(x)
+    factor = 3.0
+    return x * factor
+
+
+def a_constant_and_a_function(x):
+    for _ in range(2):
+        factor = 2.0
+
+        @jax.custom_jvp
+        def f(x):
+            return jnp.sin(x)
+
+        @f.defjvp
+        def rule(primals, tangents):
+            return f(*primals), factor * jnp.cos(primals[0]) * tangents[0]
+
+        x = f(x)
+    return x
+
+
+def backward_rule(x):
+    """Which JAX runs when the function has ended, too."""
+    for factor in (2.0, 3.0):
+        f = jax.custom_vjp(jnp.sin)
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (factor * jnp.cos(x) * ct,))
+        x = f(x)
+    return x
+
+
+def function_that_has_ended(x):
+    for factor in (2.0, 3.0):
+        x = times(factor)(x)
+    return x
+
+
+AS_AT_THE_CALL = [
+    default_argument,
+    assigned_above,
+    left_at_once,
+    in_another_branch,
+    a_constant_and_a_function,
+    backward_rule,
+    function_that_has_ended,
+]
+
+
+@pytest.mark.parametrize("function", AS_AT_THE_CALL, ids=lambda function: function.__name__)
+def test_a_variable_that_is_as_it_was_at_the_call(function):
+    assert jnp.allclose(pb.grad(function)(0.3), jax.grad(function)(0.3), rtol=1e-5)
+
+
+def test_a_variable_of_the_function_that_derives_may_be_assigned_again():
+    for factor in (2.0, 3.0):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        found = pb.grad(lambda x: f(x))(0.3)
+        assert jnp.allclose(found, factor * jnp.cos(0.3), rtol=1e-5)

@@ -40,7 +40,7 @@ class MissingRuleError(PullbackError):
 
 
 class LeakedValueError(MissingRuleError):
-    """A rule uses a value of the function around it, which is gone when the rule runs."""
+    """A rule uses a value of the function around it, which is gone or another when it runs."""
 
 
 class DuplicateRuleError(PullbackError):

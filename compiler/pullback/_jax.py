@@ -712,6 +712,25 @@ def is_user_file(name: str) -> bool:
     return _source_info.is_user_filename(name) and not name.startswith(_NUMPY)
 
 
+def traceback_of(equation: Any) -> Any:
+    """Where an equation was traced."""
+    return equation.source_info.traceback
+
+
+def frames_of(traceback: Any) -> list[tuple[Any, int]]:
+    """The functions that were running, innermost first, and the instruction that each was at."""
+    return [] if traceback is None else list(zip(*traceback.raw_frames(), strict=True))
+
+
+def functions_of(value: Any) -> Sequence[Any]:
+    """The functions inside a jitted one, or one with rules; nothing for other objects."""
+    if isinstance(value, (jax.custom_jvp, jax.custom_vjp)):
+        names = ("fun", "jvp", "fwd")
+        return [function for name in names if (function := getattr(value, name, None)) is not None]
+    is_jitted = hasattr(value, "__wrapped__") and hasattr(value, "trace")
+    return [value.__wrapped__] if is_jitted else []
+
+
 def is_wrapped_function(value: object) -> bool:
     """Whether this is one of JAX's functions with transformations put on it."""
     return isinstance(value, _linear_util.WrappedFun)

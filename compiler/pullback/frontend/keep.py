@@ -63,11 +63,13 @@ class Keeper:
     Attributes:
       rules: the table that kept calls are entered into.
       place: the user's line of the equation at hand, or of the call that it is inside of.
+      tracebacks: of the calls that the equation at hand is inside of, and its own.
     """
 
     def __init__(self, rules: RuleTable):
         self.rules = rules
         self.place: str | None = None
+        self.tracebacks: list[Any] = []
         self._done: dict[int, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
@@ -92,10 +94,12 @@ class Keeper:
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
         outer, self.place = self.place, locations.of_equation(equation) or self.place
+        self.tracebacks.append(_jax.traceback_of(equation))
         try:
             return self._other_equation(equation, debug_info)
         finally:
             self.place = outer
+            self.tracebacks.pop()
 
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
         name = equation.primitive.name

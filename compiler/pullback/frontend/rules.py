@@ -17,7 +17,7 @@ from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import lifting, link, locations, refusals, staging
+from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -99,6 +99,7 @@ class RuleTable:
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
         self._lowered: dict[int, link.Source] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
+        self._assigned_again: dict[str, str] = {}
         self._generation = 0
         self._checked_axes = _jax.axes_checked_here()
         self._identities = Identities()
@@ -140,6 +141,11 @@ class RuleTable:
             call = _jax.equation_alone(lifting.of_operands(equation), debug_info)
             self._rules[key] = self._rule(key, op, equation, call, decomposition)
             self._keys.update(dict.fromkeys(identities, key))
+        rule = _jax.rule_inside(equation).rule
+        if rule is not None and key not in self._assigned_again:
+            name = rebinding.assigned_again(rule, self.keeper.tracebacks)
+            if name is not None:
+                self._assigned_again[key] = name
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -297,8 +303,13 @@ class RuleTable:
         """Adds to `found` the rules of this kind that there are."""
         for mask in masks:
             name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
-            with contextlib.suppress(MissingRuleError), _noting(found, name):
-                found[name] = self.stage(module, rule.key, kind, mask)
+            try:
+                with _noting(found, name):
+                    found[name] = self.stage(module, rule.key, kind, mask)
+            except LeakedValueError:
+                raise
+            except MissingRuleError:
+                continue
 
     def _traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         key = rule.key, kind, mask
@@ -309,6 +320,8 @@ class RuleTable:
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         if len(mask) != len(rule.inexact) or set(mask) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
+        if kind != "transpose" and rule.key in self._assigned_again:
+            raise _assigned_again(rule, self._assigned_again[rule.key])
         self.traces += 1
         self._generation = rule.generation + 1
         outer, self.keeper.place = self.keeper.place, rule.where
@@ -454,6 +467,16 @@ def _leaking(rule: Rule) -> LeakedValueError:
         where=rule.where,
         do="pass the value as an argument of the function, and on to the backward rule of a "
         "custom_vjp as a residual",
+    )
+
+
+def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
+    return LeakedValueError(
+        f"the rule of `{rule.key}` uses `{name}`, which is assigned again after the call, and the "
+        "rule runs later",
+        where=rule.where,
+        do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
+        "function with the rule in a function of its own",
     )
 
 

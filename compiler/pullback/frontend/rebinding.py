@@ -1,0 +1,152 @@
+"""Variables that a rule closes over, and that are assigned again after the call.
+
+A rule runs when the function around its call has been traced, and reads what its variables hold
+then: of a loop, what the last turn left there. JAX's eager mode runs it at the call. A variable of
+a function that was running at the call can have been assigned since, if an assignment to it can be
+reached, in the code of that function, from where it was.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dis
+import functools
+import os
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pullback import _jax
+
+_FRONTEND = os.path.dirname(__file__)
+
+_MAKES_FUNCTION = ("CALL", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
+_GOES_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
+
+LONGEST = 64
+"""Lists of more items hold data, not functions."""
+
+Frame = tuple[types.CodeType, int]
+"""A function that is running, and how far it is."""
+
+
+def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
+    """The name of a variable whose value may be another than at the call; None if there is none.
+
+    Args:
+      rule: what the call has for a rule.
+      tracebacks: of the call, and of those in whose functions it was traced.
+    """
+    running: list[Frame] | None = None
+    for function, name, value in _variables(rule):
+        running = _running(tracebacks) if running is None else running
+        for code, place in running:
+            if (
+                name in code.co_cellvars
+                and _is_inside(function.__code__, code)
+                and _is_assigned_after(code, place, name)
+                and not _is_harmless(value, code, name)
+            ):
+                return name
+    return None
+
+
+def _running(tracebacks: Sequence[Any]) -> list[Frame]:
+    """The functions of the user's that have ended since: those that the trace called."""
+    frames = []
+    for traceback in tracebacks:
+        for frame in _jax.frames_of(traceback):
+            if frame[0].co_filename.startswith(_FRONTEND):
+                break
+            frames.append(frame)
+    return frames
+
+
+def _variables(value: Any) -> Iterator[tuple[types.FunctionType, str, Any]]:
+    """The variables that functions close over, all the way down: function, name and value."""
+    pending, seen = [value], dict[int, Any]()
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if not isinstance(value, types.FunctionType):
+            pending.extend(_parts(value))
+            continue
+        pending.extend(value.__defaults__ or ())
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a cell that is not filled yet
+                pending.append(cell.cell_contents)
+                yield value, name, cell.cell_contents
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    if isinstance(value, (tuple, list)):
+        return value if len(value) <= LONGEST else ()
+    if isinstance(value, functools.partial):
+        return value.func, value.args, tuple(value.keywords.values())
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if _jax.is_wrapped_function(value):
+        return value.f, value.transforms, value.params
+    return _jax.functions_of(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_inside(code: types.CodeType, outer: types.CodeType) -> bool:
+    inner = [const for const in outer.co_consts if isinstance(const, types.CodeType)]
+    return code in inner or any(_is_inside(code, each) for each in inner)
+
+
+@functools.lru_cache(maxsize=1024)
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+
+
+def _stored(instructions: Sequence[dis.Instruction], name: str) -> dict[int, dis.Instruction]:
+    """The positions of assignments to a variable, and the instruction before each."""
+    return {
+        i: instructions[i - 1]
+        for i, each in enumerate(instructions)
+        if each.opname == "STORE_DEREF" and each.argval == name
+    }
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_assigned_after(code: types.CodeType, place: int, name: str) -> bool:
+    """Whether an assignment to a variable can follow on an instruction."""
+    instructions = _instructions(code)
+    stored = _stored(instructions, name)
+    offsets = [each.offset for each in instructions]
+    pending, met = [bisect.bisect_right(offsets, place)], set[int]()
+    while pending and met.isdisjoint(stored):
+        i = pending.pop()
+        if i in met or i >= len(instructions):
+            continue
+        met.add(i)
+        each = instructions[i]
+        if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
+            pending.append(bisect.bisect_left(offsets, each.argval))
+        if not each.opname.startswith(_GOES_ELSEWHERE):
+            pending.append(i + 1)
+    return not met.isdisjoint(stored)
+
+
+def _is_harmless(value: Any, code: types.CodeType, name: str) -> bool:
+    """Whether it is the same value each time, or one whose own variables are looked at.
+
+    A value of the trace is found among the operands of the call, or is an error.
+    """
+    if _jax.is_tracer(value):
+        return True
+    sources = _stored(_instructions(code), name).values()
+    if all(each.opname == "LOAD_CONST" and each.argval is value for each in sources):
+        return True
+    functions = [value] if isinstance(value, types.FunctionType) else _jax.functions_of(value)
+    codes = [each.__code__ for each in functions if isinstance(each, types.FunctionType)]
+    return (
+        bool(codes)
+        and all(each.opname.startswith(_MAKES_FUNCTION) for each in sources)
+        and all(_is_inside(each, code) for each in codes)
+    )
