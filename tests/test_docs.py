@@ -34,6 +34,11 @@ def test_the_index_names_every_page():
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
 
 
+def test_the_example_of_rules_is_the_one_that_lit_runs():
+    example = DOCS.parent / "lit_tests/rules/composite/Inputs/acme_rules.py"
+    assert f"```python\n{example.read_text()}```" in (DOCS / "extending.md").read_text()
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path):
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())

@@ -52,7 +52,7 @@ def test_a_location_of_a_file_without_python() -> None:
         )
     (function,) = module.body.operations
     sine = function.regions[0].blocks[0].operations[0]
-    assert locations.user_line_of(sine) == "model.mlir:7"
+    assert locations.user_line_of(sine) == "model.mlir:7:3"
     unknown = ir.Location.unknown(module.context)
     assert locations.user_line(unknown) is None
 

@@ -58,7 +58,7 @@ def describe(file: str, line: int, function: str) -> str:
 
 def _plain_line(location: ir.Location) -> str | None:
     """A bare `file:line:column`, which MLIR's own parser puts on operations."""
-    found = re.search(r'loc\("(?P<file>[^"]+)":(?P<line>\d+):\d+\)', str(location))
+    found = re.search(r'loc\("(?P<file>[^"]+)":(?P<line>\d+:\d+)\)', str(location))
     return f"{_short(found['file'])}:{found['line']}" if found else None
 
 

@@ -66,6 +66,8 @@ class Forward:
         op = Op(operation, operands, list(operation.results), active, rule, self)
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
+        if rule.variant is not None:
+            rule = op.rule = rule.variant(op)
         found = rule.jvp(op, tangents)
         if rule.checked:
             check_count(op, found, len(op.results), "tangent")

@@ -28,12 +28,41 @@ from pullback.rules.linear_calls import (
     linear_call_vjp,
     missing_rule_of,
 )
-from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback.rules.registry import (
+    NONDIFFERENTIABLE,
+    RULES,
+    Op,
+    Rule,
+    Tangents,
+    jointly,
+    never,
+    rule,
+)
 
 
-@rule("stablehlo.composite", linear=jointly, family="control")
+def _by_name(op: Op) -> Rule:
+    """The rule that somebody has registered for composites of this name, if there is one."""
+    name = str(ops.composite_name(op.operation))
+    own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
+    return own if own is not None and (own is _ZERO or own.checked) else op.rule
+
+
+def _no_tangents(op: Op, tangents: Tangents) -> list[Value | None]:
+    return [None] * len(op.results)
+
+
+def _inactive(op: Op) -> list[bool]:
+    return [False] * len(op.results)
+
+
+_ZERO = Rule(
+    "stablehlo.composite", _no_tangents, _no_tangents, never, __name__, "own", activity=_inactive
+)
+
+
+@rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name)
 class Composite:
-    """The three derivative ops; a composite of any other name counts as its decomposition."""
+    """The three derivative ops; a composite without a rule of its own is its decomposition."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:

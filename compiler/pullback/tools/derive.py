@@ -14,6 +14,7 @@ from pullback._derivation import Signature
 from pullback._errors import UsageError
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
+from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import load_source
 from pullback.tools.targets import blaming
@@ -84,6 +85,7 @@ def _check_movable(program: Any, wrt: Positions) -> None:
     "By default 0 for --grad, and all of them otherwise.",
 )
 @click.option("--order", type=click.IntRange(1), default=1, show_default=True)
+@load_rules_option
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(
@@ -105,12 +107,14 @@ def derive(
     arguments: str | None,
     wrt: Positions,
     order: int,
+    plugins: tuple[str, ...],
     rules: bool,
     lower: bool,
     allow_refusals: bool,
     output: Path | None,
 ) -> None:
     """Differentiate SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
+    load_rules(plugins)
     mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad})
     program = load_source(source, arguments).program
     _check_movable(program, wrt)

@@ -21,6 +21,7 @@ from pullback.passes.pipelines import PIPELINES, Stage, format_pipeline, parse_p
 from pullback.passes.stock import STOCK_PASSES
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
+from pullback.tools.plugins import load_rules, load_rules_option
 
 FAILED = 1
 BAD_USAGE = 2
@@ -80,6 +81,7 @@ def flag(name: str, help_text: str) -> Any:
     "--pass-pipeline", metavar="TEXT", help="Run builtin.module(first,second{key=value})."
 )
 @click.option("-p", "passes", multiple=True, metavar="TEXT", help="Run these passes; repeatable.")
+@load_rules_option
 @flag("--split-input-file", "Treat the parts between '// -----' lines as modules of their own.")
 @flag("--verify-diagnostics", "Check errors against '// expected-error {{…}}' comments.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
@@ -114,6 +116,7 @@ def opt(ctx: click.Context, list_passes: bool, **arguments: Any) -> None:
     _jax.context().enable_multithreading(False)
     options = _options(arguments)
     try:
+        load_rules(arguments["plugins"])
         content = module_io.read_bytes(options.file)
         stages = _stages(arguments, content)
     except PullbackError as error:

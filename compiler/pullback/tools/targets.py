@@ -56,7 +56,9 @@ def blaming(spec: str) -> Iterator[None]:
     try:
         with _jax.whole_tracebacks():
             yield
-    except (PullbackError, PullbackRuntimeError):
+    except (PullbackError, PullbackRuntimeError) as error:
+        if error.where is not None and error.where.startswith("-:"):  # MLIR's name for any text
+            error.where = spec + error.where[1:]
         raise
     except Exception as error:
         if _is_ours(error):
@@ -79,7 +81,7 @@ def load_target(spec: str, arguments: str | None) -> Target:
     place, colon, name = spec.rpartition(":")
     if not (place and colon and name):
         raise UsageError(f"`{spec}` is not a target", do=FORM)
-    module = _load_module(place, spec)
+    module = load_module(place, spec)
     function = _find_function(module, name, spec)
     if arguments is not None:
         values = parse_arguments(arguments)
@@ -89,7 +91,8 @@ def load_target(spec: str, arguments: str | None) -> Target:
     return Target(spec, function, values)
 
 
-def _load_module(place: str, spec: str) -> ModuleType:
+def load_module(place: str, spec: str) -> ModuleType:
+    """Imports `path/file.py` or `package.module`, as asked for by `spec`."""
     is_file = place.endswith(".py") or os.sep in place
     if is_file and not Path(place).is_file():
         raise UsageError(f"no file `{place}` (in the target `{spec}`)", do=FORM)

@@ -1,0 +1,25 @@
+"""Rules of others, which a tool imports before it differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from pullback.rules import registry
+from pullback.tools.targets import load_module
+
+load_rules_option = click.option(
+    "--load-rules",
+    "plugins",
+    multiple=True,
+    metavar="PLACE",
+    help="Import derivative rules from path/file.py or package.module; repeatable.",
+)
+
+
+def load_rules(plugins: Sequence[str]) -> None:
+    """Imports modules that register rules; ours come first, for a second one is an error."""
+    registry.load_all()
+    for place in plugins:
+        load_module(place, place)
