@@ -11,6 +11,8 @@ import itertools
 import operator
 import os
 import re
+import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -826,10 +828,29 @@ class RuleOfOperands:
 
 def rule_inside(equation: Any) -> RuleInside:
     """The forward rule of a user's call; one that knows nothing for other calls."""
-    if equation.primitive.name not in _THUNKS:
-        return RuleInside(None)
-    thunk, rule = _THUNKS[equation.primitive.name]
-    return _lifted(_unwrapped(equation.params[thunk], rule, thunk), equation.params["num_consts"])
+    name, params = equation.primitive.name, equation.params
+    if name not in _THUNKS:
+        return _NO_RULE
+    thunk, rule = _THUNKS[name]
+    inside = _memoised(params[thunk], rule, thunk)
+    return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
+
+
+def _memoised(thunk: Any, rule: str, lifted: str) -> RuleInside:
+    """What `_unwrapped` finds, which is asked for several times of each call."""
+    function = getattr(thunk, "f", thunk)
+    is_function = isinstance(function, types.FunctionType)
+    inside = _insides.get(function) if is_function else None
+    if inside is None:
+        inside = _unwrapped(thunk, rule, lifted)
+        if is_function and inside.rule is not thunk:  # which would keep its own key alive
+            _insides[function] = inside
+    return inside
+
+
+_NO_RULE = RuleInside(None)
+_insides: weakref.WeakKeyDictionary[Any, RuleInside] = weakref.WeakKeyDictionary()
+"""By the function that JAX has put around the rule, for as long as that is there."""
 
 
 def _lifted(inside: RuleInside, count: int) -> RuleInside:
