@@ -26,6 +26,10 @@ def many_cosines(x):
     return x
 
 
+def cosines_times(x, t):
+    return many_cosines(x) * t
+
+
 @jax.custom_vjp
 def pair(x, y):
     return jnp.sin(x), 3 * y
@@ -143,6 +147,10 @@ DEPENDING = {
     ),
     "integer": (lambda x, t: t * (1 + jnp.sum(t).astype(int)), "convert"),
     "step": (lambda x, t: t * (1 + jnp.floor(t)), "floor"),
+    "step of what a call gives": (
+        lambda x, t: (lambda y: y * (1 + jnp.sign(y)))(jax.jit(cosines_times)(x, t)),
+        "sign",
+    ),
     "bits": (lambda x, t: t * (lax.bitcast_convert_type(t, jnp.int32) > 0), "composite"),
     "call": (jax.jit(lambda x, t: jax.jit(lambda t: t > 0)(many_cosines(t)) * t), "(call|compare)"),
 }

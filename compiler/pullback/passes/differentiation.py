@@ -31,6 +31,9 @@ def flags_of(mask: str) -> list[bool]:
     return [c == "1" for c in mask]
 
 
+_BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
+
+
 class Differentiation:
     """The state of one differentiating pass over one module."""
 
@@ -42,6 +45,7 @@ class Differentiation:
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.making: set[tuple[Any, ...]] = set()
         self.detached: list[Any] = []
+        self.has_stand_ins = False
         self.refresh()
         build.here.loc = ir.Location.unknown(_jax.context())
         self.nothing = ir.Operation.create(
@@ -180,6 +184,31 @@ class Differentiation:
         for operation in reversed(self.detached):
             operation.erase()
         self.detached.clear()
+
+    # ------------------------------------------------------------------- results left out
+
+    def stand_in(self, result: Value) -> Value:
+        """Zeros for a linear result that a call no longer gives, told from other zeros.
+
+        Behind a barrier: a backward function does not make them again, but asks for them.
+        """
+        self.has_stand_ins = True
+        zeros = build.zeros(result.type)
+        marks = {_STAND_IN: ir.UnitAttr.get(_jax.context())}
+        return build.emit(_BARRIER, [result.type], [zeros], marks).result
+
+    def stand_ins(self, block: Any) -> list[Value]:
+        """Those in the block, also inside of loops and branches."""
+        found: list[Value] = []
+
+        def visit(operation: Any) -> Any:
+            if operation.name == _BARRIER and _STAND_IN in operation.attributes:
+                found.append(operation.result)
+            return ir.WalkResult.ADVANCE
+
+        if self.has_stand_ins:
+            block.owner.operation.walk(visit)
+        return found
 
     # ----------------------------------------------------------------------------- activity
 

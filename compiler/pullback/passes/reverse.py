@@ -355,14 +355,17 @@ def _finish_backward(
 def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
     """Erase the linear arguments and everything that only depended on them."""
     erase_dead_ops(block, diff.functions)
-    linear = _masked(block.arguments, mask)
-    if any(map(is_used, linear)):
-        _check_independent(diff, block, linear)
+    linear, stand_ins = _masked(block.arguments, mask), diff.stand_ins(block)
+    if any(map(is_used, [*linear, *stand_ins])):
+        _check_independent(diff, block, [*linear, *stand_ins])
     with build.inserting(ir.InsertionPoint.at_block_begin(block)):
         for argument in reversed(linear):
             if is_used(argument):
                 argument.replace_all_uses_with(build.zeros_like(argument))
             block.erase_argument(argument.arg_number)
+    for zeros in stand_ins:
+        zeros.replace_all_uses_with(zeros.owner.operands[0])
+        zeros.owner.erase()
 
 
 def _check_independent(diff: Differentiation, block: Any, linear: Sequence[Value]) -> None:

@@ -110,7 +110,7 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
         results = call(frame.diff, pair.forward, arguments)
         outs = dict(zip(pair.kept, results, strict=False))
         new = [outs.get(i) for i in range(len(op.results))]
-        new = [build.instantiate(v, r) for v, r in zip(new, op.results, strict=True)]
+        new = [v or frame.diff.stand_in(r) for v, r in zip(new, op.results, strict=True)]
     frame.replace(op, new)
     residuals = [frame.primal(v) for v in results[len(pair.kept) :]]
     return call(frame.diff, pair.backward, [*residuals, *present(cts)])
