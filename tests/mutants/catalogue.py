@@ -308,7 +308,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "_check_independent(diff, block, linear)",
+        "_check_independent(diff, block, [*linear, *stand_ins])",
         "pass",
         ("tests/passes/test_not_linear.py",),
     ),
