@@ -275,7 +275,7 @@ def test_list_passes(run) -> None:
 def test_failed_pass_prints_a_command_and_a_file_that_reproduce(run) -> None:
     err = fail(run(MISSING_RULE, "--cse", "--stage-rules"))
     assert "error: no derivative rule for key 'f#0' with mask '1'" in err
-    assert "  do:    trace the function with pullback.trace" in err
+    assert "  do:    write the module with its rules in it" in err
     (command,) = re.findall("^reproduce with: (.*)$", err, re.MULTILINE)
     program, path, *flags = shlex.split(command)
     assert (program, flags) == ("pullback-opt", ["--pass-pipeline=builtin.module(cse,stage-rules)"])

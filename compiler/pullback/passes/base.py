@@ -32,7 +32,8 @@ class NoRules:
         raise MissingRuleError(
             f"no {kind} rule for key {key!r} with mask {mask!r}: "
             "this module came without a rule table",
-            do="trace the function with pullback.trace, or run stage-rules before saving",
+            do="write the module with its rules in it: `pullback dump --rules`, "
+            "program.stage_rules(), or program.save",
         )
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
