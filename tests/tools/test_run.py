@@ -147,7 +147,7 @@ def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, optio
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("func.func @main(", "the module does not parse"),
+        ("func.func @main(", "the file does not parse"),
         ("module {}", "the file holds an empty module"),
         ("func.func private @main(tensor<f32>)", "@main is declared, and has no body"),
         (SQUARE.replace("3x", "9000000000x"), "out of memory: "),
