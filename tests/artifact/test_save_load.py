@@ -455,3 +455,36 @@ def test_what_a_whole_file_says_of_arguments_is_read_when_it_is_asked_for(monkey
         print(loaded.in_avals)
     with pytest.raises(pb.ArtifactError):  # of text nobody knows that it is whole
         pb.load(text)
+
+
+BY_HAND = """
+func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %y = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {jvp = @f.jvp}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %y : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }
+func.func private @f.jvp(%x: tensor<f32>, %dx: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  %t = stablehlo.add %dx, %dx : tensor<f32>
+  return %x, %t : tensor<f32>, tensor<f32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("pullback.custom_jvp_call", "pullback.custom_jvp", "composite_c1"),
+        ("jvp = @f.jvp", "jpv = @f.jvp", "custom_jvp_call_c1: unknown attribute 'jpv'"),
+        ("jvp = @f.jvp", "jvp = @g", "custom_jvp_call_c3: `jvp` names @g"),
+        ("jvp = @f.jvp", "jvp = @f", "custom_jvp_call_c6"),
+    ],
+)
+def test_a_module_by_hand_is_verified(right, wrong, words):
+    """A misspelt name was no rule at all: derivatives were those of the decomposition."""
+    assert pb.load(BY_HAND.encode()).grad()(1.0) == 2.0
+    with pytest.raises(pb.ArtifactError, match=words) as caught:
+        pb.load(BY_HAND.replace(right, wrong).encode())
+    assert caught.value.where.endswith(":3:8")
+    assert "docs/dialect.md" in caught.value.do

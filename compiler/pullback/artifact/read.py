@@ -12,11 +12,13 @@ import jax
 import numpy as np
 
 from pullback import _jax
+from pullback._errors import VerificationError
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._program import Program
 from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
+from pullback.dialect.verify import verify
 from pullback.passes.base import NoRules
 from pullback_runtime import _artifact, _avals, _meshes, _module, _symbolic, _variants
 from pullback_runtime._backend import put_to_keep
@@ -46,7 +48,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
     `jax.export` serialised. Loading runs no code that the file names.
 
     Raises:
-      ArtifactError: the file is damaged, too new, or holds no module.
+      ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops
+        break a constraint of the dialect.
     """
     with as_ours():
         opened = _artifact.open_module(source, _jax.context())
@@ -61,9 +64,22 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
             entries = _variants.entries_of(metadata)
             if opened.has_composites:
                 high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
+            if opened.has_composites and not opened.is_whole:  # what save wrote, it has verified
+                _verify(opened.module)
             if marked := metadata.get(high_level.CHECKPOINTS):
                 high_level.put_checkpoints(opened.module, marked)
             return as_program(opened, entries)
+
+
+def _verify(module: ir.Module) -> None:
+    try:
+        verify(module)
+    except VerificationError as error:
+        raise ArtifactError(
+            error.message,
+            where=error.where,
+            do="correct the module; docs/dialect.md lists the constraints by their labels",
+        ) from error
 
 
 def as_program(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
