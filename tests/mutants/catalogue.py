@@ -308,8 +308,14 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "_check_independent(diff, block, [*linear, *stand_ins])",
+        "lost = _dependent(diff, block, [*linear, *stand_ins], may_lose)",
         "pass",
+        ("tests/passes/test_not_linear.py",),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "if all(i < may_lose for i in lost):",
+        "if True:",
         ("tests/passes/test_not_linear.py",),
     ),
     Mutant(

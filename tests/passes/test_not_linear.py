@@ -277,3 +277,26 @@ def test_a_rule_of_two_operands_is_linear_in_the_tangent_of_each(name, number):
     y = jnp.array([1.1, -0.4])
     found = pb.trace(f)(X, y).vjp(wrt=number)(X, y, X)[1]
     assert jnp.allclose(found, jax.vjp(f, X, y)[1](X)[number])
+
+
+@jax.jit
+def long_with_sign(t):
+    for _ in range(30):  # too many ops to be inlined
+        t = t * X + t
+    return t, jnp.sum(t) > 0
+
+
+def test_a_call_may_give_what_is_no_linear_result_if_nobody_uses_it():
+    """As linear solvers give how they ended, beside the solution."""
+    f = with_rule(lambda x, t: long_with_sign(t)[0])
+    assert jnp.allclose(pb.vjp(f, X)[1](X)[0], jax.vjp(f, X)[1](X)[0])
+    assert jnp.allclose(pb.load(pb.artifact.serialize(pb.trace(f)(X))).vjp()(X, X)[1][0], long(X))
+
+
+def test_but_not_if_somebody_does():
+    def tangent(x, t):
+        found, is_positive = long_with_sign(t)
+        return jnp.where(is_positive, found, 2 * found)
+
+    with pytest.raises(NotLinearError, match="makes the result depend on the input"):
+        pb.vjp(with_rule(tangent), X)[1](X)

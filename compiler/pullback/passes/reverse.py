@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pullback._errors import NotLinearError
@@ -221,17 +221,19 @@ def split(
     ct_mask: str,
     linear: bool = False,
     constants: Constants = (),
+    may_lose: bool = False,
 ) -> Split:
     """Forward and backward functions of @name; derived once per (mask, cotangent mask).
 
     With `linear`, the masked arguments are the linear ones: forward loses them, and the results
-    that depend on them. `constants` are arguments whose elements are all of one known value.
+    that depend on them linearly. One that does in another way is an error, or with `may_lose` lost
+    as well. `constants` are arguments whose elements are all of one known value.
     """
 
     def derive() -> Split:
-        return _split(diff, name, mask, ct_mask, linear, constants)
+        return _split(diff, name, mask, ct_mask, linear, constants, may_lose)
 
-    return diff.cached(("split", name, mask, ct_mask, linear, str(constants)), derive)
+    return diff.cached(("split", name, mask, ct_mask, linear, str(constants), may_lose), derive)
 
 
 def _split(
@@ -241,6 +243,7 @@ def _split(
     ct_mask: str,
     linear: bool,
     constants: Constants,
+    may_lose: bool,
 ) -> Split:
     forward = diff.clone_function(name, f"{name}.fwd")
     draft, _ = diff.add_function(f"{name}.bwd.draft", (), (), diff.function(name).location)
@@ -248,7 +251,9 @@ def _split(
         pair = _split_between(diff, name, (forward, draft), mask, ct_mask, linear, constants)
     if linear:  # only now: what backward computes again may be dead in forward
         with _dropped_if_not_linear(diff, pair.backward, forward):
-            _drop_linear_part(diff, diff.block(forward), mask)
+            count = len(pair.kept) if may_lose else 0
+            lost = _drop_linear_part(diff, diff.block(forward), mask, count)
+        pair = replace(pair, kept=[k for i, k in enumerate(pair.kept) if i not in lost])
     set_signature(diff.function(forward))
     return pair
 
@@ -352,12 +357,24 @@ def _finish_backward(
     return name
 
 
-def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
-    """Erase the linear arguments and everything that only depended on them."""
+def _drop_linear_part(
+    diff: Differentiation, block: Any, mask: str, may_lose: int = 0
+) -> frozenset[int]:
+    """Erase the linear arguments and everything that only depended on them.
+
+    Of so many leading results, those that depend on them in another way go as well; which these
+    are. Among the other results it is an error.
+    """
     erase_dead_ops(block, diff.functions)
     linear, stand_ins = _masked(block.arguments, mask), diff.stand_ins(block)
+    lost: frozenset[int] = frozenset()
     if any(map(is_used, [*linear, *stand_ins])):
-        _check_independent(diff, block, [*linear, *stand_ins])
+        lost = _dependent(diff, block, [*linear, *stand_ins], may_lose)
+    if lost:
+        results = list(terminator(block).operands)
+        replace_terminator(block, [v for i, v in enumerate(results) if i not in lost])
+        erase_dead_ops(block, diff.functions)
+        stand_ins = diff.stand_ins(block)
     with build.inserting(ir.InsertionPoint.at_block_begin(block)):
         for argument in reversed(linear):
             if is_used(argument):
@@ -366,14 +383,21 @@ def _drop_linear_part(diff: Differentiation, block: Any, mask: str) -> None:
     for zeros in stand_ins:
         zeros.replace_all_uses_with(zeros.owner.operands[0])
         zeros.owner.erase()
+    return lost
 
 
-def _check_independent(diff: Differentiation, block: Any, linear: Sequence[Value]) -> None:
-    """Raise if what a linear function returns without its linear part depends on its input."""
+def _dependent(
+    diff: Differentiation, block: Any, linear: Sequence[Value], may_lose: int
+) -> frozenset[int]:
+    """The results that depend on the input of a linear function, which has lost its linear part.
+
+    Raises: NotLinearError for one behind the first `may_lose`.
+    """
     found = set(linear)
     Dependence(diff.functions).spread(block, found)
-    if found.isdisjoint(terminator(block).operands):
-        return
+    lost = frozenset(i for i, v in enumerate(terminator(block).operands) if v in found)
+    if all(i < may_lose for i in lost):
+        return lost
     users = [
         operation
         for operation in operations(block)

@@ -80,6 +80,7 @@ def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
         mask_of([ct is not None for ct in cts]),
         frame.linear,
         _constants(op) if frame.linear else (),
+        may_lose=frame.linear,
     )
     if CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
         found = _recompute(op, pair, cts)
