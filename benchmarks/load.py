@@ -71,6 +71,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "300 arguments, returned": lambda: with_arguments(300, lambda w: w),
     "symbolic mlp, 20 layers": with_symbols,
     "cholesky, 4 platforms": for_platforms,
+    "one constant of 256 KiB": lambda: with_constants(1, 256),
+    "one constant of 4 MiB": lambda: with_constants(1, 4 << 10),
     "20 constants of 64 KiB": lambda: with_constants(20, 64),
     "300 constants of 16 KiB": lambda: with_constants(300, 16),
     "100 constants of 64 KiB": lambda: with_constants(100, 64),

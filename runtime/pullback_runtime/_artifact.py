@@ -35,9 +35,11 @@ from pullback_runtime._errors import ModuleError, PullbackRuntimeError
 from pullback_runtime._jax import ir
 
 PARSED_APART = 64 << 20
-EMBEDDED_BELOW = 8 << 20
-"""Constants of so few bytes in all stay in the module: to take them out of the file, and to make
-arrays of them, takes longer than MLIR takes to copy them."""
+EMBEDDED_BELOW = 3 << 20
+MANY_EMBEDDED_BELOW = 8 << 20
+SMALL = 1 << 19
+"""Constants of so few bytes in all stay in the module, of the second number if they are small on
+average: to take them out of the file takes longer than MLIR takes to copy them."""
 COMPOSITE = b"composite"
 VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
 UPGRADE = "pip install --upgrade pullback jax"
@@ -142,7 +144,7 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
         return _open_untrusted(bytes(content), context)
     strings = content[slice(*layout.strings)]
     constants: tuple[np.ndarray, ...] = ()
-    if layout.attributes < EMBEDDED_BELOW:
+    if _stay_inside(layout):
         module = _module.parse(bytes(content), context, strings=strings)
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
@@ -150,6 +152,14 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     metadata = layout.metadata
     composites = COMPOSITE in strings
     return Opened(module, metadata, None, constants, is_whole=True, has_composites=composites)
+
+
+def _stay_inside(layout: Layout) -> bool:
+    """Whether the constants stay in the module."""
+    if layout.attributes < EMBEDDED_BELOW:
+        return True
+    described = (layout.metadata or {}).get(_constants.METADATA) or ()
+    return layout.attributes < min(MANY_EMBEDDED_BELOW, len(described) * SMALL)
 
 
 def _parse_hoisting(

@@ -242,19 +242,32 @@ def _fold(pieces: Iterable[Any], size: int) -> str:
     if size <= FOLD_ROW_BYTES:
         return hashlib.sha256(b"".join((size.to_bytes(8, "little"), *pieces))).hexdigest()
     digest = hashlib.sha256(size.to_bytes(8, "little"))
-    # Not zeros: the first two rows could change places unseen, for 0 + a ^ b is b ^ a.
-    folded = np.arange(1, FOLD_ROW_BYTES // 4 + 1, dtype="<u4") * FOLD_MULTIPLIER
-    for number, row in enumerate(_rows(pieces)):
+    rows = (np.frombuffer(row, "<u4") for row in _rows(pieces))
+    folded = _first_row() + next(rows)
+    for number, row in enumerate(rows, 1):
         if number % 4 == 0:
             np.multiply(folded, FOLD_MULTIPLIER, out=folded)
         mix = np.bitwise_xor if number % 2 else np.add
-        mix(folded, np.frombuffer(row, "<u4"), out=folded)
-    digest.update(folded.tobytes())
+        columns = folded[: row.size]
+        mix(columns, row, out=columns)
+    digest.update(folded.data)
     return digest.hexdigest()
 
 
+@functools.cache
+def _first_row() -> np.ndarray:
+    """What rows are added to, multiplied already.
+
+    Not zeros: the first two rows could change places unseen, for 0 + a ^ b is b ^ a.
+    """
+    return np.arange(1, FOLD_ROW_BYTES // 4 + 1, dtype="<u4") * FOLD_MULTIPLIER * FOLD_MULTIPLIER
+
+
 def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
-    """The content in rows: views of a piece, or copies where a row spans several; zeros follow."""
+    """The content in rows: views of a piece, or copies where a row spans several.
+
+    The last is shorter, of whole words: zeros would change nothing.
+    """
     row = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")
@@ -268,7 +281,8 @@ def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
             yield view[start : start + FOLD_ROW_BYTES]
         row += view[max(whole, position) :]
     if row:
-        yield row.ljust(FOLD_ROW_BYTES, b"\0")
+        row += bytes(-len(row) % 4)
+        yield row
 
 
 def seal(content: bytes) -> bytes:

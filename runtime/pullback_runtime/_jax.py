@@ -92,8 +92,12 @@ def deserialize_verified(content: bytes, context: ir.Context, strings: bytes) ->
 
 def _has_older_ops(strings: bytes, context: ir.Context) -> bool:
     """Whether there is a newer version of an op that the strings name."""
-    newer = (f"vhlo.{op.decode()}{int(version) + 1}" for op, version in VHLO_OP.findall(strings))
-    return any(map(context.is_registered_operation, newer))
+    return any(_has_newer(op, version, context) for op, version in VHLO_OP.findall(strings))
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_newer(op: bytes, version: bytes, context: ir.Context) -> bool:
+    return bool(context.is_registered_operation(f"vhlo.{op.decode()}{int(version) + 1}"))
 
 
 def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:

@@ -24,6 +24,8 @@ def read_or_map(path: str | os.PathLike[str]) -> Any:
         if size >= MAPPED_FROM:
             return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
         content = os.read(file, size)
+        if size and len(content) == size:
+            return content
         while more := os.read(file, BUFFER):  # of a pipe, say, nobody knows the size
             content += more
         return content
