@@ -38,9 +38,8 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
       rule: what the call has for a rule.
       tracebacks: of the call, and of those in whose functions it was traced.
     """
-    running: list[Frame] | None = None
-    for function, name, value in _variables(rule):
-        running = _running(tracebacks) if running is None else running
+    running = [frame for frame in _running(tracebacks) if _may_hold_variables(frame[0])]
+    for function, name, value in _variables(rule) if running else ():
         for code, place in running:
             if (
                 name in code.co_cellvars
@@ -50,6 +49,12 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
             ):
                 return name
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _may_hold_variables(code: types.CodeType) -> bool:
+    """Whether functions of the user's may close over variables of this one."""
+    return bool(code.co_cellvars) and _jax.is_user_file(code.co_filename)
 
 
 def _running(tracebacks: Sequence[Any]) -> list[Frame]:
