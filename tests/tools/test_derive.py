@@ -149,6 +149,7 @@ def test_a_saved_program_goes_through_the_pipes_as_text(
     Those of a small file are constants of the module.
     """
     monkeypatch.setattr("pullback_runtime._artifact.EMBEDDED_BELOW", embedded_below)
+    monkeypatch.setattr("pullback_runtime._artifact.MANY_EMBEDDED_BELOW", embedded_below)
     table = np.linspace(-1.0, 1.0, 8192, dtype=np.float32)
 
     @jax.custom_vjp
