@@ -57,6 +57,8 @@ ELEMENTWISE = [
     binary("subtract", lax.sub),
     binary("multiply", lax.mul),
     binary_complex("multiply", lax.mul),
+    Case("stablehlo.multiply", lambda x: lax.mul(x, x), [real(2, 3)], "square"),
+    Case("stablehlo.multiply", lambda x: lax.mul(x, x), [cplx(3)], "complex-square"),
     binary("divide", lax.div, 0.5, 2.0),
     binary_complex("divide", lax.div),
     Case("stablehlo.remainder", lax.rem, [floats([5.3, -5.3, 7.1]), floats([2.0, 1.5, -2.2])]),
@@ -217,6 +219,26 @@ SHAPES = [
         [real(1, 3, 2)],
         "permuted",
         reference=lambda x: jnp.broadcast_to(x.transpose(2, 0, 1)[:, None], (2, 4, 5, 3)),
+    ),
+    Case(
+        "stablehlo.broadcast_in_dim",
+        lambda x, y, z: (
+            lax.broadcast_in_dim(x, (1, 3, 1), (1,)),
+            lax.broadcast_in_dim(y, (2, 4, 1, 3), (0, 3)),
+            lax.broadcast_in_dim(z, (1,), ()),
+        ),
+        [real(3), real(1, 3), real()],
+        "of-size-1",
+    ),
+    Case(
+        "stablehlo.broadcast_in_dim",
+        """func.func public @main(%x: tensor<3x2xf64>) -> tensor<2x1x3xf64> {
+           %0 = stablehlo.broadcast_in_dim %x, dims = [2, 0]
+             : (tensor<3x2xf64>) -> tensor<2x1x3xf64>
+           return %0 : tensor<2x1x3xf64> }""",
+        [real(3, 2)],
+        "of-size-1-permuted",
+        reference=lambda x: x.T[:, None],
     ),
     Case(
         "stablehlo.broadcast_in_dim",

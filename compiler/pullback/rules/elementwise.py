@@ -56,12 +56,28 @@ def minus(op: Op, t: Value) -> Value:
 elementwise("stablehlo.add", same, same, linear=jointly)
 elementwise("stablehlo.subtract", same, minus, linear=jointly)
 elementwise("stablehlo.negate", minus, linear=jointly)
-elementwise(
-    "stablehlo.multiply",
-    lambda op, t: mul(t, op.rhs),
-    lambda op, t: mul(op.lhs, t),
-    linear=separately,
-)
+
+
+@rule("stablehlo.multiply", linear=separately, keeps_type=True, family="elementwise")
+class Multiply:
+    """Each factor times the change of the other. For a square, twice the same term."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        left = mul(tangents[0], op.rhs)
+        if op.operands[0] == op.operands[1]:
+            return [add(left, left)]
+        return [add(left, mul(op.lhs, tangents[1]))]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+        (ct,), (first, second) = cts, op.active
+        left = mul(ct, op.rhs) if first else None
+        if first and op.operands[0] == op.operands[1]:
+            return add(left, left), None
+        return left, mul(op.lhs, ct) if second else None
+
+
 elementwise(
     "stablehlo.divide",
     lambda op, t: div(t, op.rhs),

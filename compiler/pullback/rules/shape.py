@@ -50,15 +50,18 @@ def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
 
 @functools.cache
 def _unbroadcast(dimensions: Any, operand: Any, result: Any) -> tuple[Dims, Dims | None, Any]:
-    """The dimensions to sum over; then, if it differs, the order of the others and their type."""
+    """The dimensions to sum over; then, where needed, the order of the others and their type."""
     kept, small, big = build.integers(dimensions), build.shape_of(operand), build.shape_of(result)
     stretched = [d for i, d in enumerate(kept) if small[i] == 1 and big[d] != 1]
-    summed = tuple(d for d in range(len(big)) if d not in kept or d in stretched)
     left = [i for i, d in enumerate(kept) if d not in stretched]
     by_position = sorted(left, key=lambda i: kept[i])
-    order = tuple(by_position.index(i) for i in left)
-    reshaped = None if len(left) == len(small) else operand
-    return summed, None if left == by_position else order, reshaped
+    in_order = left == by_position
+    # What was added with size 1 has one element to sum: a reshape drops it.
+    added = [d for d in range(len(big)) if d not in kept and not (in_order and big[d] == 1)]
+    summed = tuple(sorted([*added, *stretched]))
+    order = None if in_order else tuple(by_position.index(i) for i in left)
+    reshaped = len(big) - len(summed) != len(small) or len(left) != len(small)
+    return summed, order, operand if reshaped else None
 
 
 def broadcast(op: Op, cts: Tangents) -> list[Value | None]:

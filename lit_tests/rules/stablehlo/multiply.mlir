@@ -20,3 +20,16 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[Y]]
 // VJP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[X]], %[[CT]]
 // VJP: return %[[MULTIPLY]], %[[MULTIPLY1]], %[[MULTIPLY2]]
+
+func.func @square(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = stablehlo.multiply %x, %x : tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+// RUN: pullback-opt %s -p "vjp{entry=square}" | filecheck %s --check-prefix=SQUARE
+// RUN: pullback-opt %s -p "jvp{entry=square}" | filecheck %s --check-prefix=SQUARE
+// SQUARE-LABEL: func.func @square
+// SQUARE-SAME: (%[[X:.*]]: {{.*}}, %[[T:.*]]: {{.*}})
+// SQUARE: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// SQUARE: %[[HALF:.*]] = stablehlo.multiply %[[T]], %[[X]]
+// SQUARE: %[[ADD:.*]] = stablehlo.add %[[HALF]], %[[HALF]]
+// SQUARE: return %[[MULTIPLY]], %[[ADD]]
