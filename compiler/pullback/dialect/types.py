@@ -62,6 +62,7 @@ def holds(type: Any, value: int) -> bool:
     return low <= value < low + (1 << bits)
 
 
+@functools.cache
 def inexact(type: Any) -> bool:
     """Whether values of the type have tangents: float or complex elements."""
     return info(type).kind in "fc"

@@ -44,6 +44,7 @@ class Differentiation:
         self.functions: dict[str, Any] = {}
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.making: set[tuple[Any, ...]] = set()
+        self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
         self.detached: list[Any] = []
         self.has_stand_ins = False
         self.refresh()
@@ -127,10 +128,12 @@ class Differentiation:
         self.detached.append(operation)
 
     def drop_function(self, name: str) -> None:
+        self.bodies.pop(name, None)
         self.functions.pop(name).erase()
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a function that nobody calls a new name, which must be free."""
+        self.bodies.pop(name, None)
         function = self.functions.pop(name)
         function.attributes["sym_name"] = build.string(new_name)
         self.functions[new_name] = function
@@ -145,7 +148,7 @@ class Differentiation:
 
     def take_place(self, name: str, entry: str) -> None:
         """Let @name become the entry, with its visibility, in the place of what was there."""
-        visibility = self.function(entry).attributes["sym_visibility"]
+        visibility = self.function(entry).attributes.get("sym_visibility", build.string("public"))
         self.drop_function(entry)
         self.rename(name, entry)
         self.function(entry).attributes["sym_visibility"] = visibility
@@ -181,6 +184,7 @@ class Differentiation:
         if self._collecting:
             gc.enable()
         self.cache.clear()
+        self.bodies.clear()
         for operation in reversed(self.detached):
             operation.erase()
         self.detached.clear()
@@ -229,7 +233,7 @@ class Differentiation:
 
 def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
     """The mask of the arguments at positions `wrt`; of all inexact ones if None."""
-    types = [a.type for a in diff.block(entry).arguments]
+    types = diff.block(entry).arguments.types
     return _position_mask(types, wrt, f"argument of `@{entry}`")
 
 
@@ -262,11 +266,13 @@ def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:
     )
 
 
-def set_signature(function: Any) -> None:
-    """Make a function's type agree with its entry block and its return."""
+def set_signature(
+    function: Any, arguments: Sequence[Any] | None = None, results: Sequence[Any] | None = None
+) -> None:
+    """Make a function's type agree with its entry block and its return, of which one may know."""
     block = function.regions[0].blocks[0]
-    arguments = [a.type for a in block.arguments]
-    results = [v.type for v in terminator(block).operands]
+    arguments = block.arguments.types if arguments is None else arguments
+    results = [v.type for v in terminator(block).operands] if results is None else results
     function.attributes["function_type"] = function_type(arguments, results)
     for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
         if name in function.attributes:
@@ -296,8 +302,7 @@ _SKIPPING = itertools.repeat(ir.WalkResult.SKIP)
 
 
 def terminator(block: Any) -> Any:
-    operations = block.operations
-    return operations[len(operations) - 1].operation
+    return ir.InsertionPoint.at_block_terminator(block).ref_operation
 
 
 def blocks(operation: Any) -> list[Any]:
@@ -348,34 +353,37 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
 
     An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
-    records = []
+    records, record, find = [], frame.record, RULES.get
     for operation in operations(block):
-        rule = RULES.get(operation.name)
+        rule = find(operation.name)
         if rule is None:
             _check_known(operation, operation.name, active)
             continue
         values = operation.operands
-        count = len(values)
-        if count == 2 and not rule.regions:  # the binding's iterator takes twice as long
+        count = 0 if rule.regions else len(values)
+        if count == 2:  # the binding's iterator takes twice as long
             x, y = values[0], values[1]
-            operands, mask = [x, y], [x in active, y in active]
-        elif count == 1 and not rule.regions:
+            operands, flags = [x, y], [x in active, y in active]
+        elif count == 1:
             x = values[0]
-            operands, mask = [x], [x in active]
+            operands, flags = [x], [x in active]
         else:
             operands = [*values, *captures(operation)] if rule.regions else list(values)
-            mask = [v in active for v in operands]
-        if True not in mask:
+            flags = [v in active for v in operands]
+        if True not in flags:
             continue
         try:
-            results = [operation.result]  # faster than asking for a list of one
+            result = operation.result  # faster than asking for a list of one
         except ValueError:
             results = list(operation.results)
-        op = Op(operation, operands, results, mask, rule, frame)
+        else:
+            results = [result]
+            if rule.plain:
+                active.add(result)
+                records.append(record(operation, operands, results, flags, rule, frame))
+                continue
+        op = record(operation, operands, results, flags, rule, frame)
         records.append(op)
-        if rule.plain:
-            active.update(results)
-            continue
         if rule.variant is not None:
             op.rule = rule.variant(op)
         active.update(_active_results(op))

@@ -30,6 +30,7 @@ class Forward:
     """
 
     linear = False
+    record = Op
 
     def __init__(self, diff: Differentiation, tangents: dict[Value, Value]) -> None:
         self.diff = diff

@@ -41,7 +41,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.purity import is_used
 from pullback.passes.residuals import Residuals
 from pullback.passes.zeros import is_nan, is_zero
-from pullback.rules.registry import InPlace, Op, jointly
+from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
 
 def identity(v: Value) -> Value:
@@ -62,6 +62,7 @@ class Reverse:
     ) -> None:
         self.diff = diff
         self.primal = primal
+        self.record = Op if primal is identity else FarOp
         self.linear = linear
         self.active: set[Value] = set()
         self.cts: dict[Value, Value] = {}
@@ -87,15 +88,20 @@ class Reverse:
 
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
-        here, known, take = build.here, self.cts, self.cts.pop
-        while self.records:  # consumed: each refers to this frame, and no cycle shall outlive it
-            op = self.records.pop()
-            rs = op.results
-            cts = [take(rs[0], None)] if len(rs) == 1 else [take(r, None) for r in rs]
-            if not cts or (cts[0] is None and all(ct is None for ct in cts)):
-                continue
+        here, records, known, take = build.here, self.records, self.cts, self.cts.pop
+        while records:  # consumed: each refers to this frame, and no cycle shall outlive it
+            op = records.pop()
+            results, rule = op.results, op.rule
+            if len(results) == 1:
+                ct = take(results[0], None)
+                if ct is None:
+                    continue
+                cts: Sequence[Any] = (ct,)
+            else:
+                cts = [take(r, None) for r in results]
+                if all(ct is None for ct in cts):
+                    continue
             here.loc = op.operation.location
-            rule = op.rule
             if self.linear:
                 self._check_linear(op)
             found = rule.vjp(op, cts)
@@ -192,23 +198,22 @@ def vjp_in_place(
 
     With `seed`, cotangents are computed from the outs instead of being arguments.
     """
-    function = diff.function(name)
-    block = diff.block(name)
-    arguments = list(block.arguments)
+    function, block = diff.function(name), diff.block(name)
+    arguments, taken = list(block.arguments), block.arguments.types
     outs = list(terminator(block).operands)
+    given = [out.type for out in outs]
     frame = Reverse(diff, identity)
-    frame.analyze(block, _masked(arguments, mask))
+    wrt = _masked(arguments, mask)
+    frame.analyze(block, wrt)
     loc = function.location
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
-        for out, m in zip(outs, ct_mask, strict=True):
-            if m == "1":
-                ct = seed(out) if seed else block.add_argument(out.type, loc)
-                frame.accumulate(out, ct)
+        for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
+            frame.accumulate(out, seed(out) if seed else block.add_argument(type, loc))
         frame.run()
-        cts = [build.instantiate(frame.cts.get(a), a) for a in _masked(arguments, mask)]
-    results = [*terminator(block).operands, *cts]
-    replace_terminator(block, results)
-    set_signature(function)
+        cts = [build.instantiate(frame.cts.get(a), a) for a in wrt]
+    replace_terminator(block, [*terminator(block).operands, *cts])
+    seeds = [] if seed else _masked(given, ct_mask)
+    set_signature(function, [*taken, *seeds], [*given, *_masked(taken, mask)])
 
 
 Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)

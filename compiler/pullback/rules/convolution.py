@@ -16,7 +16,7 @@ from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.rules.registry import Op, bilinear
+from pullback.rules.registry import Op, Tangents, bilinear
 
 Layout = list[int]  # batch, feature, spatial…; of a kernel: output feature, input feature, spatial…
 
@@ -244,4 +244,9 @@ def _reverse(x: Value, dimensions: list[int]) -> Value:
     return build.emit1("stablehlo.reverse", x.type, [x], attributes)
 
 
-bilinear("stablehlo.convolution", transpose_lhs, transpose_rhs)
+def transpose(op: Op, cts: Tangents) -> list[Value | None]:
+    (ct,), (first, second) = cts, op.active
+    return [transpose_lhs(op, ct) if first else None, transpose_rhs(op, ct) if second else None]
+
+
+bilinear("stablehlo.convolution", transpose)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,17 @@ class Emission:
     ct_element: Any
     element: Any
 
+    def emit(self, ct: Value, other: Value) -> Value | None:
+        if self.other_element is not None:
+            other = build.convert(other, self.other_element)
+        if self.ct_element is not None:
+            ct = build.convert(ct, self.ct_element)
+        operands = [ct, other] if self.ct_first else [other, ct]
+        product = build.emit1("stablehlo.dot_general", self.result, operands, self.attributes)
+        if self.order is not None:
+            product = build.permute(product, self.order)
+        return product if self.element is None else build.convert(product, self.element)
+
 
 _SETTINGS = ("dot_dimension_numbers", "precision_config", "algorithm")
 
@@ -129,22 +141,12 @@ def _rank(type: Any) -> int:
     return len(build.shape_of(type))
 
 
-def transpose_product(op: Op, mine: int, ct: Value) -> Value:
-    """The cotangent of operand `mine`: the product of `ct` and the other operand."""
-    if op.info is None:
-        types = [op.operands[0].type, op.operands[1].type, ct.type]
-        op.info = _emissions(*map(op.attributes.get, _SETTINGS), *types)
-    e = op.info[mine]
-    other = op.operand(1 - mine)
-    if e.other_element is not None:
-        other = build.convert(other, e.other_element)
-    if e.ct_element is not None:
-        ct = build.convert(ct, e.ct_element)
-    operands = [ct, other] if e.ct_first else [other, ct]
-    product = build.emit1("stablehlo.dot_general", e.result, operands, e.attributes)
-    if e.order is not None:
-        product = build.permute(product, e.order)
-    return product if e.element is None else build.convert(product, e.element)
+def transpose(op: Op, cts: Sequence[Any]) -> tuple[Value | None, Value | None]:
+    """The cotangent of each operand: the product of `ct` and the other one."""
+    (ct,), (x, y), (first, second) = cts, op.operands, op.active
+    settings = map(op.operation.attributes.get, _SETTINGS)
+    lhs, rhs = _emissions(*settings, x.type, y.type, ct.type)
+    return lhs.emit(ct, op.rhs) if first else None, rhs.emit(ct, op.lhs) if second else None
 
 
 def _kept(precision: Any, algorithm: Any, exchanged: bool) -> dict[str, Any]:
@@ -177,13 +179,5 @@ def _algorithm(attribute: Any, exchanged: bool) -> Any:
     )
 
 
-def transpose_lhs(op: Op, ct: Value) -> Value:
-    return transpose_product(op, 0, ct)
-
-
-def transpose_rhs(op: Op, ct: Value) -> Value:
-    return transpose_product(op, 1, ct)
-
-
-bilinear("stablehlo.dot_general", transpose_lhs, transpose_rhs)
-bilinear("stablehlo.dot", transpose_lhs, transpose_rhs)
+bilinear("stablehlo.dot_general", transpose)
+bilinear("stablehlo.dot", transpose)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pullback._errors import DuplicateRuleError, MissingRuleError
@@ -34,7 +34,15 @@ Tangents = Sequence[Value | None]
 class Op:
     """One op as a rule sees it: read once, with primal values behind the driver's accessor."""
 
-    __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule")
+    __slots__ = (
+        "active",
+        "frame",
+        "info",
+        "operands",
+        "operation",
+        "results",
+        "rule",
+    )
 
     def __init__(
         self,
@@ -58,6 +66,40 @@ class Op:
         return self.rule.name
 
     def operand(self, index: int) -> Value:
+        return self.operands[index]
+
+    @property
+    def x(self) -> Value:
+        return self.operands[0]
+
+    lhs = x
+
+    @property
+    def rhs(self) -> Value:
+        return self.operands[1]
+
+    @property
+    def result(self) -> Value:
+        return self.results[0]
+
+    @property
+    def attributes(self) -> Any:
+        return self.operation.attributes
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return build.info(self.operands[index].type).shape
+
+    @property
+    def result_type(self) -> Any:
+        return self.results[0].type
+
+
+class FarOp(Op):
+    """An op whose primal values are elsewhere: its frame brings those that a rule asks for."""
+
+    __slots__ = ()
+
+    def operand(self, index: int) -> Value:
         return self.frame.primal(self.operands[index])
 
     @property
@@ -73,17 +115,6 @@ class Op:
     @property
     def result(self) -> Value:
         return self.frame.primal(self.results[0])
-
-    @property
-    def attributes(self) -> Any:
-        return self.operation.attributes
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        return build.info(self.operands[index].type).shape
-
-    @property
-    def result_type(self) -> Any:
-        return self.results[0].type
 
 
 class InPlace:
@@ -118,16 +149,14 @@ class Rule:
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
 
-    @functools.cached_property
-    def plain(self) -> bool:
-        """Whether an active operand makes every result active, and the op tells nothing more."""
-        special = self.regions or self.variant is not None or self.activity is not None
-        return self.keeps_type and not special
+    plain: bool = field(init=False)  # an active operand makes all results so, and no more is told
+    checked: bool = field(init=False)  # the driver checks types; the tests have checked ours
 
-    @functools.cached_property
-    def checked(self) -> bool:
-        """Whether the driver checks the types it returns; ours are verified by the tests."""
-        return not self.module.startswith("pullback.rules.")
+    def __post_init__(self) -> None:
+        special = self.regions or self.variant is not None or self.activity is not None
+        ours = self.module.startswith("pullback.rules.")
+        object.__setattr__(self, "plain", self.keeps_type and not special)
+        object.__setattr__(self, "checked", not ours)
 
 
 RULES: dict[str, Rule] = {}
@@ -252,8 +281,8 @@ def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
     return build.zeros_like(v) if inexact(v.type) else op.operand(index)
 
 
-def bilinear(name: str, transpose_lhs: Scale, transpose_rhs: Scale) -> Rule:
-    """A product: linear in each of two operands. transpose_lhs(op, ct) is the cotangent of lhs."""
+def bilinear(name: str, transpose: Vjp) -> Rule:
+    """A product: linear in each of two operands. `transpose(op, cts)` as for `linear`."""
 
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         dx, dy = tangents
@@ -261,15 +290,8 @@ def bilinear(name: str, transpose_lhs: Scale, transpose_rhs: Scale) -> Rule:
         right = None if dy is None else build.clone(op.operation, [op.lhs, dy]).result
         return [add(left, right)]
 
-    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        (ct,) = cts
-        return [
-            transpose_lhs(op, ct) if op.active[0] else None,
-            transpose_rhs(op, ct) if op.active[1] else None,
-        ]
-
-    module = transpose_lhs.__module__
-    return register(Rule(name, jvp, vjp, separately, module, "bilinear", keeps_type=True))
+    module = transpose.__module__
+    return register(Rule(name, jvp, transpose, separately, module, "bilinear", keeps_type=True))
 
 
 def nondifferentiable(why: str, *names: str, module: str) -> None:

@@ -93,7 +93,7 @@ def _started(op: Op) -> Op:
     known = RULES.get(operation.name)
     if known is None or list(operation.operands) != list(block.arguments):
         raise missing_rule(operation, operation.name, "derivative (started asynchronously)")
-    return Op(operation, op.operands, list(operation.results), op.active, known, op.frame)
+    return type(op)(operation, op.operands, list(operation.results), op.active, known, op.frame)
 
 
 @rule("stablehlo.async_done", linear=one_by_one, keeps_type=True, family="structure")

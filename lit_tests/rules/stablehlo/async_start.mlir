@@ -1,6 +1,7 @@
 // Derivatives are computed at once, in place for a slice.
 // RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
 // RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+// RUN: pullback-opt %s -p "vjp{entry=f split=true}" | filecheck %s --check-prefix=SPLIT
 
 func.func @f(%x: tensor<5xf64>, %i: tensor<i32>) -> tensor<2xf64> {
   %0 = "stablehlo.async_start"(%x, %i) ({
@@ -25,3 +26,9 @@ func.func @f(%x: tensor<5xf64>, %i: tensor<i32>) -> tensor<2xf64> {
 // VJP: %[[DONE:.*]] = "stablehlo.async_done"(%[[FUTURE]])
 // VJP: %[[UPDATE:.*]] = stablehlo.dynamic_update_slice %{{.*}}, %[[CT]], %[[I]]
 // VJP: return %[[DONE]], %[[UPDATE]]
+
+// SPLIT-LABEL: func.func public @f
+// SPLIT-LABEL: func.func public @f.bwd
+// SPLIT-SAME: (%[[I:.*]]: tensor<i32>, %[[CT:.*]]: tensor<2xf64>)
+// SPLIT: %[[UPDATE:.*]] = stablehlo.dynamic_update_slice %{{.*}}, %[[CT]], %[[I]]
+// SPLIT: return %[[UPDATE]]
