@@ -155,8 +155,8 @@ FORMULAS = (
     ),
     Mutant(
         "rules/shape.py",
-        "None if left == by_position else order",
-        "None",
+        "order = None if in_order else",
+        "order = None and",
         rule("stablehlo.broadcast_in_dim-permuted"),
     ),
     Mutant(
@@ -290,8 +290,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "op = self.records.pop()",
-        "op = self.records.pop(0)",
+        "op = records.pop()",
+        "op = records.pop(0)",
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
@@ -326,8 +326,8 @@ DRIVERS = (
     ),
     Mutant(
         "rules/composites.py",
-        "total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]",
-        "total = scatter(flags, spread)[::-1]",
+        "total[i] = add(total[i], ct)",
+        "total[-1 - i] = add(total[-1 - i], ct)",
         rules_of_users("custom_jvp, one operand-vjp", "rules of rules-vjp"),
     ),
     Mutant(

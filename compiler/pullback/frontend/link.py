@@ -45,8 +45,9 @@ def lower_alone(
 class Source:
     """A module to copy functions from, read once however often it is linked."""
 
-    def __init__(self, module: ir.Module):
+    def __init__(self, module: ir.Module, entry: str = "main"):
         self.module = module
+        self.entry = entry
         self.functions = {_symbol(op): op for op in module.body.operations}
         self.meshes = {
             name: op for name, op in self.functions.items() if not isinstance(op, _jax.func.FuncOp)

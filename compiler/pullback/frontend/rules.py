@@ -190,12 +190,20 @@ class RuleTable:
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
+        names = _symbols(self._rules[key], kind, mask)
+        symbols = [
+            link.merge(module, source, name)
+            for source, name in zip(self.sources(key, kind, mask), names, strict=True)
+        ]
+        return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
+
+    def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
+        """What `stage` links, without linking it: a module for each function of the rule."""
         rule = self._rules[key]
         traced = self._traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
         with self._under(rule.checked_axes):
-            symbols = [self._link(module, *each) for each in zip(names, traced, strict=True)]
-        return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
+            return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
@@ -346,16 +354,15 @@ class RuleTable:
             self._generation = 0
             self.keeper.place = outer
 
-    def _link(self, module: ir.Module, name: str, closed: Any) -> str:
-        """Links a rule; a function of its name may be another one, such as a derivative of `f`."""
+    def _lower(self, name: str, closed: Any) -> link.Source:
         here = self, link.lower_alone, self._lowered
         table, lower, lowered = _elsewhere.get() or here
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
         if id(closed) not in lowered:
             with _jax.tracing_context_of(closed, bool(self._checked_axes)):
-                lowered[id(closed)] = link.Source(lower(name, closed, self))
-        return link.merge(module, lowered[id(closed)], name)
+                lowered[id(closed)] = link.Source(lower(name, closed, self), name)
+        return lowered[id(closed)]
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""

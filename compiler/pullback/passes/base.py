@@ -20,6 +20,9 @@ class Rules(Protocol):
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Symbol(s) in `module` of a rule; see docs/architecture.md."""
 
+    def sources(self, key: str, kind: str, mask: str) -> list[Any]:
+        """What `stage` would link: modules with the function `entry` among their `functions`."""
+
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Replaces every `rule` attribute in `module` by symbol references."""
 
@@ -29,12 +32,11 @@ class NoRules:
 
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Raises MissingRuleError."""
-        raise MissingRuleError(
-            f"no {kind} rule for key {key!r} with mask {mask!r}: "
-            "this module came without a rule table",
-            do="write the module with its rules in it: `pullback dump --rules`, "
-            "program.stage_rules(), or program.save",
-        )
+        raise _without_table(key, kind, mask)
+
+    def sources(self, key: str, kind: str, mask: str) -> list[Any]:
+        """Raises MissingRuleError."""
+        raise _without_table(key, kind, mask)
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Raises MissingRuleError for the first `rule` that is not staged."""
@@ -47,6 +49,14 @@ class NoRules:
     def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
         """There is nothing to lower."""
         return contextlib.nullcontext()
+
+
+def _without_table(key: str, kind: str, mask: str) -> MissingRuleError:
+    return MissingRuleError(
+        f"no {kind} rule for key {key!r} with mask {mask!r}: this module came without a rule table",
+        do="write the module with its rules in it: `pullback dump --rules`, "
+        "program.stage_rules(), or program.save",
+    )
 
 
 NO_RULES = NoRules()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.differentiation import captures, operations
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
@@ -22,11 +23,45 @@ def call_results(function: Any) -> list[Any]:
 
 def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Value]:
     """The results of @name on `operands`, here: by its ops if it is small, else by a call."""
-    function = diff.function(name)
-    block = function.regions[0].blocks[0]
-    if len(block.operations) <= INLINE_LIMIT:
-        return inline(function, operands)
-    return list(build.call(name, operands, call_results(function)).results)
+    body = diff.bodies.get(name)
+    if body is None:
+        body = diff.bodies[name] = Body(diff.function(name))
+    return body.emit(name, operands)
+
+
+class Body:
+    """What calls of one function are made of, which is final: read once, emitted for each."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        block = function.regions[0].blocks[0]
+        self.large = len(block.operations) > INLINE_LIMIT
+        self.steps: list[tuple[Any, list[int]]] = []  # ops, and where their operands are
+        self.results: list[int] = []
+        self.capturing = False
+        if not self.large:
+            self._read(block)
+
+    def _read(self, block: Any) -> None:
+        place = {v: i for i, v in enumerate(block.arguments)}
+        *inner, end = operations(block)
+        for operation in inner:
+            self.steps.append((operation, [place[v] for v in operation.operands]))
+            self.capturing |= len(operation.regions) > 0 and bool(captures(operation))
+            for v in operation.results:
+                place[v] = len(place)
+        self.results = [place[v] for v in end.operands]
+
+    def emit(self, name: str, operands: Sequence[Value]) -> list[Value]:
+        """The results on these operands, here."""
+        if self.large:
+            return list(build.call(name, operands, call_results(self.function)).results)
+        if self.capturing:
+            return inline(self.function, operands)
+        values = list(operands)
+        for operation, places in self.steps:
+            values += build.clone(operation, [values[i] for i in places]).results
+        return [values[i] for i in self.results]
 
 
 def inline(function: Any, operands: Sequence[Value]) -> list[Value]:

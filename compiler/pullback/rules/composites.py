@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir
@@ -75,7 +77,7 @@ class Composite:
                     decomposition(op), mask_of(op.active), op.frame
                 )
             if kind == "pullback.custom_jvp_call":
-                return _rule_activity(op)
+                return of_kind(op, _rule_activity)
         return [inexact(r.type) for r in op.results]
 
     @staticmethod
@@ -109,17 +111,20 @@ def inexact_mask(op: Op) -> str:
     return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
 
 
+def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
+    """What holds for all calls with these rules, active operands and values; found once."""
+    attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
+    key = find, attributes, tuple(op.active), tuple(given)
+    return op.frame.diff.cached(key, lambda: find(op, values))
+
+
 def jvp_rules(op: Op) -> list[tuple[str, str]]:
-    """(mask, function) pairs whose tangents add up to the op's; found once for equal calls."""
-    if op.info is None:
-        mask, attributes = inexact_mask(op), op.attributes.get("composite_attributes")
-        key = "jvp rules", attributes, mask
-        op.info = op.frame.diff.cached(key, lambda: _find_jvp_rules(op, mask))
-    return op.info
+    """(mask, function) pairs whose tangents add up to the op's."""
+    return of_kind(op, _find_jvp_rules)
 
 
-def _find_jvp_rules(op: Op, mask: str) -> list[tuple[str, str]]:
-    view = ops.view(op.operation)
+def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
+    view, mask = ops.view(op.operation), inexact_mask(op)
     full = view.own_mask
     _refuse_closed_over(op, mask, full)
     found = find_rule(op.frame.diff, view, "jvp", mask)
@@ -177,6 +182,28 @@ def _in_mask(op: Op, values: Sequence[Any], mask: str) -> list[Any]:
     return [given for given, m in zip(slots, mask, strict=True) if m == "1"]
 
 
+_KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+
+
+def _zeros_before_linking(op: Op) -> list[bool] | None:
+    """`zero_results` of a rule that is in the table only, and may stay there.
+
+    Many calls that are active are not differentiated after all: a maximum that is subtracted
+    behind stop_gradient.
+    """
+    view = ops.view(op.operation)
+    if list(view.attributes) != [ops.RULE]:
+        return None
+    try:
+        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", inexact_mask(op))
+    except MissingRuleError:
+        return None
+    if source not in _KNOWN_ZEROS:
+        results = terminator(source.functions[source.entry].regions[0].blocks[0]).operands
+        _KNOWN_ZEROS[source] = [is_zero(v, source.functions) for v in results]
+    return _KNOWN_ZEROS[source]
+
+
 def zero_results(diff: Differentiation, name: str) -> list[bool]:
     """Which results of a function are zero for certain."""
 
@@ -187,10 +214,11 @@ def zero_results(diff: Differentiation, name: str) -> list[bool]:
     return diff.cached(("zero", name), compute)
 
 
-def _rule_activity(op: Op) -> list[bool]:
+def _rule_activity(op: Op, tangents: Tangents) -> list[bool]:
     """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
-    count = len(op.results)
-    zero = [zero_results(op.frame.diff, name)[count:] for _, name in jvp_rules(op)]
+    count, staged = len(op.results), _zeros_before_linking(op)
+    found = [staged] if staged else [zero_results(op.frame.diff, f) for _, f in jvp_rules(op)]
+    zero = [of_one[count:] for of_one in found]
     flags = [inexact(r.type) for r in op.results]
     return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
@@ -211,31 +239,65 @@ def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     return total
 
 
+@dataclass(frozen=True)
+class Pullback:
+    """A rule in reverse: what calls of one kind do, for given active operands and cotangents.
+
+    forward: (operands…) → (results…, residuals…); backward: (residuals…, cts…) → (cts…).
+    """
+
+    forward: str
+    kept: int  # results of `forward` in front of the residuals
+    backward: str
+    takes: list[int]  # the results whose cotangents `backward` receives
+    gives: list[int | None]  # the operand that each of its results is for, if it is for any
+
+
+def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value | None]:
+    """Call the rules forward in the place of the op, and backward here."""
+    frame, total = op.frame, [None] * len(op.operands)
+    with before(op):
+        results = [call(frame.diff, each.forward, op.operands) for each in rules]
+    given = [[build.instantiate(cts[i], op.results[i]) for i in each.takes] for each in rules]
+    frame.replace(op, results[0][: len(op.results)])
+    for each, values, slots in zip(rules, results, given, strict=True):
+        if not slots:
+            continue
+        residuals = map(frame.primal, values[each.kept :])
+        found = call(frame.diff, each.backward, [*residuals, *slots])
+        for i, ct in zip(each.gives, found, strict=True):
+            if i is not None:
+                total[i] = add(total[i], ct)
+    return total
+
+
+def _gives(op: Op, flags: Sequence[bool]) -> list[int | None]:
+    """The operand for each flagged inexact one, None where that is not active."""
+    inexact_ones = [i for i, v in enumerate(op.operands) if inexact(v.type)]
+    flagged = [i for i, f in zip(inexact_ones, flags, strict=True) if f]
+    return [i if op.active[i] else None for i in flagged]
+
+
+def _inexact_results(op: Op) -> list[int]:
+    return [i for i, r in enumerate(op.results) if inexact(r.type)]
+
+
 def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return _transposed_rule(op, cts)
-    diff, count = op.frame.diff, len(op.results)
-    flags = [inexact(v.type) for v in op.operands]
-    ct_mask = "0" * count + mask_of(
-        [ct is not None for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
-    )
-    total: list[Value | None] = [None] * len(op.operands)
-    outs, parts = None, []
-    with before(op):
-        for mask, pair, ct_now in _linear_parts(op, ct_mask):
-            results = call(diff, pair.forward, op.operands)
-            outs = outs or results[:count]
-            parts.append((mask, pair, ct_now, results[len(pair.kept) :]))
-    op.frame.replace(op, outs)
-    slots = [ct for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
-    for mask, pair, ct_now, residuals in parts:
-        given = [ct for ct, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
-        if not given:
-            continue
-        found = call(diff, pair.backward, [*map(op.frame.primal, residuals), *given])
-        spread = scatter([m == "1" for m in mask], scatter(pair.nonzero, found))
-        total = [add(a, b) for a, b in zip(total, scatter(flags, spread), strict=True)]
-    return [ct if a else None for ct, a in zip(total, op.active, strict=True)]
+    return _pull_back(op, cts, of_kind(op, _transposed_rules, cts))
+
+
+def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
+    count, slots = len(op.results), _inexact_results(op)
+    ct_mask = "0" * count + mask_of([cts[i] is not None for i in slots])
+    rules = []
+    for mask, pair, ct_now in _linear_parts(op, ct_mask):
+        takes = [i for i, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
+        nonzero = scatter([m == "1" for m in mask], pair.nonzero)
+        gives = _gives(op, [bool(flag) for flag in nonzero])
+        rules.append(Pullback(pair.forward, len(pair.kept), pair.backward, takes, gives))
+    return rules
 
 
 def _linear_parts(op: Op, ct_mask: str) -> list[tuple[str, Split, str]]:
@@ -366,22 +428,19 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return _decomposition_vjp(op, cts)
-    diff, count = op.frame.diff, len(op.results)
+    return _pull_back(op, cts, of_kind(op, _vjp_rules, cts))
+
+
+def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
+    diff, takes = op.frame.diff, _inexact_results(op)
     fwd, bwd, mask = vjp_rule(op)
-    with before(op):
-        results = call(diff, fwd, op.operands)
-    pairs = [(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)]
-    absent = mask_of([ct is None for ct, _ in pairs])
-    slots = [build.instantiate(ct, r) for ct, r in pairs]
-    op.frame.replace(op, results[:count])
-    residuals = [op.frame.primal(v) for v in results[count:]]
-    bwd = given_zeros(diff, bwd, "0" * len(residuals) + absent)
+    absent = mask_of([cts[i] is None for i in takes])
+    residuals = len(terminator(diff.block(fwd)).operands) - len(op.results)
+    bwd = given_zeros(diff, bwd, "0" * residuals + absent)
+    gives = _gives(op, [m == "1" for m in mask])
     zero = zero_results(diff, bwd)
-    found = call(diff, bwd, [*residuals, *slots])
-    found = [None if z else ct for ct, z in zip(found, zero, strict=True)]
-    slots = scatter([m == "1" for m in mask], found)
-    spread = scatter([inexact(v.type) for v in op.operands], slots)
-    return [ct if a else None for ct, a in zip(spread, op.active, strict=True)]
+    gives = [None if z else i for i, z in zip(gives, zero, strict=True)]
+    return [Pullback(fwd, len(op.results), bwd, takes, gives)]
 
 
 _JVP = {
