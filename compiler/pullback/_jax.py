@@ -216,22 +216,22 @@ def lifted_tracers(traced: Any) -> list[Any]:
 
 def constants_of(jaxpr: Any) -> list[tuple[Any, Any]]:
     """The variables of a jaxpr that stand for arrays, and these; an open jaxpr has none."""
-    opened = getattr(jaxpr, "jaxpr", jaxpr)
-    return list(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
+    inner = opened(jaxpr)
+    return list(zip(inner.constvars, getattr(jaxpr, "consts", ()), strict=False))
 
 
 def with_arguments(
     jaxpr: Any, leading: Sequence[Any], constants: Sequence[tuple[Any, Any]], equations: list[Any]
 ) -> Any:
     """The jaxpr with more arguments before its own, and with other constants and equations."""
-    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    inner = opened(jaxpr)
     changed = _core.Jaxpr(
         [variable for variable, _ in constants],
-        [*leading, *opened.invars],
-        opened.outvars,
+        [*leading, *inner.invars],
+        inner.outvars,
         equations,
-        opened.effects,
-        opened.debug_info._replace(arg_names=None, result_paths=None),
+        inner.effects,
+        inner.debug_info._replace(arg_names=None, result_paths=None),
     )
     closed = isinstance(jaxpr, _ClosedJaxpr)
     return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
@@ -239,7 +239,7 @@ def with_arguments(
 
 def inputs_of(jaxpr: Any) -> list[Any]:
     """The variables of a jaxpr's arguments."""
-    return list(getattr(jaxpr, "jaxpr", jaxpr).invars)
+    return list(opened(jaxpr).invars)
 
 
 def outputs_of(jaxpr: Any) -> list[Any]:
@@ -276,7 +276,7 @@ def with_operands(
 
 def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
     """The results of a closed jaxpr, in the trace that is going on."""
-    return _core.eval_jaxpr(getattr(closed, "jaxpr", closed), closed.consts, *operands)
+    return _core.eval_jaxpr(opened(closed), closed.consts, *operands)
 
 
 def numbers_its_arguments(jaxpr: Any) -> bool:
@@ -325,7 +325,7 @@ def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:
 
 def argument_paths(closed: Any) -> tuple[str, ...]:
     """The path of each argument of a traced function, such as `params['w']`."""
-    names = getattr(closed, "jaxpr", closed).debug_info.arg_names
+    names = opened(closed).debug_info.arg_names
     count = len(closed.in_avals)
     names = (names or ()) if len(names or ()) == count else ()
     return tuple(names) or tuple(f"argument {number}" for number in range(count))
@@ -497,7 +497,7 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     """
     if not own_lines:
         return _core.jaxpr_as_fun(closed)
-    jaxpr = getattr(closed, "jaxpr", closed)
+    jaxpr = opened(closed)
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
@@ -699,7 +699,7 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
 
 def function_name(jaxpr: Any) -> str:
     """The name of the Python function that a jaxpr was traced from."""
-    info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
+    info = opened(jaxpr).debug_info
     return str(info.func_src_info).split(" ")[0]
 
 

@@ -271,24 +271,25 @@ def _check_stablehlo(version: str) -> None:
     current = _jax.stablehlo.get_current_version()
     oldest = _jax.stablehlo.get_minimum_version()
     try:
-        numbers = _numbers(version)
+        numbers = version_numbers(version)
     except ValueError as error:
         raise ArtifactError(
             f"the file names no StableHLO version that can be read: {version!r}",
             where=f"this jaxlib reads {oldest} to {current}",
             do="it is damaged, or of another program: save it again",
         ) from error
-    if numbers > _numbers(current):
+    if numbers > version_numbers(current):
         raise ArtifactError(
             f"the file needs StableHLO {version}, and this jaxlib reads up to {current}",
             do=f"pip install --upgrade jax, or save it with target={current!r}",
         )
-    if numbers < _numbers(oldest):
+    if numbers < version_numbers(oldest):
         raise ArtifactError(
             f"the file has StableHLO {version}, and this jaxlib reads from {oldest}",
             do=f"save it again with target={oldest!r} or newer, using the jax that wrote it",
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
+    """`1.9.3` as numbers; ValueError for what is none."""
     return tuple(int(part) for part in version.split("."))

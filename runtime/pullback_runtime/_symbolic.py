@@ -5,9 +5,10 @@ JAX checks the arguments of a call against the dimensions and refines the shapes
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -47,16 +48,15 @@ def constraints_of(avals: Sequence[Any]) -> list[str]:
     return [] if scope is None else [c.debug_str for c in scope._explicit_constraints]
 
 
-class _refusing_damage:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError):
-            raise ArtifactError(
-                f"the file's symbolic types are damaged: {type(error).__name__}: {error}",
-                do=SAVE_AGAIN,
-            ) from error
+@contextlib.contextmanager
+def _refusing_damage() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the file's symbolic types are damaged: {type(error).__name__}: {error}",
+            do=SAVE_AGAIN,
+        ) from error
 
 
 def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

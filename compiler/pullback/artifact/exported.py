@@ -13,7 +13,6 @@ import numpy as np
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._platforms import together
 from pullback.artifact import high_level
@@ -124,9 +123,7 @@ def _with_rule(program: Program, backward: Program) -> Program:
 
     args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
     traced = trace(function, platforms=program.platforms)(*args, **kwargs)
-    interface = Interface(
-        traced.in_tree, traced.out_tree, traced.in_avals, traced.out_avals, program.arg_paths
-    )
+    interface = dataclasses.replace(traced._interface, arg_paths=program.arg_paths)
     return dataclasses.replace(traced, interface=interface)
 
 

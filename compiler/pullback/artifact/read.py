@@ -64,8 +64,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
             entries = _variants.entries_of(metadata)
             if opened.has_composites:
                 high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
-            if opened.has_composites and not opened.is_whole:  # what save wrote, it has verified
-                _verify(opened.module)
+                if not opened.is_whole:  # what save wrote, it has verified
+                    _verify(opened.module)
             if marked := metadata.get(high_level.CHECKPOINTS):
                 high_level.put_checkpoints(opened.module, marked)
             return as_program(opened, entries)

@@ -22,6 +22,7 @@ from pullback.frontend import locations, portable
 from pullback.passes import symbols
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _constants, _container, _jax as runtime_jax, _meshes, _trees
+from pullback_runtime._artifact import version_numbers
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -260,7 +261,7 @@ def _expand(module: ir.Module, version: str) -> None:
 
     A reader of before 1.9 fails on such locations, which no version of an op guards.
     """
-    if _numbers(version) < ACCURACIES_SINCE:
+    if version_numbers(version) < ACCURACIES_SINCE:
         _drop_highest_accuracies(module)
     runtime_jax.run_passes(module, f"builtin.module({EXPAND_FOR}{{target={version}}})")
 
@@ -328,19 +329,15 @@ def _targets(target: str | None) -> list[str]:
 def _checked(target: str) -> str:
     current = _jax.stablehlo.get_current_version()
     try:
-        numbers = _numbers(target)
+        numbers = version_numbers(target)
     except ValueError:
         numbers = ()
-    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= _numbers(current):
+    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= version_numbers(current):
         return target
     raise ArtifactError(
         f"cannot save for StableHLO {target!r}: this jaxlib writes 1.0.0 to {current}",
         do="leave target= out, or name a version in this range",
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any) -> list[Any]:
