@@ -498,7 +498,36 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     if not own_lines:
         return _core.jaxpr_as_fun(closed)
     jaxpr = opened(closed)
+    jaxpr = with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
+
+
+def _with_own_lines(equation: Any) -> Any:
+    """A call whose backward rule has its own lines: JAX gives it that of the call."""
+    if "bwd" not in equation.params:
+        return equation
+    bwd = equation.params["bwd"]
+
+    def with_own_lines(*args: Any) -> Any:
+        with _no_line():
+            return bwd.call_wrapped(*args) if is_wrapped_function(bwd) else bwd(*args)
+
+    if is_wrapped_function(bwd):
+        rule = _linear_util.wrap_init(with_own_lines, debug_info=bwd.debug_info)
+    else:
+        rule = functools.wraps(bwd)(with_own_lines)
+    return equation.replace(params={**equation.params, "bwd": rule})
+
+
+@contextlib.contextmanager
+def _no_line() -> Iterator[None]:
+    """What is traced meanwhile has the line of the Python code that runs."""
+    here = _source_info._source_info_context
+    outer, here.context = here.context, _source_info.SourceInfo(None, here.context.name_stack)
+    try:
+        yield
+    finally:
+        here.context = outer
 
 
 Literal = _core.Literal
