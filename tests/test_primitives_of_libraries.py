@@ -106,6 +106,16 @@ def test_rules_that_never_end_are_an_error(tmp_path: Path, monkeypatch: Any) -> 
     assert "test_primitives_of_libraries.py" in str(caught.value)
 
 
+def test_who_waits_for_rules_is_told_once_of_order(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pullback.frontend.rules.PATIENCE", -1.0)
+    program = pb.trace(loss)(A, B)
+    with pytest.warns(UserWarning, match="staging rules takes long") as told:
+        program.save(tmp_path / "loss.mlirbc")
+    (text,) = [str(warning.message) for warning in told]
+    assert "order=1, or 2, stages those for derivatives up to that order" in text
+    assert "test_primitives_of_libraries.py" in text
+
+
 @jax.custom_jvp
 def log_trace(x: Any) -> Any:
     return jnp.log(jnp.trace(x))

@@ -6,6 +6,8 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -31,6 +33,9 @@ LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
 
 MOST_RULES = 1500
 """More than any program needs whose equal rules are found to be equal."""
+
+PATIENCE = 60.0
+"""Seconds after which who waits for rules of rules is told of `order`."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
 """The table of the program that this thread saves, how to lower its rules, and those that are."""
@@ -215,11 +220,15 @@ class RuleTable:
         last = LAST_GENERATION if order is None else order - 1
         symbols: dict[str, dict[str, Any]] = {}
         without: set[str] = set()
+        started: float | None = time.monotonic()
         while pending := _unstaged(module) or self._singled_out(module, symbols, without):
             for call, key in pending:
                 if len(symbols) > MOST_RULES:
                     raise _endless(self._rules)
                 if key not in symbols:
+                    if started is not None and time.monotonic() - started > PATIENCE:
+                        started = None
+                        _warn_of_order(self._rules[key])
                     with _naming(self._rules[key]):
                         symbols[key] = self._all_symbols(module, self._rules[key], last)
                 if not _rules_in(symbols[key]) and self._rules[key].generation <= last:
@@ -484,6 +493,15 @@ def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
         where=rule.where,
         do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
         "function with the rule in a function of its own",
+    )
+
+
+def _warn_of_order(rule: Rule) -> None:
+    warnings.warn(
+        f"staging rules takes long: `{rule.key}`, called at {rule.where}, is for derivatives of "
+        f"order {rule.generation + 1}, and there may be ever more; order=1, or 2, stages those "
+        "for derivatives up to that order",
+        stacklevel=2,
     )
 
 
