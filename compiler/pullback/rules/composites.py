@@ -23,7 +23,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import given_zeros, is_zero
-from pullback.rules.calls import before, jvp_of_function, present, scatter, vjp_of_function
+from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
 from pullback.rules.linear_calls import (
     check_not_refused,
     linear_call_jvp,
@@ -169,17 +169,14 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
         return None
 
 
-def _rule_tangents(op: Op, tangents: Tangents, mask: str) -> list[Value]:
-    """The tangents that a rule with this mask receives: zeros where it wants one we lack."""
-    operands = _in_mask(op, op.operands, mask)
-    found = zip(_in_mask(op, tangents, mask), operands, strict=True)
-    return [build.instantiate(t, v) for t, v in found]
+def _in_mask(op: Op, mask: str) -> list[int]:
+    """The operands that a rule with this mask has tangents or cotangents for."""
+    slots = [i for i, v in enumerate(op.operands) if inexact(v.type)]
+    return [i for i, m in zip(slots, mask, strict=True) if m == "1"]
 
 
-def _in_mask(op: Op, values: Sequence[Any], mask: str) -> list[Any]:
-    """What of one value for each operand a rule with this mask receives."""
-    slots = [given for v, given in zip(op.operands, values, strict=True) if inexact(v.type)]
-    return [given for given, m in zip(slots, mask, strict=True) if m == "1"]
+def _inexact_results(op: Op) -> list[int]:
+    return [i for i, r in enumerate(op.results) if inexact(r.type)]
 
 
 _KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
@@ -223,20 +220,42 @@ def _rule_activity(op: Op, tangents: Tangents) -> list[bool]:
     return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
 
+@dataclass(frozen=True)
+class Pushforward:
+    """A rule in forward mode: (operands…, tangents…) → (results…, tangents…).
+
+    `takes` are the operands whose tangents it receives; `gives` the result for each that it
+    returns, None for one that is zero.
+    """
+
+    function: str
+    takes: list[int]
+    gives: list[int | None]
+
+
 def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     diff, count = op.frame.diff, len(op.results)
-    outs, total = None, [None] * count
-    flags = [inexact(r.type) for r in op.results]
+    total, results = [None] * count, []
+    for each in of_kind(op, _pushforwards, tangents):
+        given = [build.instantiate(tangents[i], op.operands[i]) for i in each.takes]
+        results.append(call(diff, each.function, [*op.operands, *given]))
+        for i, t in zip(each.gives, results[-1][count:], strict=True):
+            if i is not None:
+                total[i] = add(total[i], t)
+    op.frame.replace(op, results[0][:count])
+    return total
+
+
+def _pushforwards(op: Op, tangents: Tangents) -> list[Pushforward]:
+    diff, count, rules = op.frame.diff, len(op.results), []
     for mask, jvp in jvp_rules(op):
-        absent = mask_of([t is None for t in _in_mask(op, tangents, mask)])
+        takes = _in_mask(op, mask)
+        absent = mask_of([tangents[i] is None for i in takes])
         name = given_zeros(diff, jvp, "0" * len(op.operands) + absent)
         zero = zero_results(diff, name)[count:]
-        results = call(diff, name, [*op.operands, *_rule_tangents(op, tangents, mask)])
-        outs = outs or results[:count]
-        found = [None if z else t for t, z in zip(results[count:], zero, strict=True)]
-        total = [add(a, b) for a, b in zip(total, scatter(flags, found), strict=True)]
-    op.frame.replace(op, outs)
-    return total
+        pairs = zip(_inexact_results(op), zero, strict=True)
+        rules.append(Pushforward(name, takes, [None if z else i for i, z in pairs]))
+    return rules
 
 
 @dataclass(frozen=True)
@@ -271,17 +290,6 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
     return total
 
 
-def _gives(op: Op, flags: Sequence[bool]) -> list[int | None]:
-    """The operand for each flagged inexact one, None where that is not active."""
-    inexact_ones = [i for i, v in enumerate(op.operands) if inexact(v.type)]
-    flagged = [i for i, f in zip(inexact_ones, flags, strict=True) if f]
-    return [i if op.active[i] else None for i in flagged]
-
-
-def _inexact_results(op: Op) -> list[int]:
-    return [i for i, r in enumerate(op.results) if inexact(r.type)]
-
-
 def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return _transposed_rule(op, cts)
@@ -294,8 +302,8 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
     rules = []
     for mask, pair, ct_now in _linear_parts(op, ct_mask):
         takes = [i for i, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
-        nonzero = scatter([m == "1" for m in mask], pair.nonzero)
-        gives = _gives(op, [bool(flag) for flag in nonzero])
+        pairs = zip(_in_mask(op, mask), pair.nonzero, strict=True)
+        gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
         rules.append(Pullback(pair.forward, len(pair.kept), pair.backward, takes, gives))
     return rules
 
@@ -374,30 +382,60 @@ def _refuse_closed_over(op: Op, active: str, own: str) -> None:
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
-    view, mask = ops.view(op.operation), inexact_mask(op)
-    if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
+    rule = of_kind(op, _transposed_vjp_rule, tangents)
+    if rule is None:
         return _custom_jvp_jvp(op, tangents)
-    diff, count = op.frame.diff, len(op.results)
-    fwd, bwd, mask = vjp_rule(op)
-    results = call(diff, fwd, op.operands)
-    outs, residuals = results[:count], results[count:]
-    flags = [inexact(r.type) for r in outs]
-    linear_mask = "0" * len(residuals) + "1" * sum(flags)
-    found = _in_mask(op, tangents, mask)
-    given = present(found)
-    bwd = _with_results(diff, bwd, mask_of([t is not None for t in found]))
-    forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(given))
+    results = call(op.frame.diff, rule.forward, op.operands)
+    residuals = results[rule.kept :]
     linear = ops.linear_call(
-        forward,
-        [*residuals, *given],
-        [r.type for r in outs if inexact(r.type)],
+        rule.transpose,
+        [*residuals, *(tangents[i] for i in rule.takes)],
+        [op.results[i].type for i in rule.gives],
         num_residuals=len(residuals),
-        transpose=bwd,
+        transpose=rule.backward,
         loc=build.here.loc,
         ip=build.here.ip,
     )
-    op.frame.replace(op, outs)
-    return scatter(flags, list(linear.results))
+    op.frame.replace(op, results[: rule.kept])
+    total: list[Value | None] = [None] * rule.kept
+    for i, t in zip(rule.gives, linear.results, strict=True):
+        total[i] = t
+    return total
+
+
+@dataclass(frozen=True)
+class TransposedPullback:
+    """A custom_vjp rule in forward mode; the fields are those of `Pullback`, the other way round.
+
+    transpose: (residuals…, tangents of `takes`…) → (tangents of `gives`…).
+    """
+
+    forward: str
+    kept: int
+    transpose: str
+    backward: str
+    takes: list[int]
+    gives: list[int]
+
+
+def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | None:
+    """None for a call that has a jvp rule as well."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
+        return None
+    diff, gives = op.frame.diff, _inexact_results(op)
+    fwd, bwd, mask = vjp_rule(op)
+    covered = _in_mask(op, mask)
+    bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
+    takes = [i for i in covered if tangents[i] is not None]
+    linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
+    forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(takes))
+    return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
+
+
+def _residuals(op: Op, fwd: str) -> int:
+    """How many residuals a fwd rule returns, behind the results."""
+    return len(terminator(op.frame.diff.block(fwd)).operands) - len(op.results)
 
 
 def _with_results(diff: Differentiation, name: str, mask: str) -> str:
@@ -435,11 +473,9 @@ def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
     diff, takes = op.frame.diff, _inexact_results(op)
     fwd, bwd, mask = vjp_rule(op)
     absent = mask_of([cts[i] is None for i in takes])
-    residuals = len(terminator(diff.block(fwd)).operands) - len(op.results)
-    bwd = given_zeros(diff, bwd, "0" * residuals + absent)
-    gives = _gives(op, [m == "1" for m in mask])
-    zero = zero_results(diff, bwd)
-    gives = [None if z else i for i, z in zip(gives, zero, strict=True)]
+    bwd = given_zeros(diff, bwd, "0" * _residuals(op, fwd) + absent)
+    pairs = zip(_in_mask(op, mask), zero_results(diff, bwd), strict=True)
+    gives = [i if op.active[i] and not zero else None for i, zero in pairs]
     return [Pullback(fwd, len(op.results), bwd, takes, gives)]
 
 
