@@ -19,6 +19,14 @@ func.func public @main(%x: tensor<4xf64>) -> tensor<4xRESULT> {
   return %0 : tensor<4xRESULT>
 }
 """
+CALL_OF_TUPLE = """
+func.func @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = stablehlo.custom_call @my_kernel(%x) : (tensor<4xf64>) -> tuple<tensor<4xf64>, tensor<i32>>
+  %1 = stablehlo.get_tuple_element %0[0]
+    : (tuple<tensor<4xf64>, tensor<i32>>) -> tensor<4xf64>
+  return %1 : tensor<4xf64>
+}
+"""
 SCATTER = """
 func.func public @main(%x: tensor<5xf64>, %i: tensor<3x1xi32>, %u: tensor<3xf64>)
     -> tensor<5xf64> {
@@ -190,12 +198,13 @@ REFUSALS = {
         set_size(f"stablehlo.sine %0 : {WHOLE}", WHOLE, WHOLE),
         "`stablehlo.set_dimension_size` to another size than that of its result type",
     ),
-    "set_size_product": (PRODUCT_OF_BOUNDED, "(of a dynamic shape) rule for `stablehlo.dot_gen"),
+    "set_size_product": (PRODUCT_OF_BOUNDED, "rule for `stablehlo.dot_general` of a dynamic shape"),
     "set_size_branch": (
         SET_SIZE_IN_A_BRANCH,
         "`stablehlo.set_dimension_size` in a loop or branch",
     ),
-    "future": (FUTURE, "(of a future) rule for `func.return`"),
+    "custom_call_tuple": (CALL_OF_TUPLE, "`stablehlo.custom_call` @my_kernel"),
+    "future": (FUTURE, "rule for `func.return` of a future"),
     "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
 }
 
@@ -267,9 +276,84 @@ func.func private @f(%x: tensor<f64>) -> tensor<f64> {
 
 
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])
-def test_a_function_that_calls_itself(mode: str) -> None:
-    with pytest.raises(NotDifferentiableError, match=r"`@f` calls itself"):
-        derived(RECURSION, mode)
+@pytest.mark.parametrize("name", ["f", "main"])
+def test_a_function_that_calls_itself(name: str, mode: str) -> None:
+    """Also the entry, which is rewritten where it stands."""
+    with pytest.raises(NotDifferentiableError, match=rf"`@{name}` calls itself"):
+        derived(RECURSION.replace("call @f", f"call @{name}"), mode)
+
+
+CALL_OF_UNKNOWN = """
+func.func @main(%x: tensor<f64>) -> tensor<f64> {
+  %0 = func.call @f(%x) : (tensor<f64>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @f(%x: tensor<f64>) -> tensor<f64>
+"""
+RULE_UNKNOWN = """
+func.func @main(%x: tensor<f64>) -> tensor<f64> {
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {decomposition = @p,
+    composite_attributes = {fwd = @f, bwd = @b}} : (tensor<f64>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @p(%x: tensor<f64>) -> tensor<f64>
+func.func private @f(%x: tensor<f64>) -> tensor<f64>
+func.func private @b(%ct: tensor<f64>) -> tensor<f64>
+"""
+BLOCKS = """
+func.func @main(%x: tensor<f64>) -> tensor<f64> {
+  "cf.br"(%x)[^bb1] : (tensor<f64>) -> ()
+^bb1(%y: tensor<f64>):
+  return %y : tensor<f64>
+}
+"""
+PASSES = ("jvp", "vjp", "vjp{split=true}", "linearize", "transpose")
+
+
+@pytest.mark.parametrize("stage", PASSES)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CALL_OF_UNKNOWN, "`@f` has no body"),
+        (RULE_UNKNOWN, "has no body"),
+        ("func.func private @main(tensor<f64>)", "`@main` has no body"),
+        (BLOCKS, "`@main` has 2 blocks"),
+    ],
+)
+def test_a_function_whose_body_is_not_one_block(text: str, words: str, stage: str) -> None:
+    with pytest.raises(NotDifferentiableError) as caught:
+        derived(text, stage)
+    assert caught.value.message.endswith(words)
+    assert caught.value.where
+    assert caught.value.do
+
+
+RETURNS_FLOATS = """
+func.func private @f() -> TYPE
+func.func @main(%x: tensor<f64>) -> TYPE {
+  %0 = func.call @f() : () -> TYPE
+  return %0 : TYPE
+}
+"""
+PAIR = "tuple<tensor<f64>, tensor<i32>>"
+
+
+@pytest.mark.parametrize("stage", PASSES)
+@pytest.mark.parametrize("type", ["f64", PAIR, f"tuple<{PAIR}>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "func.func @main(%a: TYPE, %x: tensor<f64>) -> tensor<f64> { return %x : tensor<f64> }",
+        RETURNS_FLOATS,
+    ],
+)
+def test_floats_without_a_place_for_tangents(text: str, type: str, stage: str) -> None:
+    """Their derivative would be lost, and zero stand in its place."""
+    with pytest.raises(
+        NotDifferentiableError, match="in which no derivative has a place"
+    ) as caught:
+        derived(text.replace("TYPE", type), stage)
+    assert caught.value.where
 
 
 def test_a_sort_is_linear_in_what_it_carries_along() -> None:

@@ -20,6 +20,7 @@ from pullback.dialect.types import (
     Number as Number,
     Value as Value,
     attr as attr,
+    hides_inexact as hides_inexact,
     holds as holds,
     i64 as i64,
     i64s as i64s,

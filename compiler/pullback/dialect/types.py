@@ -68,6 +68,15 @@ def inexact(type: Any) -> bool:
     return info(type).kind in "fc"
 
 
+@functools.cache
+def hides_inexact(type: Any) -> bool:
+    """Whether values of the type hold floats where no tangent has a place, as in a tuple."""
+    if isinstance(type, ir.TupleType):
+        elements = [type.get_type(i) for i in range(type.num_types)]
+        return any(inexact(t) or hides_inexact(t) for t in elements)
+    return isinstance(type, (ir.FloatType, ir.ComplexType, ir.MemRefType))
+
+
 def shape_of(type: Any) -> tuple[int, ...]:
     return info(type).shape
 

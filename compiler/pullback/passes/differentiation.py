@@ -15,7 +15,7 @@ from pullback import _jax
 from pullback._errors import MissingRuleError, NotDifferentiableError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value, inexact
+from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
 from pullback.rules import registry
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op
@@ -44,6 +44,7 @@ class Differentiation:
         self.functions: dict[str, Any] = {}
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.making: set[tuple[Any, ...]] = set()
+        self.in_place: str | None = None  # a function that is being rewritten
         self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
         self.detached: list[Any] = []
         self.has_stand_ins = False
@@ -70,13 +71,25 @@ class Differentiation:
         try:
             return self.functions[name]
         except KeyError:
+            known = ", ".join("@" + n for n in self.functions)
             raise NotDifferentiableError(
                 f"no function `@{name}` in the module",
-                do=f"name one of: {', '.join('@' + n for n in self.functions)}",
+                do=f"name one of: {known}" if known else "put StableHLO in func.func: it has none",
             ) from None
 
     def block(self, name: str) -> Any:
-        return self.function(name).regions[0].blocks[0]
+        """The body of a function, which is one block."""
+        function = self.function(name)
+        blocks = function.regions[0].blocks
+        if len(blocks) != 1:
+            raise NotDifferentiableError(
+                f"`@{name}` has {f'{len(blocks)} blocks' if len(blocks) else 'no body'}",
+                where=user_line(function.location),
+                do="write control flow as stablehlo.if, case and while"
+                if len(blocks)
+                else "add its definition to the module",
+            )
+        return blocks[0]
 
     def unique(self, name: str) -> str:
         """`name`, with a number behind it if it is taken."""
@@ -109,6 +122,9 @@ class Differentiation:
 
     def clone_function(self, name: str, new_name: str) -> str:
         """A private copy of a function under a new name."""
+        self.block(name)
+        if name == self.in_place:
+            raise self._recursion(name)
         new_name = self.unique(new_name)
         copy = self.function(name).clone(ir.InsertionPoint(self.module.body))
         copy.attributes["sym_name"] = build.string(new_name)
@@ -157,16 +173,20 @@ class Differentiation:
         """What is made once per kind of thing and function, `key[:2]`, and the rest of the key."""
         if key not in self.cache:
             if key in self.making:
-                raise NotDifferentiableError(
-                    f"`@{key[1]}` calls itself, which XLA does not run either",
-                    do="write the recursion as a loop: stablehlo.while",
-                )
+                raise self._recursion(key[1])
             self.making.add(key)
             try:
                 self.cache[key] = make()
             finally:
                 self.making.discard(key)
         return self.cache[key]
+
+    def _recursion(self, name: str) -> NotDifferentiableError:
+        return NotDifferentiableError(
+            f"`@{name}` calls itself, which XLA does not run either",
+            where=user_line(self.functions[name].location) if name in self.functions else None,
+            do="write the recursion as a loop: stablehlo.while",
+        )
 
     def stage(self, key: str, kind: str, mask: str) -> Any:
         """The function(s) of a rule that is not in the module yet; asked for once."""
@@ -233,29 +253,46 @@ class Differentiation:
 
 def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
     """The mask of the arguments at positions `wrt`; of all inexact ones if None."""
-    types = diff.block(entry).arguments.types
-    return _position_mask(types, wrt, f"argument of `@{entry}`")
+    return _position_mask(diff, entry, diff.block(entry).arguments.types, wrt, "argument")
 
 
 def ct_mask_of(diff: Differentiation, entry: str, outs: Sequence[int] | None) -> str:
     """The mask of the results at positions `outs`; of all inexact ones if None."""
     types = [v.type for v in terminator(diff.block(entry)).operands]
-    return _position_mask(types, outs, f"result of `@{entry}`")
+    return _position_mask(diff, entry, types, outs, "result")
 
 
-def _position_mask(types: Sequence[Any], positions: Sequence[int] | None, what: str) -> str:
+def _position_mask(
+    diff: Differentiation,
+    entry: str,
+    types: Sequence[Any],
+    positions: Sequence[int] | None,
+    what: str,
+) -> str:
+    def refusal(message: str, do: str) -> NotDifferentiableError:
+        where = user_line(diff.function(entry).location)
+        return NotDifferentiableError(message, where=where, do=do)
+
     if positions is None:
+        for i, type in enumerate(types):
+            if hides_inexact(type):
+                raise refusal(
+                    f"{what} of `@{entry}` at position {i} has type {type}, "
+                    "in which no derivative has a place",
+                    "use one argument or result of tensor type for each array in it",
+                )
         return mask_of([inexact(t) for t in types])
     for i in positions:
         if not 0 <= i < len(types):
-            raise NotDifferentiableError(
-                f"no {what} at position {i}: there are {len(types)}",
-                do=f"name positions from 0 to {len(types) - 1}",
+            raise refusal(
+                f"no {what} of `@{entry}` at position {i}: there are {len(types)}",
+                f"name positions from 0 to {len(types) - 1}",
             )
         if not inexact(types[i]):
-            raise NotDifferentiableError(
-                f"{what} at position {i} has type {types[i]}, which has no derivative",
-                do="name positions of float or complex type only",
+            raise refusal(
+                f"{what} of `@{entry}` at position {i} has type {types[i]}, "
+                "which has no derivative",
+                "name positions of float or complex type only",
             )
     return mask_of([i in positions for i in range(len(types))])
 
@@ -411,9 +448,9 @@ def _check_known(operation: Any, name: str, active: Container[Value]) -> None:
         raise missing_rule(operation, name)
 
 
-def missing_rule(operation: Any, name: str, what: str = "derivative") -> MissingRuleError:
+def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:
     return MissingRuleError(
-        f"no {what} rule for `{name}`",
+        f"no derivative rule for `{name}`{why}",
         where=user_line(operation.location),
         do="wrap this step in jax.custom_jvp or jax.custom_vjp, "
         "or register a rule: docs/extending.md#rules",

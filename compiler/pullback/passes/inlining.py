@@ -25,16 +25,15 @@ def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Va
     """The results of @name on `operands`, here: by its ops if it is small, else by a call."""
     body = diff.bodies.get(name)
     if body is None:
-        body = diff.bodies[name] = Body(diff.function(name))
+        body = diff.bodies[name] = Body(diff.block(name))
     return body.emit(name, operands)
 
 
 class Body:
     """What calls of one function are made of, which is final: read once, emitted for each."""
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        block = function.regions[0].blocks[0]
+    def __init__(self, block: Any) -> None:
+        self.function = block.owner.operation
         self.large = len(block.operations) > INLINE_LIMIT
         self.steps: list[tuple[Any, list[int]]] = []  # ops, and where their operands are
         self.results: list[int] = []

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pullback import _jax
 from pullback._jax import ir
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, wrt_mask
+from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
 from pullback.passes.forward import jvp_in_place
 
 
@@ -30,4 +30,7 @@ class JVP(Pass):
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
         with _jax.context(), Differentiation(module, rules) as diff:
-            jvp_in_place(diff, self.entry, wrt_mask(diff, self.entry, self.wrt), instantiate=True)
+            mask = wrt_mask(diff, self.entry, self.wrt)
+            ct_mask_of(diff, self.entry, None)  # raises for results without place for a tangent
+            diff.in_place = self.entry
+            jvp_in_place(diff, self.entry, mask, instantiate=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value, inexact
+from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
 from pullback.rules.registry import (
     Op,
@@ -49,7 +49,7 @@ def _custom_call_variant(op: Op) -> Rule:
     target = ir.StringAttr(op.attributes["call_target_name"]).value
     if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
         return _ANNOTATION
-    if not any(inexact(r.type) for r in op.results):
+    if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
         return _WITHOUT_DERIVATIVE
     raise MissingRuleError(
         f"no derivative rule for `stablehlo.custom_call` @{target}",

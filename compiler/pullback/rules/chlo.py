@@ -36,7 +36,7 @@ def _chlo(name: str, *operands: Value) -> Value:
 
 def _unknown(op: Op, t: Value) -> Value:
     """No closed form: nobody, JAX included, has this derivative."""
-    raise missing_rule(op.operation, op.name, "derivative (in its first operand)")
+    raise missing_rule(op.operation, op.name, " in its first operand")
 
 
 def _one_minus_square(x: Value) -> Value:

@@ -162,7 +162,7 @@ def _check_users(op: Op) -> None:
         for use in v.uses:
             operation = use.owner.operation
             if operation.parent != parent or not _knows_bounds(operation):
-                raise missing_rule(operation, operation.name, "derivative (of a dynamic shape)")
+                raise missing_rule(operation, operation.name, " of a dynamic shape")
             if operation.name not in NONDIFFERENTIABLE:
                 values += operation.results
 

@@ -53,7 +53,7 @@ def _lift_op(
     if name in _SCALAR_MOVES:
         return operands
     if not _is_elementwise(name):
-        raise missing_rule(operation, name, "derivative, inside the body of a reduction or map,")
+        raise missing_rule(operation, name, " in the body of a reduction or map")
     attributes = operation.attributes
     named = [attributes[i] for i in range(len(attributes))]
     types = [build.with_shape(r.type, shape) for r in operation.results]
@@ -63,7 +63,7 @@ def _lift_op(
 
 def _lifted(operation: Any, v: Value, values: dict[Value, Value]) -> Value:
     if v not in values:
-        raise missing_rule(operation, operation.name, "derivative, with a captured value,")
+        raise missing_rule(operation, operation.name, " on a value from outside of its body")
     return values[v]
 
 

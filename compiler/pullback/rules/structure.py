@@ -71,7 +71,7 @@ class AsyncStart:
         for use in op.results[0].uses:
             user = use.owner.operation
             if user.name != "stablehlo.async_done" or user.parent != op.operation.parent:
-                raise missing_rule(user, user.name, "derivative (of a future)")
+                raise missing_rule(user, user.name, " of a future")
         return [build.inexact(_started(op).result_type)]
 
     @staticmethod
@@ -92,7 +92,7 @@ def _started(op: Op) -> Op:
     operation = block.operations[0].operation
     known = RULES.get(operation.name)
     if known is None or list(operation.operands) != list(block.arguments):
-        raise missing_rule(operation, operation.name, "derivative (started asynchronously)")
+        raise missing_rule(operation, operation.name, ", started asynchronously")
     return type(op)(operation, op.operands, list(operation.results), op.active, known, op.frame)
 
 
@@ -177,5 +177,5 @@ def _source(op: Op, v: Value) -> Value:
     index = ir.IntegerAttr(v.owner.attributes["index"]).value
     whole = _source(op, v.owner.operands[0])
     if isinstance(whole, ir.BlockArgument) or whole.owner.name != "stablehlo.tuple":
-        raise missing_rule(op.operation, op.name, "reverse-mode derivative (of a tuple made here)")
+        raise missing_rule(op.operation, op.name, " of a tuple from another function")
     return _source(op, whole.owner.operands[index])
