@@ -58,7 +58,7 @@ MAXIMUM = """
         (BITCAST, "%x: tensor<4xf32>", "no derivative rule for `stablehlo.bitcast_convert`"),
         (RNG, "%s: tensor<f32>", "no derivative rule for `stablehlo.rng`"),
         (POLYGAMMA, "%x: tensor<4xf32>", "rule for `chlo.polygamma` in its first operand"),
-        (BAD_BODY, "%x: tensor<4xf32>", "rule for `stablehlo.custom_call` in the body of a reduction"),
+        (BAD_BODY, "%x: tensor<4xf32>", "`stablehlo.custom_call` in the body of a reduction"),
     ],
 )
 def test_missing(mode: str, body: str, signature: str, words: str) -> None:
