@@ -239,6 +239,47 @@ def test_every_form_of_a_rule_is_honoured(name, place):
     same(pb.grad(placed)(X), jax.grad(placed)(X))
 
 
+@jax.custom_vjp
+def flipped(x):
+    return 2 * x
+
+
+flipped.defvjp(lambda x: (2 * x, None), lambda _, ct: (-ct,))
+
+
+@jax.custom_jvp
+def rounded(x):
+    return jnp.round(x)
+
+
+rounded.defjvp(lambda primals, tangents: (jnp.round(*primals), *tangents))
+
+
+@pytest.mark.parametrize("f", [flipped, rounded], ids=["vjp", "jvp"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda f: f,
+        lambda f: jax.jit(jax.checkpoint(f)),
+        lambda f: jax.checkpoint(jax.checkpoint(f)),
+        lambda f: lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
+    ],
+    ids=["alone", "jit", "twice", "scan"],
+)
+def test_checkpoint_leaves_higher_derivatives_as_they_are(f, place):
+    """Of a rule that is false on purpose, the second derivative is that of its forward rule."""
+    placed = place(jax.checkpoint(f))
+
+    def second(grad, g):
+        return grad(lambda x: jnp.sum(grad(lambda x: jnp.sum(jnp.sin(g(x))))(x) * Y))
+
+    def third(grad, g):
+        return grad(lambda x: jnp.sum(second(grad, g)(x) * X))
+
+    same(second(pb.grad, placed)(X), second(jax.grad, f)(X))
+    same(third(pb.grad, placed)(X), third(jax.grad, f)(X))
+
+
 def test_a_forward_rule_that_jax_may_leave_out_is_differentiated_through_its_body():
     """As one kept call it would have a rule with such a call in it again, without end."""
     program = pb.trace(lambda x: jnp.sum(with_remat(True)(with_remat(True)(x))))(X)
