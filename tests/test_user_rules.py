@@ -280,6 +280,27 @@ def test_checkpoint_leaves_higher_derivatives_as_they_are(f, place):
     same(third(pb.grad, placed)(X), third(jax.grad, f)(X))
 
 
+@pytest.mark.parametrize("f", [flipped, rounded], ids=["vjp", "jvp"])
+def test_a_loop_of_unknown_length_has_the_higher_derivatives_of_the_unrolled_one(f):
+    def second(grad, g):
+        return grad(lambda x: jnp.sum(grad(lambda x: jnp.sum(jnp.sin(g(x))))(x) * Y))
+
+    def loop(x):
+        return jax.lax.fori_loop(0, 3 + x.astype(int)[0] * 0, lambda _, c: f(c * x) + c, x)
+
+    def unrolled(x):
+        c = x
+        for _ in range(3):
+            c = f(c * x) + c
+        return c
+
+    same(second(pb.grad, loop)(X), second(jax.grad, unrolled)(X))
+    same(
+        pb.jvp(pb.grad(lambda x: jnp.sum(loop(x))), (X,), (Y,)),
+        jax.jvp(jax.grad(lambda x: jnp.sum(unrolled(x))), (X,), (Y,)),
+    )
+
+
 def test_a_forward_rule_that_jax_may_leave_out_is_differentiated_through_its_body():
     """As one kept call it would have a rule with such a call in it again, without end."""
     program = pb.trace(lambda x: jnp.sum(with_remat(True)(with_remat(True)(x))))(X)

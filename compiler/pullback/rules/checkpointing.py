@@ -22,6 +22,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import (
     Differentiation,
     captures,
@@ -138,6 +139,8 @@ class Checkpointed:
 
     def run(self, count: Value) -> list[Value | None]:
         """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
+        if not self.frame.linear:
+            self._run_forward()
         self.outside = [self.frame.primal(v) for v in self.captured]
         self.fixed = {i: self.frame.primal(self.inits[i]) for i in self.forward}
         start = [self.fixed[i] for i in self.state]
@@ -158,6 +161,22 @@ class Checkpointed:
             found[i] = ct
         by_value = dict(zip(self.free, results[len(self.wanted) :], strict=True))
         return found + [by_value.get(v) for v in self.captured]
+
+    def _run_forward(self) -> None:
+        """Let the loop, which counts by now, run the forward function.
+
+        Its next derivative is then that of what rules compute forward.
+        """
+        body = self.op.operation.regions[1].blocks[0]
+        end = terminator(body)
+        arguments = [*list(body.arguments)[: self.size], *self.captured]
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            outs = call(self.diff, self.pair.forward, arguments)
+        yields = list(end.operands)
+        for i in self.state:
+            yields[i] = outs[i]
+        replace_terminator(body, yields)
+        erase_dead_ops(body, self.diff.functions)
 
     def _reverse_step(self, arguments: list[Value]) -> None:
         t, top, marks, *rest = arguments
@@ -216,8 +235,7 @@ class Checkpointed:
             build.return_([build.compare("LT", cond.arguments[0], goal)])
         with build.inserting(ir.InsertionPoint(body)):
             now, *carried = body.arguments
-            name = self.pair.forward if self.frame.linear else self.body
-            results = call(self.diff, name, self._arguments(carried))
+            results = call(self.diff, self.pair.forward, self._arguments(carried))
             outs = dict(zip(self.forward, results, strict=False))
             build.return_([build.add(now, 1), *(outs[i] for i in self.state)])
         return list(loop.results)[1:]
