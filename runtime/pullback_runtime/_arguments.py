@@ -57,7 +57,8 @@ def check_sixty_four_bits(handle: ModuleHandle) -> None:
             raise ArgumentError(
                 f"{what} of @{handle.entry} is {spell(aval)}, but JAX makes 64-bit arrays 32-bit",
                 where="in compiling the module",
-                do="jax.config.update('jax_enable_x64', True) before any array is made",
+                do="set JAX_ENABLE_X64=1 in the environment, or call "
+                "jax.config.update('jax_enable_x64', True) before any array is made",
             )
 
 

@@ -355,7 +355,8 @@ def test_sixty_four_bits_need_a_switch():
     assert refused(runtime.ArgumentError, text) == (
         "argument 0 of @main is float64[2], but JAX makes 64-bit arrays 32-bit\n"
         "  where: in compiling the module\n"
-        "  do:    jax.config.update('jax_enable_x64', True) before any array is made"
+        "  do:    set JAX_ENABLE_X64=1 in the environment, or call "
+        "jax.config.update('jax_enable_x64', True) before any array is made"
     )
     with jax.enable_x64(True):
         (result,) = runtime.compile(text)(np.array([1, 2], np.float64))
