@@ -57,7 +57,7 @@ def test_unknown_command(pullback_command):
         ("model.py:f", "(" * 2000, "too many brackets inside one another"),
         ("model.py:g", None, "no function `g` in `model.py:g`"),
         ("model.py:cub", None, "did you mean `cube`?"),
-        ("model.py:not_a_function", None, "is a int, not a function"),
+        ("model.py:not_a_function", None, "is of type int, not a function"),
         ("absent.py:f", None, "no file `absent.py` (in the target `absent.py:f`)"),
         ("absent.module:f", None, "no module `absent.module`"),
         ("model.py", None, "`model.py` is not a target"),

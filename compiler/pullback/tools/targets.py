@@ -134,9 +134,12 @@ def _find_function(module: ModuleType, name: str, spec: str) -> Callable[..., An
     found = getattr(module, name, None)
     if callable(found):
         return found
-    if found is not None:
-        raise UsageError(f"`{name}` in `{spec}` is a {type(found).__name__}, not a function")
     own = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+    if found is not None:
+        raise UsageError(
+            f"`{name}` in `{spec}` is of type {type(found).__name__}, not a function",
+            do=f"it has {', '.join(own)}" if own else "write `def`",
+        )
     close = difflib.get_close_matches(name, own, n=1)
     hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(own) or 'none'}"
     raise UsageError(f"no function `{name}` in `{spec}`", do=hint)
