@@ -400,3 +400,24 @@ def test_dynamic_convolution() -> None:
     backward = pullback_runtime.compile(derived(CONVOLUTION, f"vjp,{STATIC}"))(x, k, ct)
     for found, expected in zip(backward[1:], cts, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("stage", ["jvp{wrt=0,0}", "transpose{wrt=0,0}", "vjp{outs=0,0}"])
+def test_a_position_named_twice(stage: str) -> None:
+    """There is one tangent or cotangent for it, not the two that the caller counts on."""
+    with pytest.raises(NotDifferentiableError, match=r"of `@main` named twice: 0,0"):
+        derived(SORT, stage)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("vjp{unit-cotangent=true}", "not for cotangents of tensor<4xf64>"),
+        ("vjp{unit-cotangent=true outs=}", "not for cotangents of nothing"),
+        ("vjp{unit-cotangent=true split=true}", "not for split=true"),
+    ],
+)
+def test_a_cotangent_of_one_is_for_a_scalar(stage: str, words: str) -> None:
+    """The sum of an array's gradients is none that anybody asked for."""
+    with pytest.raises(NotDifferentiableError, match=words):
+        derived(SORT, stage)

@@ -282,6 +282,11 @@ def _position_mask(
                     "use one argument or result of tensor type for each array in it",
                 )
         return mask_of([inexact(t) for t in types])
+    if len(set(positions)) < len(positions):
+        raise refusal(
+            f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
+            "name each position once",
+        )
     for i in positions:
         if not 0 <= i < len(types):
             raise refusal(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback import _jax
+from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback.dialect import build
+from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
+from pullback.passes.differentiation import Differentiation, ct_mask_of, terminator, wrt_mask
 from pullback.passes.reverse import split_entry, vjp_in_place
 
 
@@ -40,11 +42,26 @@ class VJP(Pass):
         with _jax.context(), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             ct_mask = ct_mask_of(diff, self.entry, self.outs)
+            if self.unit_cotangent:
+                self._check_scalar(diff, ct_mask)
             if self.split:
                 split_entry(diff, self.entry, mask, ct_mask)
             else:
                 seed = _one if self.unit_cotangent else None
                 vjp_in_place(diff, self.entry, mask, ct_mask, seed)
+
+    def _check_scalar(self, diff: Differentiation, ct_mask: str) -> None:
+        """Raises NotDifferentiableError if there is not one cotangent, of rank 0, to leave out."""
+        outs = terminator(diff.block(self.entry)).operands
+        given = [str(v.type) for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
+        scalar = [build.rank(v) == 0 for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
+        if scalar != [True] or self.split:
+            what = "split=true" if self.split else f"cotangents of {', '.join(given) or 'nothing'}"
+            raise NotDifferentiableError(
+                f"unit-cotangent is for one scalar result in one function, not for {what}",
+                where=user_line(diff.function(self.entry).location),
+                do="name the result with outs=, reduce it to a scalar, or pass cotangents",
+            )
 
 
 def _one(v: build.Value) -> build.Value:
