@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from weakref import WeakKeyDictionary
 
-from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
+from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
@@ -22,13 +20,22 @@ from pullback.passes.differentiation import (
 )
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
-from pullback.passes.zeros import given_zeros, is_zero
+from pullback.passes.zeros import given_zeros
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
 from pullback.rules.linear_calls import (
-    check_not_refused,
     linear_call_jvp,
     linear_call_vjp,
-    missing_rule_of,
+)
+from pullback.rules.lookup import (
+    find_rule,
+    in_mask,
+    inexact_mask,
+    inexact_results,
+    jvp_rules,
+    of_kind,
+    rule_activity,
+    vjp_rule,
+    zero_results,
 )
 from pullback.rules.registry import (
     NONDIFFERENTIABLE,
@@ -77,7 +84,7 @@ class Composite:
                     decomposition(op), mask_of(op.active), op.frame
                 )
             if kind == "pullback.custom_jvp_call":
-                return of_kind(op, _rule_activity)
+                return of_kind(op, rule_activity)
         return [inexact(r.type) for r in op.results]
 
     @staticmethod
@@ -104,120 +111,6 @@ def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 # -------------------------------------------------------------------------- custom_jvp_call
-
-
-def inexact_mask(op: Op) -> str:
-    """One character per inexact operand: '1' where it is active."""
-    return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
-
-
-def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
-    """What holds for all calls with these rules, active operands and values; found once."""
-    attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
-    key = find, attributes, tuple(op.active), tuple(given)
-    return op.frame.diff.cached(key, lambda: find(op, values))
-
-
-def jvp_rules(op: Op) -> list[tuple[str, str]]:
-    """(mask, function) pairs whose tangents add up to the op's."""
-    return of_kind(op, _find_jvp_rules)
-
-
-def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
-    view, mask = ops.view(op.operation), inexact_mask(op)
-    full = view.own_mask
-    _refuse_closed_over(op, mask, full)
-    found = find_rule(op.frame.diff, view, "jvp", mask)
-    if found is not None:
-        return [(mask, found)]
-    if (staged := view.jvp(full)) is not None:
-        return [(full, staged)]
-    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
-    missing = [m for m, f in parts if f is None]
-    if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
-        return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
-    if missing:
-        check_not_refused(view, "jvp", [full])
-        if view.rule_key is not None:
-            op.frame.diff.stage(view.rule_key, "jvp", missing[0])  # raises, with the reason
-        which = f" with respect to inexact operand {missing[0].index('1')}"
-        raise missing_rule_of(view, "jvp", which)
-    return [(m, f) for m, f in parts if f is not None]
-
-
-def _singles(mask: str) -> list[str]:
-    """The masks of each operand of a mask alone."""
-    return [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
-
-
-def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
-    """The function of a rule: named by the op, or staged on demand; None if there is none.
-
-    One that refuses raises: the user's own exception where it is staged, its words in a file.
-    """
-    named = getattr(view, kind)(mask)
-    if named is not None:
-        return named
-    check_not_refused(view, kind, [mask])
-    if view.rule_key is None:
-        return None
-    try:
-        return diff.stage(view.rule_key, kind, mask)
-    except LeakedValueError:
-        raise
-    except MissingRuleError:
-        return None
-
-
-def _in_mask(op: Op, mask: str) -> list[int]:
-    """The operands that a rule with this mask has tangents or cotangents for."""
-    slots = [i for i, v in enumerate(op.operands) if inexact(v.type)]
-    return [i for i, m in zip(slots, mask, strict=True) if m == "1"]
-
-
-def _inexact_results(op: Op) -> list[int]:
-    return [i for i, r in enumerate(op.results) if inexact(r.type)]
-
-
-_KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
-
-
-def _zeros_before_linking(op: Op) -> list[bool] | None:
-    """`zero_results` of a rule that is in the table only, and may stay there.
-
-    Many calls that are active are not differentiated after all: a maximum that is subtracted
-    behind stop_gradient.
-    """
-    view = ops.view(op.operation)
-    if list(view.attributes) != [ops.RULE]:
-        return None
-    try:
-        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", inexact_mask(op))
-    except MissingRuleError:
-        return None
-    if source not in _KNOWN_ZEROS:
-        results = terminator(source.functions[source.entry].regions[0].blocks[0]).operands
-        _KNOWN_ZEROS[source] = [is_zero(v, source.functions) for v in results]
-    return _KNOWN_ZEROS[source]
-
-
-def zero_results(diff: Differentiation, name: str) -> list[bool]:
-    """Which results of a function are zero for certain."""
-
-    def compute() -> list[bool]:
-        results = terminator(diff.block(name)).operands
-        return [is_zero(v, diff.functions) for v in results]
-
-    return diff.cached(("zero", name), compute)
-
-
-def _rule_activity(op: Op, tangents: Tangents) -> list[bool]:
-    """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
-    count, staged = len(op.results), _zeros_before_linking(op)
-    found = [staged] if staged else [zero_results(op.frame.diff, f) for _, f in jvp_rules(op)]
-    zero = [of_one[count:] for of_one in found]
-    flags = [inexact(r.type) for r in op.results]
-    return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
 
 @dataclass(frozen=True)
@@ -249,11 +142,11 @@ def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 def _pushforwards(op: Op, tangents: Tangents) -> list[Pushforward]:
     diff, count, rules = op.frame.diff, len(op.results), []
     for mask, jvp in jvp_rules(op):
-        takes = _in_mask(op, mask)
+        takes = in_mask(op, mask)
         absent = mask_of([tangents[i] is None for i in takes])
         name = given_zeros(diff, jvp, "0" * len(op.operands) + absent)
         zero = zero_results(diff, name)[count:]
-        pairs = zip(_inexact_results(op), zero, strict=True)
+        pairs = zip(inexact_results(op), zero, strict=True)
         rules.append(Pushforward(name, takes, [None if z else i for i, z in pairs]))
     return rules
 
@@ -297,12 +190,12 @@ def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
-    count, slots = len(op.results), _inexact_results(op)
+    count, slots = len(op.results), inexact_results(op)
     ct_mask = "0" * count + mask_of([cts[i] is not None for i in slots])
     rules = []
     for mask, pair, ct_now in _linear_parts(op, ct_mask):
         takes = [i for i, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
-        pairs = zip(_in_mask(op, mask), pair.nonzero, strict=True)
+        pairs = zip(in_mask(op, mask), pair.nonzero, strict=True)
         gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
         rules.append(Pullback(pair.forward, len(pair.kept), pair.backward, takes, gives))
     return rules
@@ -353,33 +246,6 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
 # -------------------------------------------------------------------------- custom_vjp_call
 
 
-def vjp_rule(op: Op) -> tuple[str, str, str]:
-    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
-    view, mask = ops.view(op.operation), inexact_mask(op)
-    pairs = view.pairs()
-    _refuse_closed_over(op, mask, view.own_mask)
-    for fwd, bwd, covered in pairs:
-        if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
-            return fwd, bwd, covered
-    check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
-    if view.rule_key is None:
-        raise missing_rule_of(view, "vjp")
-    return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
-
-
-def _refuse_closed_over(op: Op, active: str, own: str) -> None:
-    """A user's rule says nothing of what the function closes over: JAX refuses, or gives zero."""
-    if any(a > o for a, o in zip(active, own, strict=True)):
-        view = ops.view(op.operation)
-        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
-        raise MissingRuleError(
-            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
-            "differentiated",
-            where=user_line(op.operation.location),
-            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
-        )
-
-
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
     rule = of_kind(op, _transposed_vjp_rule, tangents)
@@ -423,9 +289,9 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Non
     view, mask = ops.view(op.operation), inexact_mask(op)
     if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
         return None
-    diff, gives = op.frame.diff, _inexact_results(op)
+    diff, gives = op.frame.diff, inexact_results(op)
     fwd, bwd, mask = vjp_rule(op)
-    covered = _in_mask(op, mask)
+    covered = in_mask(op, mask)
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
     linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
@@ -470,11 +336,11 @@ def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
-    diff, takes = op.frame.diff, _inexact_results(op)
+    diff, takes = op.frame.diff, inexact_results(op)
     fwd, bwd, mask = vjp_rule(op)
     absent = mask_of([cts[i] is None for i in takes])
     bwd = given_zeros(diff, bwd, "0" * _residuals(op, fwd) + absent)
-    pairs = zip(_in_mask(op, mask), zero_results(diff, bwd), strict=True)
+    pairs = zip(in_mask(op, mask), zero_results(diff, bwd), strict=True)
     gives = [i if op.active[i] and not zero else None for i, zero in pairs]
     return [Pullback(fwd, len(op.results), bwd, takes, gives)]
 

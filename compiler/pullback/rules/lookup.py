@@ -1,0 +1,158 @@
+"""The rules of a call: those that it names, or that the rule table stages when asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pullback._errors import LeakedValueError, MissingRuleError
+from pullback.dialect import ops
+from pullback.dialect.build import inexact
+from pullback.frontend.locations import user_line
+from pullback.passes.differentiation import Differentiation, mask_of, terminator
+from pullback.passes.zeros import is_zero
+from pullback.rules.calls import scatter
+from pullback.rules.linear_calls import check_not_refused, missing_rule_of
+from pullback.rules.registry import Op, Tangents
+
+
+def inexact_mask(op: Op) -> str:
+    """One character per inexact operand: '1' where it is active."""
+    return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
+
+
+def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
+    """What holds for all calls with these rules, active operands and values; found once."""
+    attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
+    key = find, attributes, tuple(op.active), tuple(given)
+    return op.frame.diff.cached(key, lambda: find(op, values))
+
+
+def jvp_rules(op: Op) -> list[tuple[str, str]]:
+    """(mask, function) pairs whose tangents add up to the op's."""
+    return of_kind(op, _find_jvp_rules)
+
+
+def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    full = view.own_mask
+    _refuse_closed_over(op, mask, full)
+    found = find_rule(op.frame.diff, view, "jvp", mask)
+    if found is not None:
+        return [(mask, found)]
+    if (staged := view.jvp(full)) is not None:
+        return [(full, staged)]
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
+    missing = [m for m, f in parts if f is None]
+    if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
+        return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
+    if missing:
+        check_not_refused(view, "jvp", [full])
+        if view.rule_key is not None:
+            op.frame.diff.stage(view.rule_key, "jvp", missing[0])  # raises, with the reason
+        which = f" with respect to inexact operand {missing[0].index('1')}"
+        raise missing_rule_of(view, "jvp", which)
+    return [(m, f) for m, f in parts if f is not None]
+
+
+def _singles(mask: str) -> list[str]:
+    """The masks of each operand of a mask alone."""
+    return [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
+
+
+def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
+    """The function of a rule: named by the op, or staged on demand; None if there is none.
+
+    One that refuses raises: the user's own exception where it is staged, its words in a file.
+    """
+    named = getattr(view, kind)(mask)
+    if named is not None:
+        return named
+    check_not_refused(view, kind, [mask])
+    if view.rule_key is None:
+        return None
+    try:
+        return diff.stage(view.rule_key, kind, mask)
+    except LeakedValueError:
+        raise
+    except MissingRuleError:
+        return None
+
+
+def in_mask(op: Op, mask: str) -> list[int]:
+    """The operands that a rule with this mask has tangents or cotangents for."""
+    slots = [i for i, v in enumerate(op.operands) if inexact(v.type)]
+    return [i for i, m in zip(slots, mask, strict=True) if m == "1"]
+
+
+def inexact_results(op: Op) -> list[int]:
+    return [i for i, r in enumerate(op.results) if inexact(r.type)]
+
+
+_KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+
+
+def _zeros_before_linking(op: Op) -> list[bool] | None:
+    """`zero_results` of a rule that is in the table only, and may stay there.
+
+    Many calls that are active are not differentiated after all: a maximum that is subtracted
+    behind stop_gradient.
+    """
+    view = ops.view(op.operation)
+    if list(view.attributes) != [ops.RULE]:
+        return None
+    try:
+        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", inexact_mask(op))
+    except MissingRuleError:
+        return None
+    if source not in _KNOWN_ZEROS:
+        results = terminator(source.functions[source.entry].regions[0].blocks[0]).operands
+        _KNOWN_ZEROS[source] = [is_zero(v, source.functions) for v in results]
+    return _KNOWN_ZEROS[source]
+
+
+def zero_results(diff: Differentiation, name: str) -> list[bool]:
+    """Which results of a function are zero for certain."""
+
+    def compute() -> list[bool]:
+        results = terminator(diff.block(name)).operands
+        return [is_zero(v, diff.functions) for v in results]
+
+    return diff.cached(("zero", name), compute)
+
+
+def rule_activity(op: Op, tangents: Tangents) -> list[bool]:
+    """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
+    count, staged = len(op.results), _zeros_before_linking(op)
+    found = [staged] if staged else [zero_results(op.frame.diff, f) for _, f in jvp_rules(op)]
+    zero = [of_one[count:] for of_one in found]
+    flags = [inexact(r.type) for r in op.results]
+    return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
+
+
+def vjp_rule(op: Op) -> tuple[str, str, str]:
+    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    pairs = view.pairs()
+    _refuse_closed_over(op, mask, view.own_mask)
+    for fwd, bwd, covered in pairs:
+        if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
+            return fwd, bwd, covered
+    check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
+    if view.rule_key is None:
+        raise missing_rule_of(view, "vjp")
+    return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
+
+
+def _refuse_closed_over(op: Op, active: str, own: str) -> None:
+    """A user's rule says nothing of what the function closes over: JAX refuses, or gives zero."""
+    if any(a > o for a, o in zip(active, own, strict=True)):
+        view = ops.view(op.operation)
+        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
+        raise MissingRuleError(
+            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
+            "differentiated",
+            where=user_line(op.operation.location),
+            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
+        )
