@@ -282,8 +282,8 @@ bwd_calls_back.defvjp(lambda x: (x, None), lambda _, ct: (call_back(ct),))
 def test_callbacks_in_rules_are_refused():
     with pytest.raises(pb.NotPortableError, match="it calls Python in this process") as caught:
         artifact.serialize(pb.trace(lambda x: bwd_calls_back(x))(jnp.ones(2)))
-    assert "`@bwd_calls_back.bwd`" in caught.value.where
-    assert "test_save_load.py:" in caught.value.where
+    line = call_back.__code__.co_firstlineno + 1
+    assert f"test_save_load.py:{line}, in call_back" in caught.value.where
 
 
 @jax.custom_jvp

@@ -409,15 +409,23 @@ def test_a_position_named_twice(stage: str) -> None:
         derived(SORT, stage)
 
 
+TWO = """
+func.func public @main(%x: tensor<f64>) -> (tensor<f64>, tensor<f64>) {
+  %0 = stablehlo.sine %x : tensor<f64>
+  return %0, %x : tensor<f64>, tensor<f64>
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
-        ("vjp{unit-cotangent=true}", "not for cotangents of tensor<4xf64>"),
-        ("vjp{unit-cotangent=true outs=}", "not for cotangents of nothing"),
+        ("vjp{unit-cotangent=true}", "not for 2 results"),
+        ("vjp{unit-cotangent=true outs=}", "not for 0 results"),
         ("vjp{unit-cotangent=true split=true}", "not for split=true"),
     ],
 )
-def test_a_cotangent_of_one_is_for_a_scalar(stage: str, words: str) -> None:
-    """The sum of an array's gradients is none that anybody asked for."""
+def test_a_cotangent_of_one_is_for_one_result(stage: str, words: str) -> None:
+    """The sum of the gradients of several is none that anybody asked for."""
     with pytest.raises(NotDifferentiableError, match=words):
-        derived(SORT, stage)
+        derived(TWO, stage)

@@ -389,29 +389,14 @@ def refuse_callbacks(module: ir.Module) -> None:
     for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
         name = ir.StringAttr(op.attributes["call_target_name"]).value
         if CALLBACK in name:
-            raise _not_portable(name, locations.user_line_of(op) or _rule_around(module, op))
-
-
-def _rule_around(module: ir.Module, op: ir.Operation) -> str:
-    """The rule that an op without a line is in, and the line of a call that has the rule."""
-    calls = list(ops.walk_calls(module))
-    users = {name: call.op for call in calls for name in call.symbols.values()}
-    callers = {call.decomposition: call.op for call in calls} | {
-        symbols.callee(op): op for op in runtime_jax.operations_named(module, symbols.CALL)
-    }
-    name = _function_around(op)
-    while name not in users and name in callers:
-        name = _function_around(callers.pop(name))
-    line = locations.user_line_of(users[name]) if name in users else None
-    return f"the function `@{name}` of the module" + (
-        f", a rule of the call at {line}" if line else ""
-    )
+            raise _not_portable(name, locations.user_line_of(op) or _function_around(op))
 
 
 def _function_around(op: ir.Operation) -> str:
+    """Where an op without a line of the user's is, such as one of a library's rule."""
     while op.name != symbols.FUNC:
         op = op.parent.operation
-    return ir.StringAttr(op.attributes["sym_name"]).value
+    return f"the function `@{ir.StringAttr(op.attributes['sym_name']).value}` of the module"
 
 
 def _not_portable(name: str, where: str | None) -> NotPortableError:

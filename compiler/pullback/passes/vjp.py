@@ -11,7 +11,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, ct_mask_of, terminator, wrt_mask
+from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
 from pullback.passes.reverse import split_entry, vjp_in_place
 
 
@@ -26,7 +26,8 @@ class VJP(Pass):
       entry: the function to differentiate, in place.
       wrt: positions of the arguments to give cotangents for; all inexact ones if not given.
       split: forward and backward as two functions.
-      unit_cotangent: the cotangent of the single scalar result is 1 instead of an argument.
+      unit_cotangent: the cotangent of the single result is 1 instead of an argument; 1 in each
+        element, which gives the gradients of a batch of scalars.
       outs: positions of the results that receive a cotangent; all inexact ones if not given.
     """
 
@@ -43,24 +44,22 @@ class VJP(Pass):
             mask = wrt_mask(diff, self.entry, self.wrt)
             ct_mask = ct_mask_of(diff, self.entry, self.outs)
             if self.unit_cotangent:
-                self._check_scalar(diff, ct_mask)
+                self._check_unit(diff, ct_mask)
             if self.split:
                 split_entry(diff, self.entry, mask, ct_mask)
             else:
                 seed = _one if self.unit_cotangent else None
                 vjp_in_place(diff, self.entry, mask, ct_mask, seed)
 
-    def _check_scalar(self, diff: Differentiation, ct_mask: str) -> None:
-        """Raises NotDifferentiableError if there is not one cotangent, of rank 0, to leave out."""
-        outs = terminator(diff.block(self.entry)).operands
-        given = [str(v.type) for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
-        scalar = [build.rank(v) == 0 for v, m in zip(outs, ct_mask, strict=True) if m == "1"]
-        if scalar != [True] or self.split:
-            what = "split=true" if self.split else f"cotangents of {', '.join(given) or 'nothing'}"
+    def _check_unit(self, diff: Differentiation, ct_mask: str) -> None:
+        """Raises NotDifferentiableError if there is not one cotangent to leave out."""
+        count = ct_mask.count("1")
+        if count != 1 or self.split:
+            what = "split=true" if self.split else f"{count} results"
             raise NotDifferentiableError(
-                f"unit-cotangent is for one scalar result in one function, not for {what}",
+                f"unit-cotangent is for one result of one function, not for {what}",
                 where=user_line(diff.function(self.entry).location),
-                do="name the result with outs=, reduce it to a scalar, or pass cotangents",
+                do="name the result with outs=, or pass cotangents",
             )
 
 
