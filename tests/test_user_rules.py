@@ -255,6 +255,10 @@ def rounded(x):
 rounded.defjvp(lambda primals, tangents: (jnp.round(*primals), *tangents))
 
 
+def second(grad, f):
+    return grad(lambda x: jnp.sum(grad(lambda x: jnp.sum(jnp.sin(f(x))))(x) * Y))
+
+
 @pytest.mark.parametrize("f", [flipped, rounded], ids=["vjp", "jvp"])
 @pytest.mark.parametrize(
     "place",
@@ -270,9 +274,6 @@ def test_checkpoint_leaves_higher_derivatives_as_they_are(f, place):
     """Of a rule that is false on purpose, the second derivative is that of its forward rule."""
     placed = place(jax.checkpoint(f))
 
-    def second(grad, g):
-        return grad(lambda x: jnp.sum(grad(lambda x: jnp.sum(jnp.sin(g(x))))(x) * Y))
-
     def third(grad, g):
         return grad(lambda x: jnp.sum(second(grad, g)(x) * X))
 
@@ -282,9 +283,6 @@ def test_checkpoint_leaves_higher_derivatives_as_they_are(f, place):
 
 @pytest.mark.parametrize("f", [flipped, rounded], ids=["vjp", "jvp"])
 def test_a_loop_of_unknown_length_has_the_higher_derivatives_of_the_unrolled_one(f):
-    def second(grad, g):
-        return grad(lambda x: jnp.sum(grad(lambda x: jnp.sum(jnp.sin(g(x))))(x) * Y))
-
     def loop(x):
         return jax.lax.fori_loop(0, 3 + x.astype(int)[0] * 0, lambda _, c: f(c * x) + c, x)
 

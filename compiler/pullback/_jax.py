@@ -507,12 +507,14 @@ def _with_own_lines(equation: Any) -> Any:
     if "bwd" not in equation.params:
         return equation
     bwd = equation.params["bwd"]
+    wrapped = is_wrapped_function(bwd)
+    run = bwd.call_wrapped if wrapped else bwd
 
     def with_own_lines(*args: Any) -> Any:
         with _no_line():
-            return bwd.call_wrapped(*args) if is_wrapped_function(bwd) else bwd(*args)
+            return run(*args)
 
-    if is_wrapped_function(bwd):
+    if wrapped:
         rule = _linear_util.wrap_init(with_own_lines, debug_info=bwd.debug_info)
     else:
         rule = functools.wraps(bwd)(with_own_lines)

@@ -17,8 +17,9 @@ import pytest
 
 import pullback as pb
 import pullback_runtime
-from pullback import artifact
+from pullback import _jax, artifact
 from pullback._jax import ir
+from pullback.artifact import write
 from pullback.dialect import ops
 from pullback_runtime import _container, _module
 from tests.artifact import models
@@ -284,6 +285,18 @@ def test_callbacks_in_rules_are_refused():
         artifact.serialize(pb.trace(lambda x: bwd_calls_back(x))(jnp.ones(2)))
     line = call_back.__code__.co_firstlineno + 1
     assert f"test_save_load.py:{line}, in call_back" in caught.value.where
+
+
+def test_a_callback_without_a_line_is_named_by_its_function():
+    text = """func.func private @inner(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x)
+        : (tensor<f32>) -> tensor<f32> loc(unknown)
+      return %0 : tensor<f32>
+    }"""
+    module = ir.Module.parse(text, _jax.context())
+    with pytest.raises(pb.NotPortableError) as caught:
+        write.refuse_callbacks(module)
+    assert caught.value.where == "the function `@inner` of the module"
 
 
 @jax.custom_jvp

@@ -143,10 +143,7 @@ def zeros(type: Any) -> Value:
 
 def full_like(v: Value, value: Number) -> Value:
     """A constant shaped like `v`, whose shape may be dynamic."""
-    type, made = v.type, here.made
-    known = made.get((type, value or sign_of(value))) if made else None
-    if known is not None:
-        return known
+    type = v.type
     if -1 not in info(type).shape:
         return full(type, value)
     literal = splat(tensor((), info(type).element), value)
@@ -167,8 +164,6 @@ def instantiate(v: Value | None, like: Value) -> Value:
 
 
 def _same_type(x: Any, y: Any) -> tuple[Value, Value]:
-    if x.__class__ is y.__class__:  # found sooner, and most often: two results of ops
-        return x, y
     if y.__class__ in _NUMBERS:
         return x, full_like(x, y)
     if x.__class__ in _NUMBERS:
@@ -179,14 +174,18 @@ def _same_type(x: Any, y: Any) -> tuple[Value, Value]:
 _NUMBERS: frozenset[Any] = frozenset({int, float, complex, bool})
 
 
+def _emit_pair(name: str, x: Any, y: Any) -> Value:
+    if x.__class__ is not y.__class__:  # most often both are results of ops
+        x, y = _same_type(x, y)
+    return _emit_alike(name, [x, y])
+
+
 def add(x: Value | None, y: Value | None) -> Value | None:
     if x is None:
         return y
     if y is None:
         return x
-    if x.__class__ is not y.__class__:
-        x, y = _same_type(x, y)
-    return _create("stablehlo.add", None, [x, y], None, None, 0, here.loc, here.ip, True).result
+    return _emit_pair("stablehlo.add", x, y)
 
 
 def sub(x: Value | None, y: Value | None) -> Value | None:
@@ -194,20 +193,14 @@ def sub(x: Value | None, y: Value | None) -> Value | None:
         return x
     if x is None:
         return neg(y)
-    if x.__class__ is not y.__class__:
-        x, y = _same_type(x, y)
-    return _create(
-        "stablehlo.subtract", None, [x, y], None, None, 0, here.loc, here.ip, True
-    ).result
+    return _emit_pair("stablehlo.subtract", x, y)
 
 
 def _absorbing(name: str) -> Callable[..., Value | None]:
     def build(x: Value | None, y: Value | None) -> Value | None:
         if x is None or y is None:
             return None
-        if x.__class__ is not y.__class__:
-            x, y = _same_type(x, y)
-        return _create(name, None, [x, y], None, None, 0, here.loc, here.ip, True).result
+        return _emit_pair(name, x, y)
 
     build.__name__ = build.__qualname__ = name.split(".")[1]
     return build

@@ -195,11 +195,8 @@ class RuleTable:
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
-        names = _symbols(self._rules[key], kind, mask)
-        symbols = [
-            link.merge(module, source, name)
-            for source, name in zip(self.sources(key, kind, mask), names, strict=True)
-        ]
+        sources = self.sources(key, kind, mask)
+        symbols = [link.merge(module, source, source.entry) for source in sources]
         return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
@@ -364,6 +361,7 @@ class RuleTable:
             self.keeper.place = outer
 
     def _lower(self, name: str, closed: Any) -> link.Source:
+        """The function of a rule, lowered on first request."""
         here = self, link.lower_alone, self._lowered
         table, lower, lowered = _elsewhere.get() or here
         if table is not self:  # a rule may trace programs of its own

@@ -415,17 +415,14 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
         if True not in flags:
             continue
         try:
-            result = operation.result  # faster than asking for a list of one
+            results = [operation.result]  # faster than asking for a list of one
         except ValueError:
             results = list(operation.results)
-        else:
-            results = [result]
-            if rule.plain:
-                active.add(result)
-                records.append(record(operation, operands, results, flags, rule, frame))
-                continue
         op = record(operation, operands, results, flags, rule, frame)
         records.append(op)
+        if rule.plain:
+            active.update(results)
+            continue
         if rule.variant is not None:
             op.rule = rule.variant(op)
         active.update(_active_results(op))

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 INLINE_LIMIT = 24  # ops; a call and its signature cost as much as a few of them
 
 
-def call_results(function: Any) -> list[Any]:
+def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
+    """The results of a call of a function, here."""
     type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    return list(type.results)
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    return list(build.call(name, operands, list(type.results)).results)
 
 
 def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Value]:
@@ -26,7 +28,7 @@ def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Va
     body = diff.bodies.get(name)
     if body is None:
         body = diff.bodies[name] = Body(diff.block(name))
-    return body.emit(name, operands)
+    return body.emit(operands)
 
 
 class Body:
@@ -51,10 +53,10 @@ class Body:
                 place[v] = len(place)
         self.results = [place[v] for v in end.operands]
 
-    def emit(self, name: str, operands: Sequence[Value]) -> list[Value]:
+    def emit(self, operands: Sequence[Value]) -> list[Value]:
         """The results on these operands, here."""
         if self.large:
-            return list(build.call(name, operands, call_results(self.function)).results)
+            return emit_call(self.function, operands)
         if self.capturing:
             return inline(self.function, operands)
         values = list(operands)

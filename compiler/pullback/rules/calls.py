@@ -12,7 +12,7 @@ from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, mask_of
 from pullback.passes.forward import jvp_function
 from pullback.passes.inline_calls import CHECKPOINT
-from pullback.passes.inlining import call, call_results
+from pullback.passes.inlining import call, emit_call
 from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, is_zero
@@ -124,10 +124,9 @@ def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
     computes forward, which differs from the rule's where that is false on purpose.
     """
     frame = op.frame
-    types = call_results(frame.diff.function(pair.forward))
     with before(op):
-        outs = build.call(pair.forward, op.operands, types).results
-    frame.replace(op, list(outs)[: len(op.results)])
+        outs = emit_call(frame.diff.function(pair.forward), op.operands)
+    frame.replace(op, outs[: len(op.results)])
     arguments = [frame.primal(v) for v in op.operands]
     values = [*arguments, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results

@@ -25,6 +25,7 @@ from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import (
     Differentiation,
+    blocks,
     captures,
     mask_of,
     replace_terminator,
@@ -119,11 +120,11 @@ class Checkpointed:
         linear = self.frame.linear
         self.forward = [i for i in range(self.size) if not (linear and carries[i])]
         self.state = [i for i in self.forward if not invariant[i]]
-        self.body = outline_body(self.diff, op.operation, self.captured)
+        body = outline_body(self.diff, op.operation, self.captured)
         active = [*carries, *(v in set(free) for v in self.captured)]
         self.pair = split(
             self.diff,
-            self.body,
+            body,
             mask_of(active),
             mask_of([i in self.wanted for i in range(self.size)]),
             linear,
@@ -167,7 +168,7 @@ class Checkpointed:
 
         Its next derivative is then that of what rules compute forward.
         """
-        body = self.op.operation.regions[1].blocks[0]
+        body = blocks(self.op.operation)[1]
         end = terminator(body)
         arguments = [*list(body.arguments)[: self.size], *self.captured]
         with build.inserting(ir.InsertionPoint(end), end.location):

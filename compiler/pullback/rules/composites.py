@@ -22,10 +22,7 @@ from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import given_zeros
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
-from pullback.rules.linear_calls import (
-    linear_call_jvp,
-    linear_call_vjp,
-)
+from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
 from pullback.rules.lookup import (
     find_rule,
     in_mask,

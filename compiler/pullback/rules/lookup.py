@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -107,19 +107,18 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
     except MissingRuleError:
         return None
     if source not in _KNOWN_ZEROS:
-        results = terminator(source.functions[source.entry].regions[0].blocks[0]).operands
-        _KNOWN_ZEROS[source] = [is_zero(v, source.functions) for v in results]
+        block = source.functions[source.entry].regions[0].blocks[0]
+        _KNOWN_ZEROS[source] = _zeros(block, source.functions)
     return _KNOWN_ZEROS[source]
+
+
+def _zeros(block: Any, functions: Mapping[str, Any]) -> list[bool]:
+    return [is_zero(v, functions) for v in terminator(block).operands]
 
 
 def zero_results(diff: Differentiation, name: str) -> list[bool]:
     """Which results of a function are zero for certain."""
-
-    def compute() -> list[bool]:
-        results = terminator(diff.block(name)).operands
-        return [is_zero(v, diff.functions) for v in results]
-
-    return diff.cached(("zero", name), compute)
+    return diff.cached(("zero", name), lambda: _zeros(diff.block(name), diff.functions))
 
 
 def rule_activity(op: Op, tangents: Tangents) -> list[bool]:

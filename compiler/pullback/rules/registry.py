@@ -32,17 +32,9 @@ Tangents = Sequence[Value | None]
 
 
 class Op:
-    """One op as a rule sees it: read once, with primal values behind the driver's accessor."""
+    """One op as a rule sees it: read once, with its primal values at hand."""
 
-    __slots__ = (
-        "active",
-        "frame",
-        "info",
-        "operands",
-        "operation",
-        "results",
-        "rule",
-    )
+    __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule")
 
     def __init__(
         self,
