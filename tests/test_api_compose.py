@@ -30,6 +30,11 @@ def wave(x, y):
     return sevenfold(x) * jnp.sin(y) * x
 
 
+def without_jit(function, *args):
+    with jax.disable_jit():
+        return function(*args)
+
+
 COMPOSITIONS = {
     "jit of grad": lambda p: jax.jit(p.grad(wave))(1.3, 0.7),
     "grad of jit": lambda p: p.grad(jax.jit(wave))(1.3, 0.7),
@@ -42,6 +47,8 @@ COMPOSITIONS = {
     "jvp of grad": lambda p: p.jvp(p.grad(wave), (1.3, 0.7), (1.0, -1.0)),
     "grad of jvp": lambda p: p.grad(lambda x: p.jvp(wave, (x, x), (1.0, x))[1])(1.3),
     "grad of vjp": lambda p: p.grad(lambda x: p.vjp(wave, x, x)[1](x)[0])(1.3),
+    "grad with jit off": lambda p: without_jit(p.grad(jax.jit(wave)), 1.3, 0.7),
+    "JAX's grad of grad with jit off": lambda p: without_jit(jax.grad(p.grad(wave)), 1.3, 0.7),
     "vmap of grad": lambda p: jax.vmap(p.grad(wave, (0, 1)), (0, None))(XS, 0.7),
     "vmap twice": lambda p: jax.vmap(jax.vmap(p.grad(wave), (0, None)), (None, 0))(XS, XS),
     "vmap, another axis": lambda p: jax.vmap(jax.vmap(p.grad(wave), (0, 0)), (1, None))(

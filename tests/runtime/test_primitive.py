@@ -55,6 +55,12 @@ def test_eager_and_jitted_calls(sine):
     np.testing.assert_allclose(jax.jit(call(sine))(X), np.sin(X), rtol=1e-6)
 
 
+def test_calls_with_jit_off(sine):
+    with jax.disable_jit():
+        np.testing.assert_allclose(call(sine)(X), np.sin(X), rtol=1e-6)
+        np.testing.assert_allclose(jax.jit(call(sine))(X), np.sin(X), rtol=1e-6)
+
+
 def test_a_module_is_merged_once_however_often_it_is_called(sine):
     def program(x):
         x = jax.lax.fori_loop(0, 3, lambda _, value: call(sine)(value), x)
