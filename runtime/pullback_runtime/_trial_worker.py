@@ -11,13 +11,15 @@ Frames: a request is `kind (1 byte), seconds (4), length (8), content`; an answe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import struct
 import sys
 import tempfile
-from typing import IO
+from collections.abc import Iterable
+from typing import IO, Any
 
 import jax.export
 
@@ -112,16 +114,20 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
 
 def _read_names(op: ir.Operation) -> ir.WalkResult:
     """Reads every attribute's name: the bindings end the process on one that is not UTF-8."""
-    for _, attribute in op.attributes.items():
-        _read_nested_names(attribute)
+    attributes = op.attributes
+    _read_entries(attributes, map(attributes.__getitem__, range(len(attributes))))
     return ir.WalkResult.ADVANCE
+
+
+def _read_entries(entries: Any, named: Iterable[ir.NamedAttribute]) -> None:
+    for name in [entry.name for entry in named]:
+        with contextlib.suppress(TypeError):  # the bindings have no class for complex arrays
+            _read_nested_names(entries[name])
 
 
 def _read_nested_names(attribute: ir.Attribute) -> None:
     if isinstance(attribute, ir.DictAttr):
-        for named in attribute:
-            assert named.name is not None
-            _read_nested_names(named.attr)
+        _read_entries(attribute, attribute)
     elif isinstance(attribute, ir.ArrayAttr):
         for item in attribute:
             _read_nested_names(item)

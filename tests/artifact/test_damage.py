@@ -12,6 +12,7 @@ import sys
 import textwrap
 
 import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -77,6 +78,19 @@ def test_sound_files_load(kind):
     expected = jax.tree.leaves(models.loss(*args, **kwargs))
     found = [float(leaf) for leaf in jax.tree.leaves(results)]
     assert found == pytest.approx([float(leaf) for leaf in expected], rel=1e-6)
+
+
+def test_complex_numbers_in_attributes():
+    """The bindings have no class for arrays of them: files of others with a constant failed."""
+    text = """func.func @main(%x: tensor<2xcomplex<f32>>) -> tensor<2xcomplex<f32>> {
+      %c = stablehlo.constant {list = [CONSTANT], dict = {entry = CONSTANT}} CONSTANT
+      %0 = stablehlo.multiply %x, %c : tensor<2xcomplex<f32>>
+      return %0 : tensor<2xcomplex<f32>>
+    }""".replace("CONSTANT", "dense<(1.0, 2.0)> : tensor<2xcomplex<f32>>")
+    x = jnp.array([1.0, 1j])
+    exported = jax.export.export(jax.jit(lambda x: x * (1 + 2j)))(x)
+    for content in (text.encode(), bytes(exported.serialize())):
+        assert jnp.allclose(pb.load(content).jvp()(x, x)[1], x * (1 + 2j))
 
 
 def test_a_custom_call_of_a_function_that_is_not_there():
