@@ -122,6 +122,13 @@ ELEMENTWISE = [
         "scalar-bounds",
         reference=lambda low, x, high: lax.clamp(jnp.full(4, low), x, jnp.full(4, high)),
     ),
+    Case(
+        "stablehlo.clamp",
+        lax.clamp,
+        [floats([1.0, 1.0, 1.0]), floats([0.2, 0.6, 1.5]), floats([0.5, 0.5, 0.5])],
+        "low-above-high",
+        reference=lambda low, x, high: jnp.minimum(jnp.maximum(low, x), high),
+    ),
     edges("clamp", lax.clamp, [0.0, 0.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]),
     unary("abs", lax.abs),
     Case("stablehlo.abs", ABS, [cplx(3)], "complex", reference=lax.abs),

@@ -173,6 +173,17 @@ FFTS = [
     ]
 ]
 
+SORT_BY_DEFAULT = """
+func.func public @main(%x: tensor<2x3xf64>) -> tensor<2x3xf64> {
+  %0 = "stablehlo.sort"(%x) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %1 = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }) : (tensor<2x3xf64>) -> tensor<2x3xf64>
+  return %0 : tensor<2x3xf64>
+}
+"""
+
 SORTS = [
     Case("stablehlo.sort", lambda x: jnp.sort(x, axis=0), [distinct(5, 3)], "one"),
     Case("stablehlo.sort", lambda x: lax.sort(x), [distinct(1)], "single"),
@@ -189,6 +200,7 @@ SORTS = [
         [ints([3, 1, 2, 1]), real(4)],
         "integer_keys",
     ),
+    Case("stablehlo.sort", SORT_BY_DEFAULT, [distinct(2, 3)], "no_attributes", reference=jnp.sort),
     Case(
         "stablehlo.sort",
         lambda x: lax.sort(x),

@@ -22,6 +22,7 @@ from pullback.dialect.build import (
     floor,
     full_like,
     log,
+    maximum,
     mul,
     neg,
     pow,
@@ -167,7 +168,7 @@ elementwise(
 
 @rule("stablehlo.clamp", keeps_type=True, family="elementwise")
 class Clamp:
-    """max(low, min(x, high)): each operand where it is the result, and nobody at a tie with x."""
+    """min(max(low, x), high): each operand where it is the result, and nobody at a tie with x."""
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -194,7 +195,7 @@ def _chosen(index: int, low: Value, x: Value, high: Value) -> Value:
         return and_(compare("GT", low, x), compare("LT", low, high))
     if index == 1:
         return and_(compare("GT", x, low), compare("LT", x, high))
-    return compare("LT", high, x)
+    return compare("LT", high, maximum(low, x))  # high also wins from a low that is above it
 
 
 def _spread(v: Value, type: Any) -> Value:

@@ -70,8 +70,10 @@ by_variant("stablehlo.sort", _sort_variant)
 
 def _sort_positions(op: Op) -> tuple[int, Value]:
     """Sort along with an iota, in the place of the op; its axis, and where elements came from."""
-    axis = ir.IntegerAttr(op.attributes["dimension"]).value % max(len(op.shape(0)), 1)
-    attributes = {name: op.attributes[name] for name in ("dimension", "is_stable")}
+    given = ("dimension", "is_stable")
+    attributes = {name: op.attributes[name] for name in given if name in op.attributes}
+    axis = ir.IntegerAttr(attributes.get("dimension", build.i64(-1))).value
+    axis %= max(len(op.shape(0)), 1)
     operands, results = list(op.operands), list(op.results)
     position = build.with_element(operands[0].type, build.info(build.scalar("i32")).element)
     with before(op):

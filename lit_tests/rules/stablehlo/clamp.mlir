@@ -22,7 +22,8 @@ func.func @f(%low: tensor<f64>, %x: tensor<4xf64>, %high: tensor<f64>) -> tensor
 // JVP: %[[AND1:.*]] = stablehlo.and %[[COMPARE2]], %[[COMPARE3]]
 // JVP: %[[SELECT1:.*]] = stablehlo.select %[[AND1]], %[[DX]], %[[C]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[SELECT]], %[[SELECT1]]
-// JVP: %[[COMPARE4:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM1]], %[[X]], FLOAT
+// JVP: %[[MAXIMUM:.*]] = stablehlo.maximum %[[BROADCAST_IN_DIM]], %[[X]]
+// JVP: %[[COMPARE4:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM1]], %[[MAXIMUM]], FLOAT
 // JVP: %[[BROADCAST_IN_DIM3:.*]] = stablehlo.broadcast_in_dim %[[DHIGH]], dims = []
 // JVP: %[[SELECT2:.*]] = stablehlo.select %[[COMPARE4]], %[[BROADCAST_IN_DIM3]], %[[C]]
 // JVP: %[[ADD1:.*]] = stablehlo.add %[[ADD]], %[[SELECT2]]
@@ -44,7 +45,8 @@ func.func @f(%low: tensor<f64>, %x: tensor<4xf64>, %high: tensor<f64>) -> tensor
 // VJP: %[[COMPARE3:.*]] = stablehlo.compare LT, %[[X]], %[[BROADCAST_IN_DIM1]], FLOAT
 // VJP: %[[AND1:.*]] = stablehlo.and %[[COMPARE2]], %[[COMPARE3]]
 // VJP: %[[SELECT1:.*]] = stablehlo.select %[[AND1]], %[[CT]], %[[C]]
-// VJP: %[[COMPARE4:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM1]], %[[X]], FLOAT
+// VJP: %[[MAXIMUM:.*]] = stablehlo.maximum %[[BROADCAST_IN_DIM]], %[[X]]
+// VJP: %[[COMPARE4:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM1]], %[[MAXIMUM]], FLOAT
 // VJP: %[[SELECT2:.*]] = stablehlo.select %[[COMPARE4]], %[[CT]], %[[C]]
 // VJP: %[[REDUCE1:.*]] = stablehlo.reduce(%[[SELECT2]] init: %[[C1]]) applies stablehlo.add across dimensions = [0]
 // VJP: return %[[CLAMP]], %[[REDUCE]], %[[SELECT1]], %[[REDUCE1]]
