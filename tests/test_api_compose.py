@@ -80,6 +80,17 @@ def test_compositions(name):
     assert_agrees(composition(pb), composition(jax), 2e-5)
 
 
+def test_what_jax_is_given_passes_its_checks():
+    def solve(matvec, b):
+        return jnp.linalg.solve(pb.jacrev(matvec)(b), b)
+
+    def loss(a):
+        return jax.lax.custom_linear_solve(lambda v: a * v, XS, solve, symmetric=True).sum()
+
+    with jax.enable_checks(True):
+        assert_agrees(pb.grad(loss)(0.7), np.float32(-XS.sum() / 0.7**2))
+
+
 def test_programs_are_functions_of_jax():
     program = pb.trace(wave)(1.3, 0.7)
     assert_agrees(program(1.3, 0.7), wave(np.float32(1.3), np.float32(0.7)))

@@ -684,7 +684,7 @@ def trip_bound(predicate: Any, count: int) -> Any:
     return _trip_bound.bind(predicate, count=count)
 
 
-def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any) -> Any:
+def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any, of: Any) -> Any:
     """Emits a call to a function of another module, which comes into this one with its rules."""
     context = ctx.module_context
     known, key = context.cached_primitive_lowerings, ("pullback.module_call", handle)
@@ -699,12 +699,15 @@ def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any) -> 
 
 _module_call = _core.Primitive("pullback.module_call")
 _module_call.multiple_results = True
+_module_call.def_effectful_abstract_eval(
+    lambda *avals, handle, merge, of: of.abstract_eval(*avals, handle=handle)
+)
 _mlir.register_lowering(_module_call, _module_call_lowering)
 
 
 def as_module_call(equation: Any, merge: Callable[[ir.Module], Any]) -> Any:
     """The equation, which calls a module, as a call of a function that `merge` brings along."""
-    params = {"handle": equation.params["handle"], "merge": merge}
+    params = {**equation.params, "merge": merge, "of": equation.primitive}
     return equation.replace(primitive=_module_call, params=params)
 
 
