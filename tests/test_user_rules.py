@@ -425,6 +425,45 @@ def test_what_a_rule_says_to_have_no_tangent_needs_no_rules(name):
     same(pb.grad(f)(X), jax.grad(f)(X))
 
 
+@jax.custom_jvp
+def nothing(x):
+    """Zero by its code; its rule is false on purpose."""
+    return x * 0
+
+
+nothing.defjvp(lambda p, t: (nothing(*p), 7.0 * p[0] * t[0]))
+
+
+@jax.custom_vjp
+def nothing_in_reverse(x):
+    return x * 0
+
+
+nothing_in_reverse.defvjp(lambda x: (x * 0, x), lambda x, ct: (7.0 * x * ct,))
+
+
+def in_scan(f):
+    return lambda x, dx: jax.lax.scan(lambda c, _: (f(x, c), None), dx, None, length=1)[0]
+
+
+@pytest.mark.parametrize("place", [lambda f: f, jax.jit, jax.checkpoint, in_scan])
+@pytest.mark.parametrize("factor", [nothing, nothing_in_reverse])
+def test_a_zero_of_a_function_with_a_rule_has_the_derivative_of_the_rule(factor, place):
+    """A tangent that it is a factor of, is zero, but the tangent's own derivative is not."""
+
+    @jax.custom_jvp
+    def f(x):
+        return x
+
+    f.defjvp(lambda p, t: (f(*p), place(lambda x, dx: factor(x) * dx)(p[0], t[0])))
+    same(pb.grad(pb.grad(f))(1.5), jax.grad(jax.grad(f))(1.5))
+
+
+def test_the_second_derivative_of_sinc_at_zero():
+    """By the code of its rule's rule it is zero."""
+    same(pb.grad(pb.grad(jnp.sinc))(0.0), -(jnp.pi**2) / 3)
+
+
 # ------------------------------------------------------------------------- rules that fail
 
 

@@ -1,7 +1,8 @@
 """What is zero, or NaN, for certain: constants, and what ops make of them.
 
 So a term that is no tangent does not make a linear map affine, and a rule that gives a zero tangent
-ends the flow of derivatives there.
+ends the flow of derivatives there. For the latter its own derivatives have to be zero, too: what
+is zero by the code of a function with a rule, such as `x * 0`, has those that the rule gives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation, operations, terminator
 from pullback.passes.symbols import CALLS, called
@@ -75,6 +76,11 @@ def is_zero(v: Value, functions: Functions | None = None) -> bool:
     return _Search(functions or {}).holds(v, {})
 
 
+def stays_zero(v: Value, functions: Functions) -> bool:
+    """Whether a value is zero for certain, and all of its derivatives are."""
+    return _Search(functions, with_derivatives=True).holds(v, {})
+
+
 def is_zero_constant(v: Value) -> bool:
     """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
     if isinstance(v, ir.BlockArgument):
@@ -93,8 +99,9 @@ _NOT_ZERO: _Sources = [], True
 class _Search:
     """The search behind one question; `steps` are left before it is given up."""
 
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, with_derivatives: bool = False) -> None:
         self.functions = functions
+        self.with_derivatives = with_derivatives
         self.steps = MOST_VALUES
         self.depth = 0
 
@@ -184,6 +191,8 @@ class _Search:
                 return _NOT_ZERO
             pairs = zip(block.arguments, operation.operands, strict=True)
             zero = {argument: self.holds(v, known) for argument, v in pairs}
+            if self.with_derivatives and not all(zero[a] for a in _moved(operation, block)):
+                return _NOT_ZERO
             found = self.holds(terminator(block).operands[index], zero)
         return _ZERO if found else _NOT_ZERO
 
@@ -195,6 +204,17 @@ class _Search:
             yield self.depth < DEEPEST
         finally:
             self.depth -= 1
+
+
+def _moved(operation: Any, block: Any) -> list[Value]:
+    """The arguments through which a rule may give a call other derivatives than its code has."""
+    view = ops.view(operation)
+    if view is None:
+        return []
+    moved = list(block.arguments)
+    if isinstance(view, ops.LinearCall):
+        moved = moved[view.num_residuals :]
+    return [argument for argument in moved if build.inexact(argument.type)]
 
 
 def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
@@ -209,7 +229,7 @@ def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
         block = diff.block(copy)
         values = [v for v, m in zip(block.arguments, mask, strict=True) if m == "1"]
         known = dict.fromkeys(values, True)
-        search = _Search(diff.functions)
+        search = _Search(diff.functions, with_derivatives=True)
         for operation in operations(block):
             search.steps = MOST_VALUES
             for v in operation.results:

@@ -15,7 +15,7 @@ from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call, emit_call
 from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
-from pullback.passes.zeros import is_nan, is_zero
+from pullback.passes.zeros import is_nan, stays_zero
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -94,7 +94,7 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
     found: list[tuple[int, float]] = []
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
         if not active and -1 not in build.shape(v):
-            if is_zero(v, op.frame.diff.functions):
+            if stays_zero(v, op.frame.diff.functions):
                 found.append((i, 0))
             elif is_nan(v) and build.info(v.type).kind == "f":
                 found.append((i, math.nan))

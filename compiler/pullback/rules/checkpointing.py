@@ -34,7 +34,7 @@ from pullback.passes.differentiation import (
 )
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Constants, split
-from pullback.passes.zeros import is_zero
+from pullback.passes.zeros import stays_zero
 from pullback.rules import slots
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents
@@ -136,7 +136,7 @@ class Checkpointed:
         """What of the loop is zero throughout: the body may hand it on beside what is linear."""
         values, functions = [*self.op.results, *self.captured], self.diff.functions
         given = enumerate(zip(values, active, strict=True))
-        return tuple((i, 0) for i, (v, a) in given if not a and is_zero(v, functions))
+        return tuple((i, 0) for i, (v, a) in given if not a and stays_zero(v, functions))
 
     def run(self, count: Value) -> list[Value | None]:
         """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""

@@ -11,7 +11,7 @@ from pullback.dialect import ops
 from pullback.dialect.build import inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation, mask_of, terminator
-from pullback.passes.zeros import is_zero
+from pullback.passes.zeros import stays_zero
 from pullback.rules.calls import scatter
 from pullback.rules.linear_calls import check_not_refused, missing_rule_of
 from pullback.rules.registry import Op, Tangents
@@ -113,7 +113,7 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
 
 
 def _zeros(block: Any, functions: Mapping[str, Any]) -> list[bool]:
-    return [is_zero(v, functions) for v in terminator(block).operands]
+    return [stays_zero(v, functions) for v in terminator(block).operands]
 
 
 def zero_results(diff: Differentiation, name: str) -> list[bool]:
