@@ -77,6 +77,25 @@ def test_a_fwd_rule_sees_which_arguments_are_perturbed():
     same(pb.grad(first)(X, Y), 10 * Y)
 
 
+def test_a_bwd_rule_sees_which_cotangents_are_zero():
+    @jax.custom_vjp
+    def f(x):
+        return jnp.sin(x), jnp.cos(x), jnp.int32(len(x))
+
+    def bwd(x, cts):
+        total, statistics, count = cts
+        if type(count) is not SymbolicZero or type(statistics) is not SymbolicZero:
+            raise ValueError("statistics have no derivative")
+        return (3 * total * x,)
+
+    f.defvjp(lambda x: (f(x.value), x.value), bwd, symbolic_zeros=True)
+    same(pb.grad(lambda x: f(x)[0].sum())(X), 3 * X)
+    same(pb.jacrev(pb.grad(lambda x: f(x)[0].sum()))(X), 3 * jnp.eye(2))
+    for of in (lambda x: f(x)[1].sum(), lambda x: f(x)[0].sum() + f(x)[1].sum()):
+        with pytest.raises(ValueError, match="statistics have no derivative"):
+            pb.grad(of)(X)
+
+
 def or_zeros(t, like):
     return jnp.zeros_like(like) if type(t) is SymbolicZero else t
 

@@ -1050,7 +1050,7 @@ def wants_symbolic_zeros(closed: Any) -> bool:
     """Whether the one call in there has rules that see which operands are perturbed."""
     equation = closed.eqns[0]
     high = equation.params.get("_prim")
-    params = equation.params if high is None else high.params
+    params = equation.params if high is None else _without_vmap(high).params
     return bool(params.get("symbolic_zeros", False))
 
 

@@ -62,6 +62,11 @@ class Rule:
         return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
 
     @property
+    def inexact_results(self) -> list[int]:
+        """The positions of the results that have cotangents."""
+        return [i for i, aval in enumerate(self.call.out_avals) if is_inexact(aval)]
+
+    @property
     def counts(self) -> tuple[tuple[str, int], ...]:
         """The integers among the attributes of a call."""
         if self.num_residuals is not None:
@@ -82,7 +87,12 @@ class Rule:
     @property
     def knows_operands_apart(self) -> bool:
         """Whether its rules can see which operands are perturbed, and refuse by some of them."""
-        return self.primitive not in staging.USERS or _jax.wants_symbolic_zeros(self.call)
+        return self.primitive not in staging.USERS or self.sees_zeros
+
+    @functools.cached_property
+    def sees_zeros(self) -> bool:
+        """Whether its rules are told which tangents, or which cotangents, are zero."""
+        return _jax.wants_symbolic_zeros(self.call)
 
     @property
     def linear_mask(self) -> str:
@@ -190,7 +200,9 @@ class RuleTable:
           module: the module to link the rule into.
           key: the rule's key, as in a composite's attribute `rule`.
           kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
-          mask: one character per inexact operand, '1' for perturbed.
+          mask: one character per inexact operand, '1' for perturbed. For 'vjp', '|' and one per
+            inexact result may follow, '1' for one with a cotangent; those without are zero, which
+            the rule sees if it has symbolic zeros.
 
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
@@ -202,6 +214,8 @@ class RuleTable:
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
         """What `stage` links, without linking it: a module for each function of the rule."""
         rule = self._rules[key]
+        if not rule.sees_zeros:
+            mask = mask.partition("|")[0]
         traced = self._traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
         with self._under(rule.checked_axes):
@@ -332,18 +346,20 @@ class RuleTable:
         return self._traced[key]
 
     def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
-        if len(mask) != len(rule.inexact) or set(mask) - {"0", "1"}:
+        of_operands, _, of_results = mask.partition("|")
+        if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         if kind != "transpose" and rule.key in self._assigned_again:
             raise _assigned_again(rule, self._assigned_again[rule.key])
         self.traces += 1
         self._generation = rule.generation + 1
         outer, self.keeper.place = self.keeper.place, rule.where
-        chosen = [i for i, bit in zip(rule.inexact, mask, strict=True) if bit == "1"]
+        chosen = _marked(rule.inexact, of_operands)
+        given = [_marked(rule.inexact_results, of_results)] if of_results else []
         try:
             checked = bool(rule.checked_axes)
             with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
-                closed = staging.STAGES[kind](rule, chosen)
+                closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
             with self._under(rule.checked_axes):
                 return tuple(self.keeper.keep(lifting.close(each)) for each in closed)
@@ -416,7 +432,7 @@ class RuleTable:
 
 def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
     key = rule.key
-    suffix = "" if "0" not in mask else f".{mask}"
+    suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
     if kind == "vjp":
         return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
     if kind == "transpose" and rule.op == "pullback.linear_call" and mask == rule.linear_mask:
@@ -428,6 +444,10 @@ def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
 
 def _name(equation: Any) -> str:
     return _jax.identifier(_jax.rule_name(equation) or equation.primitive.name)
+
+
+def _marked(positions: list[int], mask: str) -> list[int]:
+    return [i for i, bit in zip(positions, mask, strict=True) if bit == "1"]
 
 
 def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:

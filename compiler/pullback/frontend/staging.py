@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from pullback import _jax
 from pullback.frontend import locations, refusals
-from pullback.frontend.keep import is_inexact
 from pullback.frontend.reductions import as_fold
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def _function_of(rule: Rule) -> Any:
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
-    outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
+    outs = rule.inexact_results
 
     def jvp(args, tangents):
         primals = [args[i] for i in chosen]
@@ -46,30 +44,40 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
 
 
-def vjp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
-    """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`."""
+def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
+    """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`.
+
+    `given` are the outs that have cotangents, if not all inexact ones; the user's rule sees which.
+    """
     call = _function_of(rule)
     outs = rule.call.out_avals
+    inexact = rule.inexact_results
+    taken = inexact if given is None else given
     structure = []
 
     def forward(args):
-        results, pull = jax.vjp(_restricted(call, args, chosen), *[args[i] for i in chosen])
+        restricted = _restricted(call, args, chosen)
+
+        def chosen_results(*values):
+            results = restricted(*values)
+            return [results[i] for i in taken], results
+
+        _, pull, results = jax.vjp(chosen_results, *[args[i] for i in chosen], has_aux=True)
         residuals, tree = jax.tree.flatten(pull)
         structure.append(tree)
         return results, residuals
 
     def backward(residuals, cotangents):
         pull = jax.tree.unflatten(structure[0], residuals)
-        given = [aval for aval in outs if is_inexact(aval)]
-        whole = [_whole(rule, *each) for each in zip(given, cotangents, strict=True)]
-        found = pull(_with_float0(outs, whole))
+        whole = dict(zip(inexact, cotangents, strict=True))
+        found = pull([_whole(rule, outs[i], whole[i]) for i in taken])
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [_part(rule, *each) for each in zip(wanted, found, strict=True)]
 
     args = _jax.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
     residuals = _jax.structs(forward_closed.out_avals[len(outs) :])
-    cotangents = [aval for aval in _jax.structs(outs) if is_inexact(aval)]
+    cotangents = _jax.structs(outs[i] for i in inexact)
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
 
 
@@ -124,7 +132,7 @@ def _transposed(
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [part(rule, *each) for each in zip(wanted, found, strict=True)]
 
-    outs = [i for i, aval in enumerate(rule.call.out_avals) if is_inexact(aval)]
+    outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
     return jax.make_jaxpr(transpose)([avals[i] for i in kept], _jax.structs(given))
 
@@ -139,15 +147,6 @@ def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
         return call(*full)
 
     return restricted
-
-
-def _with_float0(avals: Any, cotangents: Any) -> list[Any]:
-    """Cotangents for all results: JAX wants a float0 zero where we have no slot."""
-    given = iter(cotangents)
-    return [
-        next(given) if is_inexact(aval) else np.zeros(aval.shape, jax.dtypes.float0)
-        for aval in avals
-    ]
 
 
 def forward_of_backward(rule: Rule) -> Any:

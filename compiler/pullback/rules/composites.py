@@ -334,8 +334,8 @@ def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
     diff, takes = op.frame.diff, inexact_results(op)
-    fwd, bwd, mask = vjp_rule(op)
     absent = mask_of([cts[i] is None for i in takes])
+    fwd, bwd, mask = vjp_rule(op, absent)
     bwd = given_zeros(diff, bwd, "0" * _residuals(op, fwd) + absent)
     pairs = zip(in_mask(op, mask), zero_results(diff, bwd), strict=True)
     gives = [i if op.active[i] and not zero else None for i, zero in pairs]

@@ -130,8 +130,11 @@ def rule_activity(op: Op, tangents: Tangents) -> list[bool]:
     return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
 
-def vjp_rule(op: Op) -> tuple[str, str, str]:
-    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for."""
+def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
+    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for.
+
+    `absent` has '1' for each inexact result whose cotangent is zero, if that is known.
+    """
     view, mask = ops.view(op.operation), inexact_mask(op)
     pairs = view.pairs()
     _refuse_closed_over(op, mask, view.own_mask)
@@ -141,7 +144,12 @@ def vjp_rule(op: Op) -> tuple[str, str, str]:
     check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
     if view.rule_key is None:
         raise missing_rule_of(view, "vjp")
-    return *op.frame.diff.stage(view.rule_key, "vjp", mask), mask
+    present = absent.translate(_OPPOSITE)
+    asked = f"{mask}|{present}" if "0" in present else mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", asked), mask
+
+
+_OPPOSITE = str.maketrans("01", "10")
 
 
 def _refuse_closed_over(op: Op, active: str, own: str) -> None:
