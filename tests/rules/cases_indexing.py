@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -39,6 +40,76 @@ def scatter(f: Callable[..., Any], dims: Any = ADD_ROWS, **options: Any) -> Call
 def element(x: Any, i: Any) -> Any:
     dims = lax.GatherDimensionNumbers((), (0,), (0,))
     return lax.gather(x, i, dims, (1,), mode="clip")
+
+
+def applying(body: str, unique: bool) -> str:
+    """A scatter of rows with a body of its own, which may use a constant from outside."""
+    return f"""
+func.func public @main(%x: tensor<5x4xf64>, %i: tensor<5x1xi32>, %u: tensor<5x4xf64>)
+    -> tensor<5x4xf64> {{
+  %c = stablehlo.constant dense<3.0> : tensor<f64>
+  %0 = "stablehlo.scatter"(%x, %i, %u) ({{
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    {body}
+    stablehlo.return %r : tensor<f64>
+  }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>,
+      unique_indices = {str(unique).lower()}}}
+    : (tensor<5x4xf64>, tensor<5x1xi32>, tensor<5x4xf64>) -> tensor<5x4xf64>
+  return %0 : tensor<5x4xf64>
+}}
+"""
+
+
+# The body, the same on arrays, and whether it may meet an element twice.
+APPLIED = {
+    "difference": ("%r = stablehlo.subtract %b, %a : tensor<f64>", lambda a, b: b - a, False),
+    "outside_factor": ("%r = stablehlo.multiply %a, %c : tensor<f64>", lambda a, b: 3 * a, False),
+    "sine": (
+        """%s = stablehlo.sine %a : tensor<f64>
+           %r = stablehlo.multiply %s, %b : tensor<f64>""",
+        lambda a, b: jnp.sin(a) * b,
+        False,
+    ),
+    "outside_update": ("%r = stablehlo.multiply %c, %b : tensor<f64>", lambda a, b: 3 * b, True),
+    "constant": (
+        "%r = stablehlo.constant dense<3.0> : tensor<f64>",
+        lambda a, b: jnp.full_like(b, 3),
+        True,
+    ),
+}
+
+
+def applied(name: str, indices: np.ndarray, unique: bool) -> Case:
+    body, f, _ = APPLIED[name]
+
+    def reference(x: Any, i: Any, u: Any) -> Any:
+        rows = jnp.where(i[:, 0] < 0, 5, i[:, 0])  # -2 is no place either
+        return x.at[rows].set(f(x.at[rows].get(mode="clip"), u), mode="drop")
+
+    args = [real(5, 4), indices, real(5, 4)]
+    return Case("stablehlo.scatter", applying(body, unique), args, f"apply_{name}", reference)
+
+
+SCATTERED_PAIR = """
+func.func public @main(%x: tensor<5xf64>, %y: tensor<5xf64>, %i: tensor<2x1xi32>,
+    %u: tensor<2xf64>, %v: tensor<2xf64>) -> (tensor<5xf64>, tensor<5xf64>) {
+  %0:2 = "stablehlo.scatter"(%x, %y, %i, %u, %v) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>, %c: tensor<f64>, %d: tensor<f64>):
+    %p = stablehlo.multiply %a, %d : tensor<f64>
+    %q = stablehlo.add %b, %c : tensor<f64>
+    stablehlo.return %p, %q : tensor<f64>, tensor<f64>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+      scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, unique_indices = true}
+    : (tensor<5xf64>, tensor<5xf64>, tensor<2x1xi32>, tensor<2xf64>, tensor<2xf64>)
+    -> (tensor<5xf64>, tensor<5xf64>)
+  return %0#0, %0#1 : tensor<5xf64>, tensor<5xf64>
+}
+"""
+
+
+def scattered_pair(x: Any, y: Any, i: Any, u: Any, v: Any) -> Any:
+    return x.at[i[:, 0]].multiply(v, unique_indices=True), y.at[i[:, 0]].add(u)
 
 
 GATHERS = [
@@ -149,6 +220,19 @@ SCATTERS = [
         scatter(lax.scatter, ADD_CORNERS),
         [real(5, 4), PLACES, real(4, 2, 3)],
         "replace_windows",
+    ),
+    *(applied(name, UNIQUE_OUTSIDE, unique=True) for name in APPLIED),
+    *(
+        replace(applied(name, OUTSIDE, unique=False), label=f"apply_{name}_again")
+        for name, (_, _, twice) in APPLIED.items()
+        if twice
+    ),
+    Case(
+        "stablehlo.scatter",
+        SCATTERED_PAIR,
+        [real(5), real(5), ints([[3], [0]]), real(2), real(2)],
+        "apply_to_two_operands",
+        reference=scattered_pair,
     ),
 ]
 

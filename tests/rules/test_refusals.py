@@ -152,6 +152,29 @@ func.func public @main(%x: tensor<5xf64>, %n: tensor<i32>, %p: tensor<i1>) -> te
   return %0 : tensor<f64>
 }
 """
+BODY_ON_ARRAYS = """
+func.func public @main(%x: tensor<4x2xf64>, %init: tensor<2xf64>) -> tensor<2x1xf64> {
+  %0 = "stablehlo.reduce_window"(%x, %init) ({
+  ^bb0(%a: tensor<2xf64>, %b: tensor<2xf64>):
+    %1 = stablehlo.add %a, %b : tensor<2xf64>
+    stablehlo.return %1 : tensor<2xf64>
+  }) {padding = dense<[[2, 2], [0, 0]]> : tensor<2x2xi64>, window_dimensions = array<i64: 4, 2>,
+      window_strides = array<i64: 3, 1>}
+    : (tensor<4x2xf64>, tensor<2xf64>) -> tensor<2x1xf64>
+  return %0 : tensor<2x1xf64>
+}
+"""
+BODY_ON_WIDER = """
+func.func public @main(%x: tensor<4xf32>) -> tensor<f64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce"(%x, %zero) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %1 = stablehlo.add %a, %b : tensor<f64>
+    stablehlo.return %1 : tensor<f64>
+  }) {dimensions = array<i64: 0>} : (tensor<4xf32>, tensor<f32>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+"""
 WHOLE = "tensor<3x5xf64>"
 FUTURE = """
 func.func public @main(%x: tensor<4xf64>) -> !stablehlo.future<tensor<2xf64>> {
@@ -206,6 +229,8 @@ REFUSALS = {
     "custom_call_tuple": (CALL_OF_TUPLE, "`stablehlo.custom_call` @my_kernel"),
     "future": (FUTURE, "rule for `func.return` of a future"),
     "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
+    "body_on_arrays": (BODY_ON_ARRAYS, "with a body that is not on scalars of its operands' types"),
+    "body_on_wider": (BODY_ON_WIDER, "with a body that is not on scalars of its operands' types"),
 }
 
 
@@ -354,6 +379,36 @@ def test_floats_without_a_place_for_tangents(text: str, type: str, stage: str) -
     ) as caught:
         derived(text.replace("TYPE", type), stage)
     assert caught.value.where
+
+
+USES_FROM_OUTSIDE = {
+    "map": """%0 = "stablehlo.map"(%x) ({
+      ^bb0(%a: tensor<f64>):
+        %1 = stablehlo.multiply %a, %c : tensor<f64>
+        stablehlo.return %1 : tensor<f64>
+      }) {dimensions = array<i64: 0>} : (tensor<3xf64>) -> tensor<3xf64>""",
+    "scatter": """%i = stablehlo.constant dense<0> : tensor<1x1xi32>
+      %u = stablehlo.constant dense<0.0> : tensor<1xf64>
+      %0 = "stablehlo.scatter"(%x, %i, %u) ({
+      ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+        stablehlo.return %c : tensor<f64>
+      }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+          scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+        : (tensor<3xf64>, tensor<1x1xi32>, tensor<1xf64>) -> tensor<3xf64>""",
+}
+
+
+@pytest.mark.parametrize("pass_name", ["jvp", "vjp"])
+@pytest.mark.parametrize("wrt", ["0,1", "0", "1"])
+@pytest.mark.parametrize("name", USES_FROM_OUTSIDE)
+def test_a_body_that_uses_a_value_from_outside(name: str, wrt: str, pass_name: str) -> None:
+    """No operand tells that it does: the derivative was zero."""
+    text = f"""func.func @main(%x: tensor<3xf64>, %c: tensor<f64>) -> tensor<3xf64> {{
+      {USES_FROM_OUTSIDE[name]}
+      return %0 : tensor<3xf64>
+    }}"""
+    with pytest.raises(MissingRuleError, match="on a value from outside of its body"):
+        derived(text, f"{pass_name}{{wrt={wrt}}}")
 
 
 def test_a_sort_is_linear_in_what_it_carries_along() -> None:

@@ -18,7 +18,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
 from pullback.rules import registry
-from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op
+from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Rule
 
 CONTROL_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 
@@ -413,6 +413,7 @@ def analyze(block: Any, active: set[Value], diff: Differentiation, frame: Any) -
             operands = [*values, *captures(operation)] if rule.regions else list(values)
             flags = [v in active for v in operands]
         if True not in flags:
+            check_body(operation, rule, active)
             continue
         try:
             results = [operation.result]  # faster than asking for a list of one
@@ -448,6 +449,17 @@ def _check_known(operation: Any, name: str, active: Container[Value]) -> None:
     everything = [*operation.operands, *captures(operation)]
     if any(v in active for v in everything):
         raise missing_rule(operation, name)
+
+
+FROM_OUTSIDE = " on a value from outside of its body"
+
+
+def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
+    """Raise MissingRuleError if a body uses an active value, which no operand of the op tells."""
+    if rule.regions or not len(operation.regions):
+        return
+    if any(v in active for v in captures(operation)):
+        raise missing_rule(operation, rule.name, FROM_OUTSIDE)
 
 
 def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:

@@ -13,6 +13,7 @@ from pullback.passes.differentiation import (
     Differentiation,
     _check_known,
     captures,
+    check_body,
     check_count,
     check_type,
     operations,
@@ -63,6 +64,7 @@ class Forward:
         tangents = [self.tangents.get(v) for v in operands]
         active = [t is not None for t in tangents]
         if True not in active:
+            check_body(operation, rule, self.tangents)
             return
         op = Op(operation, operands, list(operation.results), active, rule, self)
         build.here.ip = ir.InsertionPoint(following)

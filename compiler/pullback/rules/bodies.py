@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pullback._jax import ir
-from pullback.dialect.build import Value
+from pullback.dialect.build import Value, inexact, with_shape
+from pullback.rules.registry import Op, unsupported
 
 CONSTRAINT = "sdy.sharding_constraint"
 """JAX puts it into regions as well, where a `shard_map` leaves axes of the mesh to the compiler."""
@@ -41,6 +42,20 @@ def unconstrained(v: Value) -> Value:
     while not isinstance(v, ir.BlockArgument) and v.owner.name == CONSTRAINT:
         v = v.owner.operands[0]
     return v
+
+
+def check_scalars(op: Op, region: int = 0) -> None:
+    """Raises MissingRuleError for a body on arrays, or on wider types than the operands have.
+
+    MLIR accepts both, XLA neither.
+    """
+    taken = {argument.type for argument in op.operation.regions[region].blocks[0].arguments}
+    if any(inexact(v.type) and with_shape(v.type, ()) not in taken for v in op.operands):
+        raise unsupported(
+            op,
+            "with a body that is not on scalars of its operands' types",
+            "convert the operands to the types of the body, and write that on scalars",
+        )
 
 
 def body_name(region: Any) -> str:

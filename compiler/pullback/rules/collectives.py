@@ -21,7 +21,7 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.rules.bodies import body_name
+from pullback.rules.bodies import body_name, check_scalars
 from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear, unsupported
 
 
@@ -75,6 +75,7 @@ def _reduction(name: str, transpose: Any) -> None:
     rule = Rule(name, _clone_jvp, transpose, jointly, __name__, "collective", keeps_type=True)
 
     def variant(op: Op) -> Rule:
+        check_scalars(op)
         body = body_name(op.operation.regions[0])
         if body != "stablehlo.add":
             raise unsupported(

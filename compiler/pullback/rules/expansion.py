@@ -13,7 +13,14 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, mask_of, missing_rule, operations
+from pullback.passes.differentiation import (
+    FROM_OUTSIDE,
+    Differentiation,
+    captures,
+    mask_of,
+    missing_rule,
+    operations,
+)
 from pullback.passes.symbols import callee
 from pullback.rules.bodies import CONSTRAINT
 from pullback.rules.calls import jvp_call
@@ -37,7 +44,7 @@ def lift(
     for operation in steps:
         results = _lift_op(diff, operation, values, shape)
         values.update(zip(operation.results, results, strict=True))
-    return [_lifted(end, v, values) for v in end.operands]
+    return [_lifted(end, v, values, shape) for v in end.operands]
 
 
 def _lift_op(
@@ -47,7 +54,7 @@ def _lift_op(
     if name == "stablehlo.constant":
         copy = operation.clone(build.here.ip)
         return [build.broadcast_in_dim(copy.result, shape, ())]
-    operands = [_lifted(operation, v, values) for v in operation.operands]
+    operands = [_lifted(operation, v, values, shape) for v in operation.operands]
     if name == "func.call":
         return lift(diff, diff.block(callee(operation)), operands, shape)
     if name in _SCALAR_MOVES:
@@ -61,10 +68,13 @@ def _lift_op(
     return list(new.results)
 
 
-def _lifted(operation: Any, v: Value, values: dict[Value, Value]) -> Value:
-    if v not in values:
-        raise missing_rule(operation, operation.name, " on a value from outside of its body")
-    return values[v]
+def _lifted(operation: Any, v: Value, values: dict[Value, Value], shape: tuple[int, ...]) -> Value:
+    """An operand; a constant from outside is made again, for which XLA takes it as well."""
+    if v in values:
+        return values[v]
+    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+        raise missing_rule(operation, operation.name, FROM_OUTSIDE)
+    return build.broadcast_in_dim(v.owner.clone(build.here.ip).result, shape, ())
 
 
 def _is_elementwise(name: str) -> bool:
@@ -91,7 +101,8 @@ def _as_function(op: Op, kind: str, emit: Any) -> str:
     body = operation.regions[0].blocks[0]
     operands = list(operation.operands)
     types = tuple(str(v.type) for v in operands)
-    key = (kind, types, str(operation.attributes["dimensions"]), str(body))
+    outside = tuple(str(v.owner) for v in captures(operation))
+    key = (kind, types, str(operation.attributes["dimensions"]), str(body), outside)
 
     def make() -> str:
         results = [r.type for r in operation.results]

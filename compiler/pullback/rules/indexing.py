@@ -14,8 +14,10 @@ from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
 from pullback.dialect.indexing import Dimensions
-from pullback.rules.bodies import applied
-from pullback.rules.derived import by_expansion, transposed
+from pullback.passes.purity import is_used
+from pullback.rules.bodies import applied, check_scalars
+from pullback.rules.derived import by_expansion, expanded, transposed
+from pullback.rules.expansion import lift
 from pullback.rules.registry import (
     InPlace,
     Op,
@@ -104,12 +106,12 @@ def combination(op: Op) -> str:
     found = applied(block)
     if found is None:
         return "a body of its own"
-    if found.op is None:
-        return "replace" if found.operands == [new] else "keep"
-    if found.operands == [old, new]:
+    if found.op is not None and found.operands == [old, new]:
         return found.op.name
-    if found.operands == [new, old] and found.op.name in COMMUTATIVE:
+    if found.op is not None and found.operands == [new, old] and found.op.name in COMMUTATIVE:
         return found.op.name
+    if found.op is None and found.operands in ([old], [new]):
+        return "keep" if found.operands == [old] else "replace"
     return "a body of its own"
 
 
@@ -281,11 +283,35 @@ def _keep_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     return [cts[0], None, None]
 
 
+def _apply(op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Read each window, combine it with its update as the body does, and write over it."""
+    parts, count = _Scatter(op), len(op.results)
+    xs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    shape = build.shape(updates[0])
+    sizes = parts.dims.window_sizes(build.shape(xs[0]), shape)
+    old = [indexing.gather(x, indices, parts.dims, sizes, parts.sorted) for x in xs]
+    body = op.operation.regions[0].blocks[0]
+    new = lift(op.frame.diff, body, [*old, *updates], shape)
+    flags = {"unique": parts.unique, "sorted": parts.sorted}
+    return [
+        indexing.scatter(x, indices, v, parts.dims, indexing.replace, **flags)
+        for x, v in zip(xs, new, strict=True)
+    ]
+
+
+def _meets_each_once(op: Op) -> bool:
+    """Whether no element is combined with what another update has made of it."""
+    old = op.operation.regions[0].blocks[0].arguments[: len(op.results)]
+    return flag(op, "unique_indices") or not any(map(is_used, old))
+
+
 def _rule(jvp: Any, vjp: Any, linear: Any) -> Rule:
     return Rule("stablehlo.scatter", jvp, vjp, linear, __name__, "own", keeps_type=True)
 
 
 _EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never)
+
+_APPLY = _rule(*expanded(_apply), jointly)
 
 _VARIANTS = {
     "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly),
@@ -299,15 +325,18 @@ _VARIANTS = {
 
 
 def _variant(op: Op) -> Rule:
+    check_scalars(op)
     kind = combination(op)
-    if kind not in _VARIANTS:
+    if kind in _VARIANTS:
+        return _VARIANTS[kind]
+    if not _meets_each_once(op):
         raise unsupported(
             op,
-            f"with {kind}",
-            "use one operand and a body that is one of add, subtract, multiply, maximum, "
-            "minimum, or returns the update",
+            f"with {kind}: its indices may repeat",
+            "say that they do not (unique_indices=True), or use one operand and a body that is "
+            "one of add, subtract, multiply, maximum, minimum, or returns the update",
         )
-    return _VARIANTS[kind]
+    return _APPLY
 
 
 by_variant("stablehlo.scatter", _variant)

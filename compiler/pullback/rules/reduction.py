@@ -9,7 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
-from pullback.rules.bodies import applied
+from pullback.rules.bodies import applied, check_scalars
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
 from pullback.rules.registry import (
@@ -151,6 +151,7 @@ STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
+    check_scalars(op)
     body = binary_body(op.operation)
     if body == "stablehlo.add":
         return SUM

@@ -19,7 +19,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero
-from pullback.rules.bodies import applied, body_name
+from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
 from pullback.rules.reduction import is_constant
@@ -299,6 +299,7 @@ _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
 
 def _reduce_window_variant(op: Op) -> Rule:
     """By the body; an initial value that varies, or may win, is for the general rule."""
+    check_scalars(op)
     if any(op.active[len(op.results) :]):
         return _FOLD
     name = body_name(op.operation.regions[0])
@@ -380,6 +381,7 @@ _AFFINE = _select_and_scatter_rule(never)
 
 
 def _select_and_scatter_variant(op: Op) -> Rule:
+    check_scalars(op, region=1)
     if body_name(op.operation.regions[1]) != "stablehlo.add":
         raise unsupported(op, "that does not scatter by adding", "scatter with an add")
     _selection(op)
