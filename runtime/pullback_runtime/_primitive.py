@@ -109,12 +109,15 @@ def call_module(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
     return call_module_p.bind(*_jax.unify_varying(convert_weak(handle, args)), handle=handle)
 
 
-@jax.jit(static_argnums=0)
-def _call_jitted(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
+def _call(handle: ModuleHandle, *args: Any) -> list[jax.Array]:
     if jax.config.jax_disable_jit:  # a module has no Python to run instead
         with jax.disable_jit(False):
             return _call_jitted(handle, *args)
     return call_module_p.bind(*args, handle=handle)
+
+
+_jax.be_one_step(_call, "a compiled module")
+_call_jitted = jax.jit(_call, static_argnums=0)
 
 
 @call_module_p.def_impl

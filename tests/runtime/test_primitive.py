@@ -61,6 +61,15 @@ def test_calls_with_jit_off(sine):
         np.testing.assert_allclose(jax.jit(call(sine))(X), np.sin(X), rtol=1e-6)
 
 
+def test_the_search_for_nan_blames_the_module(handle_of):
+    logarithm = handle_of(jnp.log, X)
+    with jax.debug_nans(True):
+        np.testing.assert_allclose(call(logarithm)(X), np.log(X), rtol=1e-6)
+        for called in (call(logarithm), jax.jit(call(logarithm))):
+            with pytest.raises(FloatingPointError, match=r"\(nan\) .* in a compiled module"):
+                called(-X)
+
+
 def test_a_module_is_merged_once_however_often_it_is_called(sine):
     def program(x):
         x = jax.lax.fori_loop(0, 3, lambda _, value: call(sine)(value), x)
