@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.rules.record import Case, cplx, floats, ints, real, tensor
+from tests.rules.record import Case, cplx, distinct, floats, ints, real, tensor
 
 
 def unary(op: str, f: Callable[..., Any], low: float = -2.0, high: float = 2.0) -> Case:
@@ -142,8 +142,74 @@ SCANS = [
     scan("integers", [real(4), ints([1, 0, 1, 1]), real()], 0, (4,), SELECTED, selected),
 ]
 
+PAIRS = [((3,), (2, 3)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 2), (2,))]
+SINGLE = [((3,),), ((2, 3),), ((),), ((0, 2),)]
+
+
+def broadcast(
+    op: str,
+    f: Callable[..., Any],
+    first: str = "",
+    shapes: Sequence[Sequence[tuple[int, ...]]] = PAIRS,
+    result: str = "f64",
+    **options: Any,
+) -> Case:
+    """Operands of several shapes in one program; `first` is a constant in front of them."""
+    lines = [f"%first = stablehlo.constant {first}"] * bool(first)
+    arguments, outs = [], []
+    for i, each in enumerate(shapes):
+        given = {f"%x{i}{j}": tensor(shape) for j, shape in enumerate(each)}
+        arguments += [f"{name}: {type}" for name, type in given.items()]
+        given = ({"%first": first.rpartition(" : ")[2]} if first else {}) | given
+        outs.append(tensor(np.broadcast_shapes(*each), result))
+        operands, types = ", ".join(given), ", ".join(given.values())
+        lines.append(f"%r{i} = chlo.broadcast_{op} {operands} : ({types}) -> {outs[-1]}")
+    results = ", ".join(f"%r{i}" for i in range(len(shapes)))
+    body = "\n".join([*lines, f"return {results} : {', '.join(outs)}"])
+    text = f"func.func public @main({', '.join(arguments)}) -> ({', '.join(outs)}) {{\n{body}\n}}"
+    args = [distinct(*s, low=0.6 + j, high=1.4 + j) for each in shapes for j, s in enumerate(each)]
+
+    def reference(*xs: Any) -> list[Any]:
+        count = len(shapes[0])
+        return [f(*xs[i : i + count]) for i in range(0, len(xs), count)]
+
+    return Case(f"chlo.broadcast_{op}", text, args, reference=reference, **options)
+
+
+BROADCASTS = [
+    broadcast("add", jnp.add),
+    broadcast("atan2", jnp.arctan2),
+    broadcast(
+        "complex", lambda x, y: lax.complex(*jnp.broadcast_arrays(x, y)), result="complex<f64>"
+    ),
+    broadcast("divide", jnp.divide),
+    broadcast("maximum", jnp.maximum),
+    broadcast("minimum", jnp.minimum),
+    broadcast("multiply", jnp.multiply),
+    broadcast("next_after", lambda x, y: jnp.broadcast_arrays(x, y)[0], numeric=False),
+    broadcast(
+        "polygamma",
+        lambda x: lax.polygamma(jnp.full(x.shape, 2.0, x.dtype), x),
+        "dense<2.0> : tensor<f64>",
+        SINGLE,
+        tolerance=1e-7,
+    ),
+    broadcast("power", jnp.power),
+    broadcast("remainder", lambda x, y: lax.rem(*jnp.broadcast_arrays(x, y))),
+    broadcast("select", lambda x, y: jnp.where(True, x, y), "dense<true> : tensor<i1>"),
+    broadcast("subtract", jnp.subtract),
+    broadcast(
+        "zeta",
+        lambda x: lax.zeta(jnp.full(x.shape, 2.5, x.dtype), x),
+        "dense<2.5> : tensor<f64>",
+        SINGLE,
+        against_jax=False,
+    ),
+]
+
 CASES = [
     *SCANS,
+    *BROADCASTS,
     unary("acos", lax.acos, -0.8, 0.8),
     unary("acosh", lax.acosh, 1.2, 3.0),
     Case("chlo.asin", text_of("asin"), [floats([-0.8, 0.0, 0.3, 0.9])], reference=lax.asin),

@@ -152,6 +152,13 @@ func.func public @main(%x: tensor<5xf64>, %n: tensor<i32>, %p: tensor<i1>) -> te
   return %0 : tensor<f64>
 }
 """
+ALONG_ROWS = """
+func.func public @main(%x: tensor<2xf64>, %y: tensor<2x2xf64>) -> tensor<2x2xf64> {
+  %0 = chlo.broadcast_add %x, %y {broadcast_dimensions = array<i64: 0>}
+    : (tensor<2xf64>, tensor<2x2xf64>) -> tensor<2x2xf64>
+  return %0 : tensor<2x2xf64>
+}
+"""
 BODY_ON_ARRAYS = """
 func.func public @main(%x: tensor<4x2xf64>, %init: tensor<2xf64>) -> tensor<2x1xf64> {
   %0 = "stablehlo.reduce_window"(%x, %init) ({
@@ -229,6 +236,7 @@ REFUSALS = {
     "custom_call_tuple": (CALL_OF_TUPLE, "`stablehlo.custom_call` @my_kernel"),
     "future": (FUTURE, "rule for `func.return` of a future"),
     "index_select": (INDEX_SELECT, "`stablehlo.torch_index_select` with dim = -1"),
+    "broadcast": (ALONG_ROWS, "`chlo.broadcast_add` whose broadcast_dimensions are not the last"),
     "body_on_arrays": (BODY_ON_ARRAYS, "with a body that is not on scalars of its operands' types"),
     "body_on_wider": (BODY_ON_WIDER, "with a body that is not on scalars of its operands' types"),
 }

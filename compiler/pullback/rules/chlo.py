@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pullback.dialect import build
 from pullback.dialect.build import (
@@ -20,13 +21,16 @@ from pullback.dialect.build import (
 )
 from pullback.passes.differentiation import missing_rule
 from pullback.rules.bessel import bessel_i0e
+from pullback.rules.derived import by_expansion
 from pullback.rules.registry import (
     Op,
     Tangents,
     elementwise,
+    jointly,
     linear,
     nondifferentiable,
     only_in,
+    unsupported,
 )
 
 
@@ -111,7 +115,7 @@ linear("chlo.conj", conj)
 
 nondifferentiable(
     "the result is boolean",
-    *(f"chlo.{name}" for name in ("is_inf", "is_neg_inf", "is_pos_inf")),
+    *(f"chlo.{name}" for name in ("broadcast_compare", "is_inf", "is_neg_inf", "is_pos_inf")),
     module=__name__,
 )
 nondifferentiable(
@@ -120,4 +124,42 @@ nondifferentiable(
     "chlo.constant_like",
     module=__name__,
 )
-nondifferentiable("acts on integers", "chlo.mulhi", module=__name__)
+nondifferentiable(
+    "acts on integers",
+    "chlo.mulhi",
+    *(
+        f"chlo.broadcast_{name}"
+        for name in "and or xor shift_left shift_right_arithmetic shift_right_logical".split()
+    ),
+    module=__name__,
+)
+
+
+# --------------------------------------------------------------------- implicit broadcasts
+def _explicit(name: str) -> None:
+    """The op on operands that are broadcast as NumPy does."""
+
+    def expand(op: Op, operands: Sequence[Value]) -> Value:
+        shape = build.shape_of(op.result_type)
+        return build.emit1(name, op.result_type, [_spread(op, v, shape) for v in operands])
+
+    by_expansion(f"chlo.broadcast_{name.partition('.')[2]}", expand, linear=jointly, family="chlo")
+
+
+def _spread(op: Op, v: Value, shape: tuple[int, ...]) -> Value:
+    dimensions = tuple(range(len(shape) - build.rank(v), len(shape)))
+    given = op.attributes.get("broadcast_dimensions")
+    if given is not None and 0 < len(dimensions) < len(shape) and given != build.i64s(dimensions):
+        raise unsupported(
+            op,
+            "whose broadcast_dimensions are not the last ones, which XLA does not take either",
+            "use stablehlo.broadcast_in_dim",
+        )
+    return build.broadcast_in_dim(v, shape, dimensions)
+
+
+_STABLEHLO = "add atan2 complex divide maximum minimum multiply power remainder select subtract"
+for _name in _STABLEHLO.split():
+    _explicit(f"stablehlo.{_name}")
+for _name in ("next_after", "polygamma", "zeta"):
+    _explicit(f"chlo.{_name}")
