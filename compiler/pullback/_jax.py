@@ -29,6 +29,7 @@ from jax._src import (
     source_info_util as _source_info,
 )
 from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
+from jax._src.state import RefEffect
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
@@ -282,6 +283,18 @@ def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
 def numbers_its_arguments(jaxpr: Any) -> bool:
     """Whether effects of a jaxpr name arguments by position, as those on mutable arrays do."""
     return any(isinstance(effect, _effects.JaxprInputEffect) for effect in jaxpr.effects)
+
+
+def uses_mutable_arrays(equation: Any) -> bool:
+    """Whether an equation makes a `jax.Ref`, or reads or writes one."""
+    kinds = _core.InternalMutableArrayEffect, RefEffect
+    return any(isinstance(effect, kinds) for effect in equation.effects)
+
+
+def axes_of_vmaps(equation: Any) -> list[str]:
+    """The axes an equation works along that are no axes of a mesh."""
+    axes = {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
+    return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
 
 
 Var = _core.Var

@@ -117,3 +117,34 @@ def test_the_users_own_errors_come_through() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         pb.trace(f)(1.0)
+
+
+def summed_over_batch(x):
+    return jax.lax.psum(x, "batch")
+
+
+def counted(x, count):
+    count[...] += 1
+    return x * count[...]
+
+
+def inspected(x):
+    jax.debug.inspect_array_sharding(x, callback=print)
+    return x
+
+
+REFUSED = {
+    "vmap": (jax.vmap(pb.grad(summed_over_batch), axis_name="batch"), "along 'batch'"),
+    "new ref": (lambda x: pb.grad(lambda x: counted(x, jax.new_ref(0)))(x[0]), "mutable"),
+    "ref": (lambda x: pb.grad(counted)(x[0], jax.new_ref(0)), "mutable"),
+    "unused ref": (lambda x: pb.trace(lambda x, _: x)(x, jax.new_ref(0)), "AbstractRef"),
+    "sharding": (pb.trace(inspected), "cannot lower the function"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_module_cannot_hold_is_refused(name: str) -> None:
+    function, words = REFUSED[name]
+    with pytest.raises(pb.PullbackError, match=words) as caught:
+        function(jnp.ones(2))
+    assert name == "unused ref" or "test_trace.py:" in (caught.value.where or "")

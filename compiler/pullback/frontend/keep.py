@@ -96,6 +96,8 @@ class Keeper:
         outer, self.place = self.place, locations.of_equation(equation) or self.place
         self.tracebacks.append(_jax.traceback_of(equation))
         try:
+            if equation.effects:
+                _check_effects(equation, self.place)
             return self._other_equation(equation, debug_info)
         finally:
             self.place = outer
@@ -163,6 +165,25 @@ class Keeper:
     def _checkpoint(self, equation: Any) -> Any:
         body = self.keep(_jax.close(equation.params["jaxpr"]))
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+
+def _check_effects(equation: Any, place: str | None) -> None:
+    """Raises where an equation needs what a module does not have."""
+    if _jax.uses_mutable_arrays(equation):
+        raise PullbackError(
+            "cannot trace a function that uses a mutable array (jax.Ref)",
+            where=place,
+            do="hand its value on instead, as in `x = x.at[i].set(v)`; or differentiate by JAX",
+        )
+    if axes := _jax.axes_of_vmaps(equation):
+        names = ", ".join(map(repr, axes))
+        raise PullbackError(
+            f"cannot trace one item of a batch alone: `{equation.primitive}` works along {names}, "
+            "the axis of a vmap around it",
+            where=place,
+            do="differentiate the batch, as in `pb.grad(lambda x: jax.vmap(f, …)(x).sum())`; or "
+            "differentiate by JAX inside of the vmap",
+        )
 
 
 def _symbolic_call(place: str | None) -> PullbackError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback.frontend import locations
 from pullback_runtime import _module
 
 if TYPE_CHECKING:
@@ -30,16 +31,30 @@ def lower_alone(
         module = ir.Module.create()
         if name is not None:
             module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
-    _jax.lower_into(
-        module,
-        symbol,
-        closed,
-        platforms=table.platforms,
-        keepalives=table.keepalives,
-        host_callbacks=table.host_callbacks,
-        entry=entry,
-    )
+    try:
+        _jax.lower_into(
+            module,
+            symbol,
+            closed,
+            platforms=table.platforms,
+            keepalives=table.keepalives,
+            host_callbacks=table.host_callbacks,
+            entry=entry,
+        )
+    except (AssertionError, TypeError) as error:
+        raise _cannot_lower(error) from error
     return module
+
+
+def _cannot_lower(error: Exception) -> PullbackError:
+    """JAX has types that are no arrays, and operations that need a device to be lowered for."""
+    cause = str(error).partition("\n")[0] or type(error).__name__
+    return PullbackError(
+        f"JAX cannot lower the function to StableHLO by itself: {cause}",
+        where=locations.of_error(error.__cause__ or error),
+        do="take that out of the function, or differentiate by JAX; all arguments, and what the "
+        "function closes over, must be arrays, scalars or keys",
+    )
 
 
 class Source:
