@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -417,6 +420,33 @@ def test_a_body_that_uses_a_value_from_outside(name: str, wrt: str, pass_name: s
     }}"""
     with pytest.raises(MissingRuleError, match="on a value from outside of its body"):
         derived(text, f"{pass_name}{{wrt={wrt}}}")
+
+
+REFUSED_WITHIN = """
+import gc
+from pullback import _jax
+from pullback._errors import MissingRuleError
+from pullback._jax import ir
+from pullback.passes.manager import run_pipeline
+
+NUMBERS = "tensor<4xf32>"
+TEXT = f"func.func @main(%n: {NUMBERS}, %x: {NUMBERS}) -> {NUMBERS} {{ \\n" \\
+  f"%0 = chlo.broadcast_polygamma %n, %x : ({NUMBERS}, {NUMBERS}) -> {NUMBERS} \\n" \\
+  f"return %0 : {NUMBERS} }}"
+for _ in range(20):
+    module = ir.Module.parse(TEXT, _jax.context())
+    try:
+        run_pipeline(module, "vjp")
+    except MissingRuleError:
+        gc.collect()
+    else:
+        raise SystemExit("it was not refused")
+"""
+
+
+def test_a_refusal_within_an_expansion_leaves_memory_whole() -> None:
+    """What had moved out of the expansion used arguments that were gone: the process died."""
+    subprocess.run([sys.executable, "-c", REFUSED_WITHIN], check=True)
 
 
 def test_a_sort_is_linear_in_what_it_carries_along() -> None:

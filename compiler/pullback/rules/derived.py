@@ -117,13 +117,15 @@ def _expansion(op: Op, expand: Expand) -> Iterator[tuple[Any, list[Value]]]:
 
 @contextmanager
 def _scratch(op: Op, types: Sequence[Any]) -> Iterator[Any]:
-    """The empty block of a function that lives as long as the context."""
+    """The empty block of a function that lives as long as the context.
+
+    It stays if a rule raises: what has moved out of it still uses its arguments, and would be left
+    with pointers to nothing.
+    """
     diff = op.frame.diff
     name, block = diff.add_function("scratch", types, [], build.here.loc)
-    try:
-        yield block
-    finally:
-        diff.drop_function(name)
+    yield block
+    diff.drop_function(name)
 
 
 def _inside(block: Any) -> Any:
