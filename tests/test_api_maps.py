@@ -111,6 +111,8 @@ def test_tangents_and_cotangents_that_do_not_fit():
     fails(lambda: jvp((DIRECTION, POINT["n"])), r"tangent of y must have type.*int32\[2\]")
     fails(lambda: jvp((DIRECTION,)), r"same tree structure(.|\n)*primals\[1\]")
     fails(lambda: pb.jvp(function, POINT, SCALE), "must be tuples or lists")
+    product = pb.vjp(lambda x, y: x * y, 3.0, 4.0)[1]
+    fails(lambda: product((7.0, 100.0)), r"same tree structure(.|\n)*got: +PyTreeDef\(\(\*, \*\)\)")
     fails(lambda: pull((ones,)), r"same tree structure(.|\n)*result\[1\]")
     fails(lambda: pull((ones[:2], None)), r"cotangent of result\[0\].*float32\[3\].*float32\[2\]")
     fails(lambda: pull(ones, None), "takes one argument, but got 2")

@@ -165,6 +165,25 @@ def test_no_zero_meets_an_infinite_factor(name):
 # --------------------------------------------------------------------- forms of the rules
 
 
+@pytest.mark.parametrize("made", [jnp.float32, jnp.complex64], ids=["float32", "complex64"])
+def test_a_bwd_rule_may_return_another_float_type(made):
+    """JAX adds it to others as it is, which fails where there are others."""
+
+    @jax.custom_vjp
+    def widened(x):
+        return x.astype(jnp.float32)
+
+    widened.defvjp(lambda x: (widened(x), None), lambda _, ct: ((2 * ct).astype(made),))
+    x = jnp.ones(2, jnp.bfloat16)
+    once, twice = widened, jax.checkpoint(lambda x: widened(x * x))
+    for f, expected in ((once, 2 * x), (twice, 4 * x)):
+        program = pb.trace(lambda x, f=f: f(x).sum())(x)
+        for each in (program, pb.load(artifact.serialize(program))):
+            gradient = each.grad()(x)
+            assert gradient.dtype == jnp.bfloat16
+            same(gradient, expected)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def applied(f, x, count):
     return f(x) * count

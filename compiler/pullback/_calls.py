@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -195,17 +195,56 @@ def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
 
 def _batched(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
-) -> tuple[ModuleHandle, tuple[int, ...]]:
-    """The program made again for a batch, or where that cannot be, run once per item."""
+) -> tuple[ModuleHandle, tuple[int | None, ...]]:
+    """The program mapped by JAX; or made again for a batch, or in the end run once per item."""
     origin = _origin(handle)
     key = "batch", in_axes, size
     if key not in origin.derivatives:
         types = [_batch_type(*pair, size) for pair in zip(handle.in_avals, in_axes, strict=True)]
-        from pullback.frontend.trace import trace
+        origin.derivatives[key] = _mapped(origin.program, in_axes, types) or _repeated(
+            handle, in_axes, types, size
+        )
+    return origin.derivatives[key]
 
-        function = _together(origin.program, in_axes, size) or _one_by_one(handle, in_axes)
-        origin.derivatives[key] = trace(function)(*types).handle
-    return origin.derivatives[key], (0,) * len(handle.out_avals)
+
+def _mapped(
+    program: Program, in_axes: tuple[int | None, ...], types: Sequence[Any]
+) -> tuple[ModuleHandle, tuple[int | None, ...]] | None:
+    """The raised program under `jax.vmap`, which leaves a result as it is that all items share."""
+    from pullback.frontend.raising import NotRaisable, raised
+    from pullback.frontend.trace import trace
+
+    if program.variants or program.rules.mesh is not None:
+        return None
+    run = raised(program.module, program.rules)
+    results: list[Any] = []
+
+    def one(*operands: Any) -> list[Any]:
+        results[:] = run(*operands)
+        return [result for result in results if _jax.is_mapped(result)]
+
+    def every(*operands: Any) -> list[Any]:
+        moving = iter(jax.vmap(one, in_axes)(*operands))
+        return [next(moving) if _jax.is_mapped(result) else result for result in results]
+
+    try:
+        mapped = trace(every)(*types)
+    except (NotRaisable, NotImplementedError):  # the latter: what JAX cannot map
+        return None
+    if mapped.constants:
+        return None
+    return mapped.handle, tuple(0 if _jax.is_mapped(result) else None for result in results)
+
+
+def _repeated(
+    handle: ModuleHandle, in_axes: tuple[int | None, ...], types: Sequence[Any], size: int
+) -> tuple[ModuleHandle, tuple[int, ...]]:
+    """The program made again for a batch, or where that cannot be, run once per item."""
+    from pullback.frontend.trace import trace
+
+    program = program_of(handle)
+    function = _together(program, in_axes, size) or _one_by_one(handle, in_axes)
+    return trace(function)(*types).handle, (0,) * len(handle.out_avals)
 
 
 def _batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:

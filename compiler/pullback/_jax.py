@@ -110,6 +110,11 @@ def is_tracer(value: object) -> bool:
     return isinstance(value, _core.Tracer)
 
 
+def is_mapped(value: object) -> bool:
+    """Whether a value is of a `jax.vmap`, with one item for each index of the batch."""
+    return isinstance(value, _batching.BatchTracer)
+
+
 def name_of(tracer: Any) -> Any:
     """What tells a value of a trace: the variable of a jaxpr that it became, if it became one."""
     variable = getattr(tracer, "val", None)

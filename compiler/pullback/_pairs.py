@@ -157,7 +157,7 @@ def _fits_with_none(primals: Any, given: Any) -> bool:
         )
     except ValueError:
         return False
-    return all(pair.other is not None or not _moves(pair.primal) for pair in pairs)
+    return all(not _moves(pair.primal) or jax.tree_util.all_leaves([pair.other]) for pair in pairs)
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ CASES = [
     ),
     ("convert_element_type", lambda x: x.astype(jnp.bfloat16) * 2, (TIES,)),
     ("name", lambda x: checkpoint_name(x, "kept"), (TIES,)),
+    ("optimization_barrier", lambda x, y: lax.optimization_barrier([x, y])[0] * y, (TIES, OTHER)),
 ]
 if hasattr(lax, "stack"):
     CASES += [("stack", lambda x, y: lax.stack([x, y]), (TIES, OTHER))]

@@ -42,6 +42,7 @@ NATIVE: dict[str, str] = {
     "reduce_sum": "a StableHLO reduce with an add",
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
     "convert_element_type": "one StableHLO op, linear between floats",
+    "optimization_barrier": "one StableHLO op; what moves passes one of its own, as in JAX",
     "copy": _NOTHING,
     "copy_p": _NOTHING,
     "name": _NOTHING,
@@ -50,7 +51,7 @@ NATIVE: dict[str, str] = {
 ALSO_COMPLEX = frozenset(
     "add sub mul div neg reshape transpose broadcast_in_dim squeeze rev slice dynamic_slice "
     "dynamic_update_slice concatenate pad split stack unstack select_n gather reduce_sum "
-    "dot_general copy copy_p name".split()
+    "dot_general optimization_barrier copy copy_p name".split()
 )
 """The entries whose lowering is the same for complex numbers; the others expand into real parts."""
 

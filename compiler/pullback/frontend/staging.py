@@ -72,7 +72,9 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
         whole = dict(zip(inexact, cotangents, strict=True))
         found = pull([_whole(rule, outs[i], whole[i]) for i in taken])
         wanted = [rule.call.in_avals[i] for i in chosen]
-        return [_part(rule, *each) for each in zip(wanted, found, strict=True)]
+        return [
+            _part(rule, aval, _as_type(aval, ct)) for aval, ct in zip(wanted, found, strict=True)
+        ]
 
     args = _jax.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
@@ -94,6 +96,15 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     """One device's part of a cotangent that is equal on all of them."""
     axes = _jax.equal_along(aval, rule.checked_axes)
     return ct / jax.lax.axis_size(axes) if axes else ct
+
+
+def _as_type(aval: Any, ct: Any) -> Any:
+    """JAX lets a backward rule return another float type than its argument's."""
+    if ct.dtype == aval.dtype:
+        return ct
+    if ct.dtype.kind == "c" and aval.dtype.kind != "c":
+        ct = jax.lax.real(ct)
+    return jax.lax.convert_element_type(ct, aval.dtype)
 
 
 def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
