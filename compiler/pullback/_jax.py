@@ -29,7 +29,7 @@ from jax._src import (
     source_info_util as _source_info,
 )
 from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
-from jax._src.state import RefEffect
+from jax._src.state import AbstractRef, RefEffect
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
@@ -294,6 +294,13 @@ def uses_mutable_arrays(equation: Any) -> bool:
     """Whether an equation makes a `jax.Ref`, or reads or writes one."""
     kinds = _core.InternalMutableArrayEffect, RefEffect
     return any(isinstance(effect, kinds) for effect in equation.effects)
+
+
+def takes_mutable_arrays(closed: Any) -> bool:
+    """Whether a `jax.Ref` is among the arguments of a function, or what it closes over."""
+    return any(isinstance(aval, AbstractRef) for aval in closed.in_avals) or any(
+        isinstance(constant, _core.Ref) for constant in closed.consts
+    )
 
 
 def axes_of_vmaps(equation: Any) -> list[str]:

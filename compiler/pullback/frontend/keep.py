@@ -167,14 +167,19 @@ class Keeper:
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
+def mutable_array(place: str | None) -> PullbackError:
+    """The error of a function that has a `jax.Ref` at this place."""
+    return PullbackError(
+        "cannot trace a function that uses a mutable array (jax.Ref)",
+        where=place,
+        do="hand its value on instead, as in `x = x.at[i].set(v)`; or differentiate by JAX",
+    )
+
+
 def _check_effects(equation: Any, place: str | None) -> None:
     """Raises where an equation needs what a module does not have."""
     if _jax.uses_mutable_arrays(equation):
-        raise PullbackError(
-            "cannot trace a function that uses a mutable array (jax.Ref)",
-            where=place,
-            do="hand its value on instead, as in `x = x.at[i].set(v)`; or differentiate by JAX",
-        )
+        raise mutable_array(place)
     if axes := _jax.axes_of_vmaps(equation):
         names = ", ".join(map(repr, axes))
         raise PullbackError(
