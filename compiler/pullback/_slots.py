@@ -59,8 +59,8 @@ def moving(tree: Any, what: str) -> Any:
 
 
 def inexact_positions(tree: Any) -> tuple[int, ...]:
-    """The operands among the slots of a tree that have tangents."""
-    return tuple(slot.position for slot in jax.tree.leaves(tree) if is_inexact(slot.aval))
+    """The operands among the slots of a tree that have tangents, in order."""
+    return tuple(sorted(s.position for s in jax.tree.leaves(tree) if is_inexact(s.aval)))
 
 
 def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums") -> Any:

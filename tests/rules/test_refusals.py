@@ -502,6 +502,13 @@ def test_a_position_named_twice(stage: str) -> None:
         derived(SORT, stage)
 
 
+@pytest.mark.parametrize("stage", ["jvp{wrt=1,0}", "vjp{wrt=1,0}", "vjp{split=true wrt=1,0}"])
+def test_positions_out_of_order(stage: str) -> None:
+    """The derivatives come in the order of the arguments, not in the one that is asked for."""
+    with pytest.raises(NotDifferentiableError, match=r"arguments of `@main` out of order: 1,0"):
+        derived(CONVOLUTION, stage)
+
+
 TWO = """
 func.func public @main(%x: tensor<f64>) -> (tensor<f64>, tensor<f64>) {
   %0 = stablehlo.sine %x : tensor<f64>

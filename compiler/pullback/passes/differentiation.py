@@ -287,6 +287,11 @@ def _position_mask(
             f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
             "name each position once",
         )
+    if list(positions) != sorted(positions):
+        raise refusal(
+            f"{what}s of `@{entry}` out of order: {','.join(map(str, positions))}",
+            f"name them in ascending order: derivatives come in the order of the {what}s",
+        )
     for i in positions:
         if not 0 <= i < len(types):
             raise refusal(
