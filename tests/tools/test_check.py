@@ -6,6 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from pullback.tools import check
 from pullback.tools.cli import main
 
 RULES = """
@@ -73,3 +74,10 @@ def test_a_function_that_is_not_defined_at_random_inputs_says_nothing_of_its_rul
     assert "skip nowhere: the function is not finite" in output
     assert "rules.py:" in output
     assert "0 checks of rules, 0 failed, 1 skipped" in output
+
+
+def test_what_takes_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "PATIENCE", 0.0)
+    assert "still running `right`, called at " in run(tmp_path, "good")[1]
+    monkeypatch.setattr(check, "PATIENCE", 1000.0)
+    assert "still running" not in run(tmp_path, "good")[1]

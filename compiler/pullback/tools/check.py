@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,9 @@ from pullback.tools.targets import headline, load_target
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
 STEP = {4: 1e-2, 8: 1e-5}
 """The step of central differences by the size of a real number: about the cube root of epsilon."""
+
+PATIENCE = 20.0
+"""Seconds after which it is said what is running: a solver need not end at random inputs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,24 @@ def check_rules(rules: Any, seed: int, tolerance: float) -> Iterator[Finding]:
     for key in list(rules):
         rule = rules[key]
         if rule.primitive in USERS and rule.inexact:
-            yield from _check(rule, seed, tolerance)
+            with _saying_what_takes_long(rule):
+                findings = list(_check(rule, seed, tolerance))
+            yield from findings
+
+
+@contextlib.contextmanager
+def _saying_what_takes_long(rule: Rule) -> Iterator[None]:
+    message = (
+        f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end at "
+        "inputs in (0.1, 0.9); then interrupt, and compare this rule where it ends"
+    )
+    timer = threading.Timer(PATIENCE, click.echo, [message], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _check(rule: Rule, seed: int, tolerance: float) -> Iterator[Finding]:
@@ -140,8 +162,9 @@ def check(target: str, arguments: str | None, seed: int, tolerance: float) -> No
     """
     loaded = load_target(target, arguments)
     program = loaded.trace()
-    findings = list(check_rules(program.rules, seed, tolerance))
-    for finding in findings:
+    findings = []
+    for finding in check_rules(program.rules, seed, tolerance):
+        findings.append(finding)
         click.echo(str(finding))
         if finding.problem:
             click.echo(f"       where: {finding.where}")
