@@ -59,8 +59,8 @@ def check_rules(rules: Any, seed: int, tolerance: float) -> Iterator[Finding]:
 @contextlib.contextmanager
 def _saying_what_takes_long(rule: Rule) -> Iterator[None]:
     message = (
-        f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end at "
-        "inputs in (0.1, 0.9); then interrupt, and compare this rule where it ends"
+        f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end "
+        "at inputs in (0.1, 0.9); then interrupt, and compare this rule where it ends"
     )
     timer = threading.Timer(PATIENCE, click.echo, [message], {"err": True})
     timer.daemon = True
