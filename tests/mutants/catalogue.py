@@ -47,14 +47,14 @@ ELEMENTWISE = "rules/elementwise.py"
 FORMULAS = (
     Mutant(
         ELEMENTWISE,
-        "lambda op, t: neg(mul(t, div(op.result, op.rhs)))",
-        "lambda op, t: mul(t, div(op.result, op.rhs))",
+        "return x if first else None, neg(mul(x, op.result)) if second else None",
+        "return x if first else None, mul(x, op.result) if second else None",
         rule("stablehlo.divide"),
     ),
     Mutant(
         ELEMENTWISE,
-        'elementwise("stablehlo.subtract", same, minus, linear=jointly)',
-        'elementwise("stablehlo.subtract", same, same, linear=jointly)',
+        "return ct if first else None, neg(ct) if second else None",
+        "return ct if first else None, ct if second else None",
         rule("stablehlo.subtract"),
     ),
     Mutant(

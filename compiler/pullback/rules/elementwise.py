@@ -55,8 +55,21 @@ def minus(op: Op, t: Value) -> Value:
 
 # ------------------------------------------------------------------------------ arithmetic
 elementwise("stablehlo.add", same, same, linear=jointly)
-elementwise("stablehlo.subtract", same, minus, linear=jointly)
 elementwise("stablehlo.negate", minus, linear=jointly)
+
+
+@rule("stablehlo.subtract", linear=jointly, keeps_type=True, family="elementwise")
+class Subtract:
+    """The difference of the changes."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return [sub(*tangents)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+        (ct,), (first, second) = cts, op.active
+        return ct if first else None, neg(ct) if second else None
 
 
 @rule("stablehlo.multiply", linear=separately, keeps_type=True, family="elementwise")
@@ -79,12 +92,21 @@ class Multiply:
         return left, mul(op.lhs, ct) if second else None
 
 
-elementwise(
-    "stablehlo.divide",
-    lambda op, t: div(t, op.rhs),
-    lambda op, t: neg(mul(t, div(op.result, op.rhs))),
-    linear=only_in(0),
-)
+@rule("stablehlo.divide", linear=only_in(0), keeps_type=True, family="elementwise")
+class Divide:
+    """d(x / y) = (dx - (x / y) dy) / y: one more division for both operands."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        dx, dy = tangents
+        change = dx if dy is None else sub(dx, mul(op.result, dy))
+        return [div(change, op.rhs)]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+        first, second = op.active
+        x = div(cts[0], op.rhs)
+        return x if first else None, neg(mul(x, op.result)) if second else None
 
 
 def _whole_quotient(op: Op, t: Value) -> Value:
@@ -157,13 +179,24 @@ for _name in ("stablehlo.maximum", "stablehlo.minimum"):
         lambda op, t: _share(op, t, op.rhs, op.lhs),
     )
 
-elementwise(
-    "stablehlo.select",
-    None,
-    lambda op, t: select(op.operand(0), t, None),
-    lambda op, t: select(op.operand(0), None, t),
-    linear=jointly,
-)
+
+@rule("stablehlo.select", linear=jointly, keeps_type=True, family="elementwise")
+class Select:
+    """The change of the operand that is chosen; the predicate has none."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return [select(op.operand(0), *tangents[1:])]
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        (ct,), (_, first, second) = cts, op.active
+        predicate = op.operand(0)
+        return [
+            None,
+            select(predicate, ct, None) if first else None,
+            select(predicate, None, ct) if second else None,
+        ]
 
 
 @rule("stablehlo.clamp", keeps_type=True, family="elementwise")

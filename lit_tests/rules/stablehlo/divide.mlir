@@ -9,18 +9,15 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
-// JVP: %[[DIVIDE1:.*]] = stablehlo.divide %[[DX]], %[[Y]]
-// JVP: %[[DIVIDE2:.*]] = stablehlo.divide %[[DIVIDE]], %[[Y]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DY]], %[[DIVIDE2]]
-// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
-// JVP: %[[ADD:.*]] = stablehlo.add %[[DIVIDE1]], %[[NEGATE]]
-// JVP: return %[[DIVIDE]], %[[ADD]]
+// JVP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE]], %[[DY]]
+// JVP-NEXT: %[[SUBTRACT:.*]] = stablehlo.subtract %[[DX]], %[[MULTIPLY]]
+// JVP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[SUBTRACT]], %[[Y]]
+// JVP-NEXT: return %[[DIVIDE]], %[[DIVIDE1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
-// VJP: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[Y]]
-// VJP: %[[DIVIDE2:.*]] = stablehlo.divide %[[DIVIDE]], %[[Y]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[DIVIDE2]]
-// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
-// VJP: return %[[DIVIDE]], %[[DIVIDE1]], %[[NEGATE]]
+// VJP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[Y]]
+// VJP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE1]], %[[DIVIDE]]
+// VJP-NEXT: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
+// VJP-NEXT: return %[[DIVIDE]], %[[DIVIDE1]], %[[NEGATE]]

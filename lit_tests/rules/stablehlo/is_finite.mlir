@@ -11,11 +11,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[IS_FINITE:.*]] = stablehlo.is_finite %[[X]]
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[IS_FINITE]], %[[X]], %[[X]]
-// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
-// JVP: %[[SELECT1:.*]] = stablehlo.select %[[IS_FINITE]], %[[DX]], %[[C]]
-// JVP: %[[SELECT2:.*]] = stablehlo.select %[[IS_FINITE]], %[[C]], %[[DX]]
-// JVP: %[[ADD:.*]] = stablehlo.add %[[SELECT1]], %[[SELECT2]]
-// JVP: return %[[SELECT]], %[[ADD]]
+// JVP-NEXT: %[[SELECT1:.*]] = stablehlo.select %[[IS_FINITE]], %[[DX]], %[[DX]]
+// JVP-NEXT: return %[[SELECT]], %[[SELECT1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)

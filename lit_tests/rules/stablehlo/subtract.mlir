@@ -9,9 +9,8 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[X]], %[[Y]]
-// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[DY]]
-// JVP: %[[ADD:.*]] = stablehlo.add %[[DX]], %[[NEGATE]]
-// JVP: return %[[SUBTRACT]], %[[ADD]]
+// JVP-NEXT: %[[SUBTRACT1:.*]] = stablehlo.subtract %[[DX]], %[[DY]]
+// JVP-NEXT: return %[[SUBTRACT]], %[[SUBTRACT1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
