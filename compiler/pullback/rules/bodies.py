@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pullback._jax import ir
-from pullback.dialect.build import Value, inexact, with_shape
+from pullback.dialect.build import Value, info
 from pullback.rules.registry import Op, unsupported
 
 CONSTRAINT = "sdy.sharding_constraint"
@@ -44,13 +44,14 @@ def unconstrained(v: Value) -> Value:
     return v
 
 
-def check_scalars(op: Op, region: int = 0) -> None:
+def check_scalars(op: Op, init: Value | None = None) -> None:
     """Raises MissingRuleError for a body on arrays, or on wider types than the operands have.
 
-    MLIR accepts both, XLA neither.
+    MLIR accepts both, XLA neither. The types of results and initial values tell.
     """
-    taken = {argument.type for argument in op.operation.regions[region].blocks[0].arguments}
-    if any(inexact(v.type) and with_shape(v.type, ()) not in taken for v in op.operands):
+    pairs = zip(op.results, op.operands)
+    wider = any(info(r.type).element != info(v.type).element for r, v in pairs)
+    if wider or (init is not None and info(init.type).shape):
         raise unsupported(
             op,
             "with a body that is not on scalars of its operands' types",

@@ -151,7 +151,7 @@ STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
-    check_scalars(op)
+    check_scalars(op, op.operands[-1])
     body = binary_body(op.operation)
     if body == "stablehlo.add":
         return SUM

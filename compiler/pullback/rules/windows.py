@@ -299,7 +299,7 @@ _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
 
 def _reduce_window_variant(op: Op) -> Rule:
     """By the body; an initial value that varies, or may win, is for the general rule."""
-    check_scalars(op)
+    check_scalars(op, op.operands[-1])
     if any(op.active[len(op.results) :]):
         return _FOLD
     name = body_name(op.operation.regions[0])
@@ -381,7 +381,7 @@ _AFFINE = _select_and_scatter_rule(never)
 
 
 def _select_and_scatter_variant(op: Op) -> Rule:
-    check_scalars(op, region=1)
+    check_scalars(op, op.operands[2])
     if body_name(op.operation.regions[1]) != "stablehlo.add":
         raise unsupported(op, "that does not scatter by adding", "scatter with an add")
     _selection(op)
