@@ -94,13 +94,12 @@ class Multiply:
 
 @rule("stablehlo.divide", linear=only_in(0), keeps_type=True, family="elementwise")
 class Divide:
-    """d(x / y) = (dx - (x / y) dy) / y: one more division for both operands."""
+    """d(x / y) = dx / y - (x / y) (dy / y); apart, for both terms are infinite at y = 0."""
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        dx, dy = tangents
-        change = dx if dy is None else sub(dx, mul(op.result, dy))
-        return [div(change, op.rhs)]
+        dx, dy = (div(t, op.rhs) for t in tangents)
+        return [sub(dx, mul(dy, op.result))]
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:

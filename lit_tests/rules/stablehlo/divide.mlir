@@ -9,10 +9,11 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
-// JVP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE]], %[[DY]]
-// JVP-NEXT: %[[SUBTRACT:.*]] = stablehlo.subtract %[[DX]], %[[MULTIPLY]]
-// JVP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[SUBTRACT]], %[[Y]]
-// JVP-NEXT: return %[[DIVIDE]], %[[DIVIDE1]]
+// JVP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[DX]], %[[Y]]
+// JVP-NEXT: %[[DIVIDE2:.*]] = stablehlo.divide %[[DY]], %[[Y]]
+// JVP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE2]], %[[DIVIDE]]
+// JVP-NEXT: %[[SUBTRACT:.*]] = stablehlo.subtract %[[DIVIDE1]], %[[MULTIPLY]]
+// JVP-NEXT: return %[[DIVIDE]], %[[SUBTRACT]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
