@@ -290,6 +290,15 @@ def numbers_its_arguments(jaxpr: Any) -> bool:
     return any(isinstance(effect, _effects.JaxprInputEffect) for effect in jaxpr.effects)
 
 
+def has_tangents_of_its_own(aval: Any) -> bool:
+    """Whether a value's elements are no numbers of NumPy's, yet have tangents; keys have none."""
+    dtype = getattr(aval, "dtype", None)
+    if dtype is None or isinstance(dtype, np.dtype):
+        return False
+    tangent = getattr(dtype._rules, "tangent_dtype", lambda dtype: dtype)
+    return bool(tangent(dtype) != jax.dtypes.float0)
+
+
 def uses_mutable_arrays(equation: Any) -> bool:
     """Whether an equation makes a `jax.Ref`, or reads or writes one."""
     kinds = _core.InternalMutableArrayEffect, RefEffect

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.dtypes import primal_tangent_dtype
 
 import pullback as pb
 
@@ -133,7 +134,18 @@ def inspected(x):
     return x
 
 
+def scaled(x):
+    return x.astype("int8").astype(SCALED)
+
+
+SCALED = primal_tangent_dtype(jnp.dtype("int8"), jnp.dtype("bfloat16"))
+
 REFUSED = {
+    "tangents": (pb.trace(scaled), "its tangents have another type"),
+    "argument's tangents": (
+        lambda _: pb.trace(lambda x: x)(jax.ShapeDtypeStruct((2,), SCALED)),
+        "its tangents have",
+    ),
     "vmap": (jax.vmap(pb.grad(summed_over_batch), axis_name="batch"), "along 'batch'"),
     "new ref": (lambda x: pb.grad(lambda x: counted(x, jax.new_ref(0)))(x[0]), "mutable"),
     "ref": (lambda x: pb.grad(counted)(x[0], jax.new_ref(0)), "mutable"),
@@ -147,5 +159,6 @@ def test_what_a_module_cannot_hold_is_refused(name: str) -> None:
     function, words = REFUSED[name]
     with pytest.raises(pb.PullbackError, match=words) as caught:
         function(jnp.ones(2))
-    place = "among its arguments" if name == "unused ref" else "test_trace.py:"
+    whole = name in ("unused ref", "argument's tangents")
+    place = "among its arguments" if whole else "test_trace.py:"
     assert place in (caught.value.where or "")

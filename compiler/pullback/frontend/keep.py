@@ -9,6 +9,7 @@ so nothing is traced again.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -98,6 +99,7 @@ class Keeper:
         try:
             if equation.effects:
                 _check_effects(equation, self.place)
+            check_tangents([*equation.invars, *equation.outvars], self.place)
             return self._other_equation(equation, debug_info)
         finally:
             self.place = outer
@@ -165,6 +167,20 @@ class Keeper:
     def _checkpoint(self, equation: Any) -> Any:
         body = self.keep(_jax.close(equation.params["jaxpr"]))
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+
+def check_tangents(values: Iterable[Any], place: str | None) -> None:
+    """Raises where JAX has tangents of another type than a module could hold.
+
+    Without that the value would count as an integer, whose derivatives are zero.
+    """
+    for value in values:
+        if _jax.has_tangents_of_its_own(value.aval):
+            raise PullbackError(
+                f"cannot trace a value of type {value.aval.dtype}: its tangents have another type",
+                where=place,
+                do="convert it to floats outside of the function, or differentiate by JAX",
+            )
 
 
 def mutable_array(place: str | None) -> PullbackError:

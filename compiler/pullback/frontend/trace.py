@@ -14,7 +14,7 @@ from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import constants, lifting, link, portable
-from pullback.frontend.keep import is_inexact, mutable_array, shares_values
+from pullback.frontend.keep import check_tangents, is_inexact, mutable_array, shares_values
 from pullback.frontend.rules import RuleTable
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -63,8 +63,10 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     closed, arrays = constants.hoist(lifting.close(stages.jaxpr, meanings))
     arrays += lifted
     kept = rules.keeper.keep(closed)
+    place = "among its arguments, or what it closes over"
+    check_tangents(_jax.inputs_of(closed), place)
     if _jax.takes_mutable_arrays(closed):
-        raise mutable_array("among its arguments, or what it closes over")
+        raise mutable_array(place)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
     hidden = len(arrays)
