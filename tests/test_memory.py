@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 import pullback as pb
 
@@ -47,6 +48,74 @@ def test_checkpoint_keeps_only_the_arguments_of_a_layer():
     inputs = sum(w.nbytes for w in ws) + 4 * x.astype(np.float32).nbytes
     assert checkpointed <= inputs + 64
     assert plain > 3 * checkpointed
+
+
+POLICIES = jax.checkpoint_policies
+
+
+def block(x, w):
+    """Products inside of jitted functions, and a value with a name."""
+    x = checkpoint_name(jnp.sin(jnp.einsum("ij,jk->ik", x, w)), "wave")
+    return jnp.exp(-jnp.einsum("ij,jk->ik", x, w)) * x
+
+
+def repeated(step):
+    return lambda x, ws: lax.scan(lambda x, w: (step(x, w), None), x, ws)[0].sum()
+
+
+def ops_of_gradient(f, *args) -> dict[str, int]:
+    text = str(pb.trace(f)(*args).grad())
+    return {name: text.count(f"stablehlo.{name} ") for name in ("dot_general", "sine")}
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["traced", "loaded"])
+def test_a_policy_of_checkpoint_says_what_is_kept(loaded):
+    x, ws = np.ones((4, WIDTH), np.float32), np.ones((2, WIDTH, WIDTH), np.float32) / WIDTH
+
+    def kept(policy):
+        f = repeated(jax.checkpoint(block, policy=policy))
+        f = pb.load(pb.artifact.serialize(pb.trace(f)(x, ws))) if loaded else f
+        expected = jax.grad(repeated(block))(x, ws)
+        np.testing.assert_allclose(pb.grad(f)(x, ws), expected, rtol=1e-5)
+        return residual_bytes(f, x, ws), ops_of_gradient(f, x, ws)
+
+    nothing, all_again = kept(POLICIES.nothing_saveable)
+    plain = ops_of_gradient(repeated(block), x, ws)
+    assert kept(None) == (nothing, all_again)
+    assert all_again["dot_general"] == plain["dot_general"] + 2
+    assert all_again["sine"] > 1
+    products, found = kept(POLICIES.dots_saveable)
+    assert products == nothing + 2 * 2 * x.nbytes
+    assert found["dot_general"] == plain["dot_general"]
+    named, found = kept(POLICIES.save_only_these_names("wave"))
+    assert named == nothing + 2 * x.nbytes
+    assert found == {**all_again, "sine": 1}
+    _, found = kept(POLICIES.everything_saveable)
+    assert found == {**plain, "sine": 1}
+
+
+def test_a_policy_changes_no_number():
+    """Also by rules that are false on purpose, at second order, and under `jax.vmap`."""
+
+    @jax.custom_vjp
+    def square(x):
+        return x * x
+
+    square.defvjp(lambda x: (square(x), x), lambda x, ct: (3 * ct * x,))
+
+    def f(x):
+        return jnp.sum(jnp.sin(square(x)) * jnp.cumsum(x))
+
+    x = jnp.array([0.3, -0.7, 1.1])
+    for policy in (POLICIES.everything_saveable, lambda p, *_, **__: p.name in ("sin", "cos")):
+        ours = jax.checkpoint(f, policy=policy)
+        for derive in (lambda f, m: m.grad(f), lambda f, m: m.jacrev(m.grad(f))):
+            expected = derive(f, jax)(x)
+            np.testing.assert_allclose(derive(ours, pb)(x), expected, rtol=1e-5)
+            mapped = jax.vmap(derive(ours, pb))(jnp.stack([x, 2 * x]))
+            np.testing.assert_allclose(mapped[0], expected, rtol=1e-5)
+        lowered = pb.trace(ours)(x).run_passes("builtin.module(lower-custom-derivatives)")
+        assert "checkpoint.saved" not in str(lowered)
 
 
 def test_checkpoint_in_a_scan_stacks_only_its_arguments():

@@ -214,9 +214,10 @@ def _mapped(
     from pullback.frontend.raising import NotRaisable, raised
     from pullback.frontend.trace import trace
 
-    if program.variants or program.rules.mesh is not None:
+    rules = program.rules
+    if program.variants or rules.mesh is not None or rules.has_batching_rules:
         return None
-    run = raised(program.module, program.rules)
+    run = raised(program.module, rules)
     results: list[Any] = []
 
     def one(*operands: Any) -> list[Any]:

@@ -28,7 +28,12 @@ from jax._src import (
     sharding_impls as _sharding_impls,
     source_info_util as _source_info,
 )
-from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
+from jax._src.interpreters import (
+    ad as _ad,
+    batching as _batching,
+    mlir as _mlir,
+    partial_eval as _pe,
+)
 from jax._src.state import AbstractRef, RefEffect
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
@@ -386,8 +391,6 @@ def _mapped(prim: Any) -> Any:
 def expand_high(equation: Any) -> Any:
     """The computation of such a call, without its rules, as a closed jaxpr."""
     prim = equation.params["_prim"]
-    if kind_of_high(equation) == "RematTraced":
-        return close(prim.params["jaxpr"])
 
     def expanded(*leaves: Any) -> Any:
         return prim.expand(*jax.tree.unflatten(prim.in_tree, leaves))
@@ -640,15 +643,20 @@ def _composite_lowering(
     ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, counts: tuple[tuple[str, int], ...]
 ) -> Any:
     """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
-    function = _decomposition(ctx, key, jaxpr)
     i64 = ir.IntegerType.get_signless(64)
     attributes = {name: ir.IntegerAttr.get(i64, count) for name, count in counts}
     attributes["rule"] = ir.StringAttr.get(key)
+    return _composite_of(ctx, operands, op, _decomposition(ctx, key, jaxpr), attributes)
+
+
+def _composite_of(
+    ctx: Any, operands: Any, name: str, function: Any, attributes: dict[str, Any]
+) -> Any:
     flat_operands, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
     return stablehlo.CompositeOp(
         function.type.results,
         flat_operands,
-        name=ir.StringAttr.get(op),
+        name=ir.StringAttr.get(name),
         decomposition=ir.FlatSymbolRefAttr.get(function.sym_name.value),
         composite_attributes=ir.DictAttr.get(attributes),
         version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
@@ -674,6 +682,14 @@ def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any
 CHECKPOINT_ATTRIBUTE = "pullback.checkpoint"
 
 
+def _saved_lowering(ctx: Any, operand: Any, *, jaxpr: Any) -> Any:
+    """Emits a composite that is its operand, and says: keep this value for the reverse pass."""
+    return _composite_of(ctx, [operand], SAVED, _decomposition(ctx, "saved", jaxpr), {})
+
+
+SAVED = "checkpoint.saved"
+
+
 def _primitive(name: str, lowering: Callable[..., Any]) -> Any:
     """A primitive that is a call of its `jaxpr`, and lowers as `lowering` says."""
     primitive = _core.Primitive(name)
@@ -689,6 +705,7 @@ _composites = {
     op: _primitive(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES
 }
 _checkpoint = _primitive("pullback.checkpoint", _checkpoint_lowering)
+_saved = _primitive(SAVED, _saved_lowering)
 
 
 def _trip_bound_lowering(ctx: Any, predicate: Any, *, count: int) -> Any:
@@ -760,6 +777,54 @@ def as_composite(
 def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
     """The equation as a call whose body the reverse pass recomputes."""
     return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
+
+
+def recomputed(equation: Any) -> Any:
+    """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
+    high = equation.params.get("_prim")
+    params = equation.params if high is None else high.params
+    jaxpr, policy = params["jaxpr"], params.get("policy")
+    return close(jaxpr if policy is None else _with_saved(jaxpr, policy))
+
+
+def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
+    equations = []
+    for equation in opened(jaxpr).eqns:
+        if equation.primitive.name in ("jit", "pjit"):
+            equations.append(with_bodies(equation, lambda _, body: _with_saved(body, policy)))
+        elif _is_saved(equation, policy):
+            equations += _with_marks(equation)
+        else:
+            equations.append(equation)
+    return with_like_equations(jaxpr, equations)
+
+
+def _is_saved(equation: Any, policy: Callable[..., Any]) -> bool:
+    types = [atom.aval for atom in equation.invars]
+    found = policy(equation.primitive, *types, **equation.params)
+    return _pe.ensure_enum(found) is not _pe.Recompute
+
+
+def _with_marks(equation: Any) -> list[Any]:
+    """The equation with results of its own, and those that it had as marked copies of them."""
+    own = [Var(variable.aval) for variable in equation.outvars]
+    marks = [
+        equation.replace(
+            primitive=_saved,
+            invars=[mine],
+            outvars=[variable],
+            params={"jaxpr": _identity(variable.aval)},
+            effects=frozenset(),
+        )
+        for mine, variable in zip(own, equation.outvars, strict=True)
+    ]
+    return [equation.replace(outvars=own), *marks]
+
+
+@functools.lru_cache(maxsize=256)
+def _identity(aval: Any) -> Any:
+    with _core.eval_context():
+        return jax.make_jaxpr(lambda x: x)(*structs([aval]))
 
 
 # --- names and identities of rules ------------------------------------------------------------

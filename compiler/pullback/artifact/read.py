@@ -34,6 +34,7 @@ class LoadedRules(NoRules):
     host_callbacks: tuple[Any, ...] = ()
     keepalives: tuple[Any, ...] = ()
     axes: _meshes.Axes = ()
+    has_batching_rules = False
 
     @property
     def mesh(self) -> jax.sharding.Mesh | None:

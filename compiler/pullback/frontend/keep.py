@@ -113,6 +113,8 @@ class Keeper:
             raise _symbolic_call(self.place)
         if name == "sharding_constraint":
             self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
+        if name == "custom_vmap_call":
+            self.rules.has_batching_rules = True
         if name == "shard_map":
             self.rules.use_mesh(equation.params["mesh"])
             with self.rules.inside(equation):
@@ -129,7 +131,7 @@ class Keeper:
             return self._backward_only(equation, debug_info)
         if name in CHECKPOINT:
             return self._checkpoint(equation)
-        if name in ON_EVERY_DEVICE:
+        if name in ON_EVERY_DEVICE or name == _jax.SAVED:
             return equation
         if name in RECURSED or not _carries_derivative(equation):
             return self._inside(equation)
@@ -147,9 +149,9 @@ class Keeper:
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
         kind = _jax.kind_of_high(equation)
-        body = self.keep(_jax.expand_high(equation))
         if kind == "RematTraced":
-            return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+            return self._checkpoint(equation)
+        body = self.keep(_jax.expand_high(equation))
         op = "pullback.custom_vjp_call" if kind == "CustomVJPTraced" else "pullback.custom_jvp_call"
         return _composite(equation, self.rules.register(op, equation, debug_info, body))
 
@@ -165,7 +167,7 @@ class Keeper:
         return _composite(equation, rule)
 
     def _checkpoint(self, equation: Any) -> Any:
-        body = self.keep(_jax.close(equation.params["jaxpr"]))
+        body = self.keep(_jax.recomputed(equation))
         return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from pullback import _jax
 from pullback._jax import ir, stablehlo
@@ -63,7 +64,7 @@ class _Raising:
 
             function.__name__ = name
             recomputed = CHECKPOINT in self.functions[name].attributes
-            self._made[name] = (jax.checkpoint if recomputed else jax.jit)(function)
+            self._made[name] = _recomputing(function) if recomputed else jax.jit(function)
         return self._made[name]
 
     def run(self, block: Any, outer: Mapping[Any, Any], *arguments: Any) -> list[Any]:
@@ -91,6 +92,9 @@ class _Raising:
         return found if isinstance(found, (list, tuple)) else [found]
 
 
+_recomputing = functools.partial(
+    jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(_jax.SAVED)
+)
 _TERMINATORS = ("func.return", "stablehlo.return")
 
 
@@ -581,6 +585,8 @@ def _composite(
     raising: _Raising, operation: Any, operands: list[Any], regions: Any
 ) -> Sequence[Any]:
     """A call with rules, or another composite, whose meaning is its decomposition."""
+    if ops.composite_name(operation) == _jax.SAVED:
+        return [checkpoint_name(operands[0], _jax.SAVED)]
     if not str(ops.composite_name(operation)).startswith(ops.PREFIX):
         name = ir.FlatSymbolRefAttr(operation.attributes["decomposition"]).value
         return raising.called(name)(*operands)

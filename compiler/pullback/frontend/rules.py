@@ -108,6 +108,7 @@ class RuleTable:
         self.keepalives: list[Any] = []
         self.host_callbacks: list[Any] = []
         self.mesh: jax.sharding.Mesh | None = None
+        self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
         self.traces = 0
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}

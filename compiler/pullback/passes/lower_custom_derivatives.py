@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback._jax import ir
+from pullback._jax import SAVED, ir
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
 from pullback.passes.symbols import CALL, erase_unreachable
@@ -43,4 +43,8 @@ class LowerCustomDerivatives(Pass):
         """Lowers every derivative op, those in rule functions included."""
         for call in ops.walk_calls(module):
             lower_call(call)
+        for name, op in ops.named_composites(module):
+            if name == SAVED:
+                op.result.replace_all_uses_with(op.operands[0])
+                op.erase()
         erase_unreachable(module)

@@ -6,13 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._jax import ir
+from pullback._jax import SAVED, ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, mask_of
+from pullback.dialect.ops import composite_name
+from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.differentiation import (
+    Differentiation,
+    mask_of,
+    operations,
+    replace_terminator,
+    set_signature,
+    terminator,
+)
 from pullback.passes.forward import jvp_function
 from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call, emit_call
+from pullback.passes.purity import is_used
 from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero
@@ -118,18 +128,66 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
 
 
 def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
-    """jax.checkpoint: keep the arguments only, and run the forward function again.
+    """jax.checkpoint: keep the arguments and what is marked, and run the forward function again.
 
     The results are those of the forward function, too: the next derivative is that of what a rule
     computes forward, which differs from the rule's where that is false on purpose.
     """
     frame = op.frame
+    saving, again, count = _recomputation(frame.diff, pair)
     with before(op):
-        outs = emit_call(frame.diff.function(pair.forward), op.operands)
+        outs = emit_call(frame.diff.function(saving), op.operands)
     frame.replace(op, outs[: len(op.results)])
-    arguments = [frame.primal(v) for v in op.operands]
-    values = [*arguments, *present(cts)]
+    kept = [frame.primal(v) for v in (*op.operands, *outs[len(outs) - count :])]
+    values = [*kept, *present(cts)]
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
-    again = call(frame.diff, pair.forward, list(fenced)[: len(arguments)])
-    residuals = again[len(pair.kept) :]
-    return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(arguments) :]])
+    residuals = call(frame.diff, again, list(fenced)[: len(kept)])
+    return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])
+
+
+def _recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
+    """The forward function with marked values behind its results; and what residuals are made by.
+
+    That takes the arguments and these values. They are the marked ones that it needs: so many.
+    """
+
+    def derive() -> tuple[str, str, int]:
+        again = diff.clone_function(pair.forward, f"{pair.forward}.again")
+        block = diff.block(again)
+        given = [_given_instead(block, mark) for mark in _marks(diff, again)]
+        replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
+        erase_dead_ops(block, diff.functions)
+        needed = list(map(is_used, given))
+        for argument, used in reversed(list(zip(given, needed, strict=True))):
+            if not used:
+                block.erase_argument(argument.arg_number)
+        set_signature(diff.function(again))
+        return _also_giving(diff, pair.forward, needed), again, sum(needed)
+
+    return diff.cached(("recomputation", pair.forward), derive)
+
+
+def _given_instead(block: Any, mark: Any) -> Value:
+    """A new argument in the place of a marked value, and of the value that is marked."""
+    given = block.add_argument(mark.result.type, mark.location)
+    for value in (mark.result, mark.operands[0]):
+        value.replace_all_uses_with(given)
+    return given
+
+
+def _also_giving(diff: Differentiation, name: str, flags: Sequence[bool]) -> str:
+    """A copy of a function that returns those of its marked values, too; itself for none."""
+    if not any(flags):
+        return name
+    copy = diff.clone_function(name, f"{name}.saving")
+    block = diff.block(copy)
+    saved = [mark.result for mark, flag in zip(_marks(diff, copy), flags, strict=True) if flag]
+    replace_terminator(block, [*terminator(block).operands, *saved])
+    set_signature(diff.function(copy))
+    return copy
+
+
+def _marks(diff: Differentiation, name: str) -> list[Any]:
+    """The values of a function that the policy of its checkpoint keeps."""
+    found = operations(diff.block(name))
+    return [operation for operation in found if composite_name(operation) == SAVED]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pullback._errors import MissingRuleError, NotLinearError
-from pullback._jax import ir
+from pullback._jax import SAVED, ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
@@ -342,13 +342,20 @@ def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
     return [Pullback(fwd, len(op.results), bwd, takes, gives)]
 
 
+def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
+    """A mark on a value says what a checkpoint keeps of it, not of its tangent."""
+    return list(values)
+
+
 _JVP = {
     "pullback.custom_jvp_call": _custom_jvp_jvp,
     "pullback.custom_vjp_call": _custom_vjp_jvp,
     "pullback.linear_call": linear_call_jvp,
+    SAVED: _unchanged,
 }
 _VJP = {
     "pullback.custom_jvp_call": _custom_jvp_vjp,
     "pullback.custom_vjp_call": _custom_vjp_vjp,
     "pullback.linear_call": linear_call_vjp,
+    SAVED: _unchanged,
 }
