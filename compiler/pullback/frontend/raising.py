@@ -74,7 +74,10 @@ class _Raising:
             operation = view.operation
             if operation.name in _TERMINATORS:
                 break
-            found = self._results(operation, known)
+            try:
+                found = self._results(operation, known)
+            except TypeError as error:
+                raise NotRaisable(f"{operation.name} of these types") from error
             known.update(zip(operation.results, found, strict=True))
         return [known[v] for v in terminator(block).operands]
 
