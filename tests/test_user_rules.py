@@ -165,6 +165,20 @@ def test_no_zero_meets_an_infinite_factor(name):
 # --------------------------------------------------------------------- forms of the rules
 
 
+@pytest.mark.parametrize("ct", [0, 2.5, 2j, True, np.float64(2.5)], ids=repr)
+def test_a_bwd_rule_may_return_a_number(ct):
+    @jax.custom_vjp
+    def f(x, y):
+        return x * y
+
+    f.defvjp(lambda x, y: (f(x, y), y), lambda y, _: (ct, _ * y))
+    for dtype in (jnp.float32, jnp.bfloat16):
+        x, y = jnp.ones((), dtype), jnp.full((), 3, dtype)
+        found = pb.grad(f, (0, 1))(x, y)
+        assert found[0].dtype == dtype
+        same(found, (np.real(ct), 3.0))
+
+
 @pytest.mark.parametrize("made", [jnp.float32, jnp.complex64], ids=["float32", "complex64"])
 def test_a_bwd_rule_may_return_another_float_type(made):
     """JAX adds it to others as it is, which fails where there are others."""

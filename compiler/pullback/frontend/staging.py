@@ -100,10 +100,11 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
 
 def _as_type(aval: Any, ct: Any) -> Any:
     """JAX lets a backward rule return another float type than its argument's."""
-    if ct.dtype == aval.dtype:
+    found = jax.typeof(ct).dtype  # it may be one of Python's numbers
+    if found == aval.dtype:
         return ct
-    if ct.dtype.kind == "c" and aval.dtype.kind != "c":
-        ct = jax.lax.real(ct)
+    if found.kind == "c" and aval.dtype.kind != "c":
+        ct = jax.numpy.real(ct)
     return jax.lax.convert_element_type(ct, aval.dtype)
 
 
