@@ -381,6 +381,12 @@ def _without_vmap(prim: Any) -> Any:
     return inner if type(inner).__name__ == "CustomVJPTraced" else prim
 
 
+def _parameters(equation: Any) -> Any:
+    """The parameters of a call, in either encoding."""
+    high = equation.params.get("_prim")
+    return equation.params if high is None else _without_vmap(high).params
+
+
 def _mapped(prim: Any) -> Any:
     """What a call maps, where it does."""
     while type(prim).__name__ == "VmapOf":
@@ -781,8 +787,7 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
 
 def recomputed(equation: Any) -> Any:
     """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
-    high = equation.params.get("_prim")
-    params = equation.params if high is None else high.params
+    params = _parameters(equation)
     jaxpr, policy = params["jaxpr"], params.get("policy")
     return close(jaxpr if policy is None else _with_saved(jaxpr, policy))
 
@@ -1147,10 +1152,7 @@ CustomVJPException = _ad.CustomVJPException
 
 def wants_symbolic_zeros(closed: Any) -> bool:
     """Whether the one call in there has rules that see which operands are perturbed."""
-    equation = closed.eqns[0]
-    high = equation.params.get("_prim")
-    params = equation.params if high is None else _without_vmap(high).params
-    return bool(params.get("symbolic_zeros", False))
+    return bool(_parameters(closed.eqns[0]).get("symbolic_zeros", False))
 
 
 def num_residuals(equation: Any) -> int | None:

@@ -20,6 +20,8 @@ from pullback.dialect.types import (
     Number as Number,
     Value as Value,
     attr as attr,
+    enumerator as enumerator,
+    flag as flag,
     hides_inexact as hides_inexact,
     holds as holds,
     i64 as i64,

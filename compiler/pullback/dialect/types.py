@@ -150,6 +150,17 @@ def i64s(values: tuple[int, ...]) -> Any:
     return ir.DenseI64ArrayAttr.get(values, _jax.context())
 
 
+def enumerator(attribute: Any) -> str:
+    """The value of an enumeration, such as `LT`."""
+    return str(attribute).split()[-1].rstrip(">")
+
+
+def flag(op: Any, name: str) -> bool:
+    """An optional boolean attribute of an op, or of a record of one."""
+    attributes = op.attributes
+    return name in attributes and ir.BoolAttr(attributes[name]).value
+
+
 @functools.cache
 def integers(attribute: Any) -> tuple[int, ...]:
     """The values of an integer-array attribute."""

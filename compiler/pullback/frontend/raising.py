@@ -25,10 +25,15 @@ from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback.dialect import build, ops
 from pullback.dialect.indexing import Dimensions
+from pullback.frontend.staging import converted
 from pullback.passes.differentiation import blocks, terminator
 from pullback.passes.inline_calls import CHECKPOINT
-from pullback.passes.symbols import functions
+from pullback.passes.symbols import called, functions
+from pullback.rules.bodies import body_name
 from pullback.rules.convolution import read_window
+from pullback.rules.indexing import combination
+from pullback.rules.reading import BOUND
+from pullback.rules.windows import Window
 from pullback_runtime import _module
 
 
@@ -112,24 +117,8 @@ def _type(operation: Any) -> jax.ShapeDtypeStruct:
     return _module.type_of(operation.result)
 
 
-def _integers(operation: Any, name: str, default: int, count: int) -> tuple[int, ...]:
-    attribute = operation.attributes.get(name)
-    return (default,) * count if attribute is None else build.integers(attribute)
-
-
 def _integer(operation: Any, name: str) -> int:
     return int(ir.IntegerAttr(operation.attributes[name]).value)
-
-
-def _flag(operation: Any, name: str) -> bool:
-    attribute = operation.attributes.get(name)
-    return attribute is not None and ir.BoolAttr(attribute).value
-
-
-def _word(operation: Any, name: str) -> str:
-    """The value of an enumeration, such as `LT`."""
-    attribute = operation.attributes.get(name)
-    return "" if attribute is None else str(attribute).rstrip(">").split()[-1]
 
 
 # ----------------------------------------------------------------------------- one to one
@@ -220,18 +209,14 @@ _COMPARISONS = {
 
 
 def _compare(operation: Any, x: Any, y: Any) -> Any:
-    if _word(operation, "compare_type") == "TOTALORDER":
+    kind = operation.attributes.get("compare_type")
+    if kind is not None and build.enumerator(kind) == "TOTALORDER":
         raise NotRaisable("a comparison in total order")
-    return _COMPARISONS[_word(operation, "comparison_direction")](x, y)
+    return _COMPARISONS[build.enumerator(operation.attributes["comparison_direction"])](x, y)
 
 
 def _convert(operation: Any, x: Any) -> Any:
-    dtype = _type(operation).dtype
-    return lax.convert_element_type(lax.real(x) if _is_real_part(x, dtype) else x, dtype)
-
-
-def _is_real_part(x: Any, dtype: Any) -> bool:
-    return x.dtype.kind == "c" and dtype.kind != "c"
+    return converted(x, _type(operation).dtype)
 
 
 def _bitcast_convert(operation: Any, x: Any) -> Any:
@@ -334,26 +319,26 @@ def _indices(indices: Any, dims: Dimensions) -> Any:
     return jnp.moveaxis(indices, dims.index_vector, -1)
 
 
+def _numbers(kind: Any, dims: Dimensions) -> Any:
+    """The dimension numbers as JAX has them: in one order under two sets of names."""
+    batching = dims.operand_batching, dims.indices_batching
+    return kind(dims.window, dims.collapsed, dims.index_map, *batching)
+
+
 def _gather(operation: Any, x: Any, indices: Any) -> Any:
     dims = Dimensions.of_gather(operation.attributes["dimension_numbers"])
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=dims.window,
-        collapsed_slice_dims=dims.collapsed,
-        start_index_map=dims.index_map,
-        operand_batching_dims=dims.operand_batching,
-        start_indices_batching_dims=dims.indices_batching,
-    )
     return lax.gather(
         x,
         _indices(indices, dims),
-        numbers,
+        _numbers(lax.GatherDimensionNumbers, dims),
         build.integers(operation.attributes["slice_sizes"]),
-        indices_are_sorted=_flag(operation, "indices_are_sorted"),
+        indices_are_sorted=build.flag(operation, "indices_are_sorted"),
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,  # as it is: StableHLO clamps
     )
 
 
 _SCATTERS = {
+    "replace": lax.scatter,
     "stablehlo.add": lax.scatter_add,
     "stablehlo.maximum": lax.scatter_max,
     "stablehlo.minimum": lax.scatter_min,
@@ -363,31 +348,18 @@ _SCATTERS = {
 
 
 def _scatter(operation: Any, *operands: Any) -> Any:
-    (block,) = blocks(operation)
-    if len(operands) != 3:
-        raise NotRaisable("a scatter of several arrays")
-    x, indices, updates = operands
-    if terminator(block).operands[0] == block.arguments[1]:
-        scatter: Any = lax.scatter
-    else:
-        scatter = _SCATTERS.get(_binary(block) or "")
+    scatter = _SCATTERS.get(kind := combination(operation))
     if scatter is None:
-        raise NotRaisable("a scatter with a body of its own")
+        raise NotRaisable(f"a scatter with {kind}")
+    x, indices, updates = operands
     dims = Dimensions.of_scatter(operation.attributes["scatter_dimension_numbers"])
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=dims.window,
-        inserted_window_dims=dims.collapsed,
-        scatter_dims_to_operand_dims=dims.index_map,
-        operand_batching_dims=dims.operand_batching,
-        scatter_indices_batching_dims=dims.indices_batching,
-    )
     return scatter(
         x,
         _indices(indices, dims),
         updates,
-        numbers,
-        indices_are_sorted=_flag(operation, "indices_are_sorted"),
-        unique_indices=_flag(operation, "unique_indices"),
+        _numbers(lax.ScatterDimensionNumbers, dims),
+        indices_are_sorted=build.flag(operation, "indices_are_sorted"),
+        unique_indices=build.flag(operation, "unique_indices"),
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,  # as it is: StableHLO leaves windows out
     )
 
@@ -399,7 +371,7 @@ def _precision(operation: Any) -> Any:
     attribute = operation.attributes.get("precision_config")
     if attribute is None:
         return None
-    words = [str(each).rstrip(">").split()[-1] for each in ir.ArrayAttr(attribute)]
+    words = [build.enumerator(each) for each in ir.ArrayAttr(attribute)]
     return tuple(lax.Precision[word] for word in words) if len(words) == 2 else None
 
 
@@ -437,26 +409,26 @@ def _convolution(operation: Any, x: Any, kernel: Any) -> Any:
 
 
 def _cholesky(operation: Any, x: Any) -> Any:
-    if not _flag(operation, "lower"):
+    if not build.flag(operation, "lower"):
         raise NotRaisable("an upper cholesky")
     return lax.linalg.cholesky(x, symmetrize_input=False)
 
 
 def _triangular_solve(operation: Any, a: Any, b: Any) -> Any:
-    transposed = _word(operation, "transpose_a")
+    transposed = build.enumerator(operation.attributes["transpose_a"])
     return lax.linalg.triangular_solve(
         a,
         b,
-        left_side=_flag(operation, "left_side"),
-        lower=_flag(operation, "lower"),
+        left_side=build.flag(operation, "left_side"),
+        lower=build.flag(operation, "lower"),
         transpose_a=transposed in ("TRANSPOSE", "ADJOINT"),
         conjugate_a=transposed == "ADJOINT",
-        unit_diagonal=_flag(operation, "unit_diagonal"),
+        unit_diagonal=build.flag(operation, "unit_diagonal"),
     )
 
 
 def _fft(operation: Any, x: Any) -> Any:
-    kind = lax.FftType[_word(operation, "fft_type")]
+    kind = lax.FftType[build.enumerator(operation.attributes["fft_type"])]
     return lax.fft(x, kind, build.integers(operation.attributes["fft_length"]))
 
 
@@ -492,14 +464,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 # ------------------------------------------------------------------- regions and functions
 
 
-def _binary(block: Any) -> str | None:
-    """The op that a body applies to its two arguments, if it does nothing else."""
-    first, *more = [view.operation for view in block.operations]
-    if len(more) != 1 or list(first.operands) != list(block.arguments):
-        return None
-    return first.name if list(more[0].operands) == list(first.results) else None
-
-
 _MONOIDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "stablehlo.add": (lax.add, lax.reduce_sum),
     "stablehlo.and": (lax.bitwise_and, lax.reduce_and),
@@ -512,8 +476,7 @@ _MONOIDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def _monoid(operation: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    (block,) = blocks(operation)
-    return _MONOIDS.get(_binary(block) or "")
+    return _MONOIDS.get(body_name(operation.regions[0]))
 
 
 def _alone_or_all(values: list[Any]) -> Any:
@@ -541,28 +504,23 @@ def _reduce_window(
 ) -> Sequence[Any]:
     count = len(operands) // 2
     arrays, inits = operands[:count], operands[count:]
-    rank = arrays[0].ndim
-    padding = operation.attributes.get("padding")
-    pairs = [(0, 0)] * rank
-    if padding is not None:
-        given = np.asarray(ir.DenseIntElementsAttr(padding)).reshape(rank, 2)
-        pairs = [(int(low), int(high)) for low, high in given]
+    window = Window.of(operation)
     monoid = _monoid(operation)
     found = lax.reduce_window(
         _alone_or_all(arrays),
         _alone_or_all(inits),
         _of_trees(regions[0]) if monoid is None else monoid[0],
-        _integers(operation, "window_dimensions", 1, rank),
-        _integers(operation, "window_strides", 1, rank),
-        pairs,
-        _integers(operation, "base_dilations", 1, rank),
-        _integers(operation, "window_dilations", 1, rank),
+        window.dims,
+        window.strides,
+        list(zip(window.low, window.high, strict=True)),
+        window.base_dilation,
+        window.dilation,
     )
     return jax.tree.leaves(found)
 
 
 def _while(raising: _Raising, operation: Any, operands: list[Any], regions: Any) -> Sequence[Any]:
-    if operation.attributes.get("pullback.max_trip_count") is not None:
+    if BOUND in operation.attributes:
         raise NotRaisable("a loop with a bound")
     cond, body = regions
     return lax.while_loop(lambda c: cond(*c)[0], lambda c: body(*c), operands)
@@ -580,8 +538,8 @@ def _case(raising: _Raising, operation: Any, operands: list[Any], regions: Any) 
 
 
 def _call(raising: _Raising, operation: Any, operands: list[Any], regions: Any) -> Sequence[Any]:
-    name = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
-    return raising.called(name)(*operands)
+    """A call, or a composite that is its decomposition."""
+    return raising.called(str(called(operation)))(*operands)
 
 
 def _composite(
@@ -591,8 +549,7 @@ def _composite(
     if ops.composite_name(operation) == _jax.SAVED:
         return [checkpoint_name(operands[0], _jax.SAVED)]
     if not str(ops.composite_name(operation)).startswith(ops.PREFIX):
-        name = ir.FlatSymbolRefAttr(operation.attributes["decomposition"]).value
-        return raising.called(name)(*operands)
+        return _call(raising, operation, operands, regions)
     view = ops.view(operation)
     if view is not None and view.rule_key is not None:
         rule = raising.rules[view.rule_key]

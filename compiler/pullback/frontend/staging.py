@@ -72,9 +72,9 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
         whole = dict(zip(inexact, cotangents, strict=True))
         found = pull([_whole(rule, outs[i], whole[i]) for i in taken])
         wanted = [rule.call.in_avals[i] for i in chosen]
-        return [
-            _part(rule, aval, _as_type(aval, ct)) for aval, ct in zip(wanted, found, strict=True)
-        ]
+        # JAX lets a backward rule return another float type than its argument's.
+        typed = [converted(ct, aval.dtype) for aval, ct in zip(wanted, found, strict=True)]
+        return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
 
     args = _jax.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
@@ -98,14 +98,14 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     return ct / jax.lax.axis_size(axes) if axes else ct
 
 
-def _as_type(aval: Any, ct: Any) -> Any:
-    """JAX lets a backward rule return another float type than its argument's."""
-    found = jax.typeof(ct).dtype  # it may be one of Python's numbers
-    if found == aval.dtype:
-        return ct
-    if found.kind == "c" and aval.dtype.kind != "c":
-        ct = jax.numpy.real(ct)
-    return jax.lax.convert_element_type(ct, aval.dtype)
+def converted(value: Any, dtype: Any) -> Any:
+    """An array, or one of Python's numbers, in this type; of a complex one the real part."""
+    found = jax.typeof(value).dtype
+    if found == dtype:
+        return value
+    if found.kind == "c" and dtype.kind != "c":
+        value = jax.numpy.real(value)
+    return jax.lax.convert_element_type(value, dtype)
 
 
 def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:

@@ -31,13 +31,6 @@ from pullback.rules.registry import (
     unsupported,
 )
 
-
-def flag(op: Op, name: str) -> bool:
-    """An optional boolean attribute."""
-    attributes = op.attributes
-    return name in attributes and ir.BoolAttr(attributes[name]).value
-
-
 # ---------------------------------------------------------------------------------- gather
 
 
@@ -51,7 +44,7 @@ def gather(op: Op, cts: Tangents) -> list[object]:
     shape = op.shape(0)
     sizes = dims.window_sizes(shape, build.shape(ct))
     # Clamping keeps the order of indices, but not that of index vectors.
-    in_order = flag(op, "indices_are_sorted") and len(dims.index_map) == 1
+    in_order = build.flag(op, "indices_are_sorted") and len(dims.index_map) == 1
 
     def update(total: Value) -> Value:
         indices = indexing.clamp(op.operand(1), shape, dims, sizes)
@@ -97,11 +90,11 @@ by_expansion("stablehlo.torch_index_select", _index_select, linear=only_in(0), f
 # --------------------------------------------------------------------------------- scatter
 
 
-def combination(op: Op) -> str:
+def combination(operation: Any) -> str:
     """What a scatter does with old and new: 'replace', or the name of the op that combines them."""
-    if len(op.operands) != 3:
+    if len(operation.operands) != 3:
         return "several operands"
-    block = op.operation.regions[0].blocks[0]
+    block = operation.regions[0].blocks[0]
     old, new = block.arguments
     found = applied(block)
     if found is None:
@@ -124,9 +117,9 @@ class _Scatter:
     def __init__(self, op: Op) -> None:
         self.op = op
         self.dims = Dimensions.of_scatter(op.attributes["scatter_dimension_numbers"])
-        self.unique = flag(op, "unique_indices")
-        self.sorted = flag(op, "indices_are_sorted")
-        self.kind = combination(op)
+        self.unique = build.flag(op, "unique_indices")
+        self.sorted = build.flag(op, "indices_are_sorted")
+        self.kind = combination(op.operation)
 
     @property
     def indices(self) -> Value:
@@ -302,7 +295,7 @@ def _apply(op: Op, operands: Sequence[Value]) -> list[Value]:
 def _meets_each_once(op: Op) -> bool:
     """Whether no element is combined with what another update has made of it."""
     old = op.operation.regions[0].blocks[0].arguments[: len(op.results)]
-    return flag(op, "unique_indices") or not any(map(is_used, old))
+    return build.flag(op, "unique_indices") or not any(map(is_used, old))
 
 
 def _rule(jvp: Any, vjp: Any, linear: Any) -> Rule:
@@ -326,7 +319,7 @@ _VARIANTS = {
 
 def _variant(op: Op) -> Rule:
     check_scalars(op)
-    kind = combination(op)
+    kind = combination(op.operation)
     if kind in _VARIANTS:
         return _VARIANTS[kind]
     if not _meets_each_once(op):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, conj, mul, neg, select
 from pullback.rules.registry import Op, Tangents, linear, only_in, rule
@@ -71,10 +70,6 @@ def _bool(value: bool) -> Any:
     return build.attr("true" if value else "false")
 
 
-def _flag(op: Op, name: str) -> bool:
-    return name in op.attributes and ir.BoolAttr(op.attributes[name]).value
-
-
 # -------------------------------------------------------------------------------- cholesky
 
 
@@ -117,7 +112,7 @@ def _lower_factor(op: Op) -> tuple[Value, Any]:
 
     The upper factor of A is Lᵀ for the L of Aᵀ.
     """
-    if _flag(op, "lower"):
+    if build.flag(op, "lower"):
         return triangle(op.result, lower=True), lambda x: x
     return triangle(matrix_transpose(op.result), lower=True), matrix_transpose
 
@@ -132,10 +127,10 @@ class _System:
 
     def __init__(self, op: Op) -> None:
         self.op = op
-        self.left = _flag(op, "left_side")
-        self.lower = _flag(op, "lower")
-        self.unit = _flag(op, "unit_diagonal")
-        self.kind = str(op.attributes["transpose_a"]).split()[-1].rstrip(">")
+        self.left = build.flag(op, "left_side")
+        self.lower = build.flag(op, "lower")
+        self.unit = build.flag(op, "unit_diagonal")
+        self.kind = build.enumerator(op.attributes["transpose_a"])
 
     def apply(self, a: Value | None) -> Value | None:
         """op(a) of a tangent of a; only the triangle that is read counts."""
@@ -198,7 +193,7 @@ def fft(op: Op, cts: Tangents) -> list[Value | None]:
     Source: jax/_src/lax/fft.py, `_fft_transpose_rule`.
     """
     (ct,) = cts
-    kind = str(op.attributes["fft_type"]).split()[-1].rstrip(">")
+    kind = build.enumerator(op.attributes["fft_type"])
     lengths = build.integers(op.attributes["fft_length"])
     total = math.prod(lengths)
     if 0 in op.shape(0):

@@ -85,7 +85,7 @@ def _count(
     if isinstance(predicate, ir.BlockArgument) or predicate.owner.name != "stablehlo.compare":
         return None, None
     compare = predicate.owner
-    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = build.enumerator(compare.attributes["comparison_direction"])
     left, right = compare.operands
     arguments = list(cond.arguments)
     if left not in arguments or _counter(body, inits, yields, arguments.index(left)) is None:

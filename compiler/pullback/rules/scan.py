@@ -12,7 +12,6 @@ from pullback.dialect.build import Value
 from pullback.passes.inlining import inline
 from pullback.rules import slots
 from pullback.rules.derived import expanded
-from pullback.rules.indexing import flag
 from pullback.rules.registry import Op, Rule, jointly, register
 
 
@@ -45,7 +44,7 @@ def _loop(
     buffers: Sequence[Value],
 ) -> tuple[list[Value], list[Value]]:
     """One iteration for each index of the first dimension, the last one first if so flagged."""
-    backwards = flag(op, "is_reverse")
+    backwards = build.flag(op, "is_reverse")
     first, step = (count - 1, -1) if backwards else (0, 1)
     index = build.full(build.scalar("i32"), first)
     loop, cond, body = build.while_([index, *carries, *buffers])

@@ -47,8 +47,9 @@ class Window:
     high: tuple[int, ...]
 
     @classmethod
-    def of(cls, op: Op) -> Window:
-        rank = len(op.shape(0))
+    def of(cls, op: Any) -> Window:
+        """Those of an op, or of a record of one."""
+        rank = build.rank(op.operands[0])
 
         def integers(name: str) -> tuple[int, ...]:
             if name not in op.attributes:
@@ -352,8 +353,7 @@ def _selection(op: Op) -> str:
     region = op.operation.regions[0]
     if body_name(region) == "stablehlo.compare":
         step: Any = applied(region.blocks[0])
-        attribute = step.op.attributes["comparison_direction"]
-        direction = str(attribute).split()[-1].rstrip(">")
+        direction = build.enumerator(step.op.attributes["comparison_direction"])
         if direction in _STRICT:
             return direction
     raise unsupported(
