@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +117,21 @@ def test_a_program_without_a_recipe_is_batched_item_by_item():
     ours = jax.vmap(lambda ct: backward(residuals, ct))(XS)
     pull = jax.vjp(wave, np.float32(1.3), np.float32(0.7))[1]
     assert_agrees(ours, jax.vmap(pull)(XS))
+
+
+WRAPPERS = {
+    "functools.wraps": lambda f: functools.wraps(f)(lambda x: 3.0 * f(x)),
+    "jit": lambda f: jax.jit(functools.wraps(f)(lambda x: 3.0 * f(x))),
+    "vmap": lambda f: lambda x: pb.vjp(jax.vmap(f), x[None])[0][0],
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPERS.values(), ids=WRAPPERS)
+def test_who_wraps_a_derivative_is_another_function(wrapped):
+    """`functools.wraps` copies attributes, so it copies what we know of a function made here."""
+    f = lambda x: jnp.sin(x) * x  # noqa: E731
+    ours, theirs = (library.grad(wrapped(library.grad(f))) for library in (pb, jax))
+    np.testing.assert_allclose(ours(1.0), theirs(1.0), rtol=1e-6)
 
 
 def test_jit_with_static_arguments():

@@ -8,6 +8,7 @@ jitted function costs, and the results compose with each other and with JAX's tr
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,8 @@ from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
 from pullback.frontend.trace import trace
 
-DERIVED_FROM = "_pullback_derived_from"
-"""The attribute of a function made here: the function it came from, and the steps since."""
+_DERIVATION = "_pullback_derivation"
+"""The attribute that says how a function was made here; `functools.wraps` copies it to others."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,38 @@ class Step:
         return getattr(_derivation, self.name)(program, **dict(self.options))
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """How a function was made here: the function it came from, and the steps since."""
+
+    function: Callable[[], Any]  # a weak reference to whom it is about
+    base: Any
+    steps: tuple[Step, ...]
+
+    @staticmethod
+    def of(fun: Any) -> Derivation | None:
+        """That of a function which was made here, and not of one that only wraps it."""
+        found = getattr(fun, _DERIVATION, None)
+        return found if found is not None and found.function() is fun else None
+
+
+def _note(function: Any, base: Any, steps: tuple[Step, ...]) -> None:
+    setattr(function, _DERIVATION, Derivation(weakref.ref(function), base, steps))
+
+
+def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
+    """What a function comes from: itself, if it was not made here."""
+    found = Derivation.of(fun)
+    return (fun, ()) if found is None else (found.base, found.steps)
+
+
 def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     """The Program of a function for such arguments; what was derived here is not traced again."""
     if isinstance(fun, Program):
         fun.flatten(args, kwargs)
         return fun
-    base, steps = getattr(fun, DERIVED_FROM, (None, ()))
-    if base is None:
+    base, steps = _origin(fun)
+    if base is fun:
         return trace(fun)(*args, **kwargs)
     program = program_of(base, args, kwargs)
     for step in steps:
@@ -52,7 +78,7 @@ def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
     """A function that calls the program that a step derives from that of `fun`."""
-    base, before = getattr(fun, DERIVED_FROM, (fun, ()))
+    base, before = _origin(fun)
     steps = (*before, step)
     jitted = derived_once(base, steps, functools.partial(_jitted, steps))
 
@@ -60,7 +86,7 @@ def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
         return _transformed(fun, step)
 
     function = _statics.falling_back(jitted, fun, dict(step.options)["argnums"], again)
-    setattr(function, DERIVED_FROM, (base, steps))
+    _note(function, base, steps)
     return function
 
 
@@ -248,7 +274,7 @@ def jit(
         function, static_argnums=static_argnums, static_argnames=static_argnames, **options
     )
     if static_argnums is None and static_argnames is None:
-        setattr(jitted, DERIVED_FROM, getattr(fun, DERIVED_FROM, (fun, ())))
+        _note(jitted, *_origin(fun))
     return jitted
 
 
