@@ -34,8 +34,11 @@ def test_the_index_names_every_page():
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
 
 
-def test_the_example_of_rules_is_the_one_that_lit_runs():
-    example = DOCS.parent / "lit_tests/rules/composite/Inputs/acme_rules.py"
+@pytest.mark.parametrize(
+    "name", ["rules/composite/Inputs/acme_rules.py", "passes/vmap/Inputs/acme_batches.py"]
+)
+def test_the_examples_of_rules_are_those_that_lit_runs(name: str):
+    example = DOCS.parent / "lit_tests" / name
     assert f"```python\n{example.read_text()}```" in (DOCS / "extending.md").read_text()
 
 

@@ -425,4 +425,73 @@ DRIVERS = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS
+
+def items(*cases: str) -> tuple[str, ...]:
+    """Records of tests/rules, in batches."""
+    test = "tests/passes/test_vmap.py::test_a_batch_is_what_each_item_is"
+    return tuple(f"{test}[{case}]" for case in cases)
+
+
+RULES_OF_BATCHES = ("tests/test_batches.py::test_rules_are_batched_with_their_calls",)
+ITEMS_BY_THEMSELVES = (
+    "tests/test_batches.py::test_each_item_leaves_a_loop_and_takes_a_branch_by_itself",
+)
+
+BATCHES = (
+    Mutant(
+        "rules/batching.py",
+        "return tuple(d + 1 for d in dims)",
+        "return tuple(dims)",
+        items("stablehlo.reduce-sum", "stablehlo.transpose"),
+    ),
+    Mutant(
+        "rules/sorting.py",
+        "build.i64(dimension + 1 if dimension >= 0 else dimension)",
+        "build.i64(dimension)",
+        items("stablehlo.sort"),
+    ),
+    Mutant(
+        "rules/indexing.py",
+        'return build.flag(op, "indices_are_sorted") and not batched',
+        "return True",
+        ("tests/passes/test_vmap_indexing.py",),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "indices = indexing.clamp(indices, op.shape(0), dims.batched(False, True), op.shape(1))",
+        "pass",
+        ("tests/passes/test_vmap_indexing.py",),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "build.select(along(go, build.shape(y)[1:]), y, x) if changes else y",
+        "y",
+        ITEMS_BY_THEMSELVES,
+    ),
+    Mutant(
+        "rules/control_flow.py",
+        "results = found[-1]  # that of any other index",
+        "results = found[0]",
+        ITEMS_BY_THEMSELVES,
+    ),
+    Mutant(
+        "passes/batching.py",
+        "return build.reduce_sum(known, (0,))",
+        "return build.reduce(known, 0, (0,), 'stablehlo.maximum')",
+        RULES_OF_BATCHES,
+    ),
+    Mutant(
+        "passes/batching.py",
+        "forward, found = batching.function(names[0], self.flags, wanted)",
+        "forward, found = batching.function(names[0], self.flags)",
+        RULES_OF_BATCHES,
+    ),
+    Mutant(
+        "rules/composites.py",
+        "        found[ops.RULE] = build.string(key)\n",
+        "        del found\n        return ir.DictAttr.get({}, op.operation.context)\n",
+        RULES_OF_BATCHES,
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,7 +10,7 @@ import pytest
 
 from pullback._errors import PipelineError
 from pullback.passes import PASSES
-from pullback.passes.base import Pass
+from pullback.passes.base import Pass, default_of
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import PIPELINES, format_pipeline, load_pass, parse_pipeline
@@ -34,7 +35,15 @@ def test_registry_key_is_the_name_of_the_pass(name: str) -> None:
     pass_class = load_pass(name)
     assert pass_class.name == name
     assert pass_class.__doc__
-    assert str(pass_class()) == name
+    fields = dataclasses.fields(pass_class)
+    needed = {f.name: 2 for f in fields if default_of(f) is dataclasses.MISSING}
+    shown = " ".join(f"{option}=2" for option in needed)
+    assert str(pass_class(**needed)) == (f"{name}{{{shown}}}" if needed else name)
+
+
+def test_an_option_without_a_default_is_asked_for() -> None:
+    with pytest.raises(PipelineError, match="pass 'vmap' needs the option 'size'"):
+        parse_pipeline("vmap{in-axes=0}")
 
 
 @pytest.mark.parametrize("name", sorted(STOCK_PASSES))

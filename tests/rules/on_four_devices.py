@@ -205,6 +205,7 @@ def differences(collective: Collective) -> dict[str, float]:
 
     y, dy = jax.jvp(f, (x,), (v,))
     ct_x, dct_x = jax.jvp(pulled, (x, ct), (v, dct))
+    items = rng.normal(size=(DEVICES, 3, *collective.before))
     second = run(module_of(collective, "vjp,jvp"), x, ct, v, dct)
     again = run(module_of(collective, "vjp,vjp{outs=1}"), x, ct, v)
     pairs = {
@@ -213,6 +214,7 @@ def differences(collective: Collective) -> dict[str, float]:
         "vjp": (run(module_of(collective, "vjp"), x, ct)[1], ct_x),
         "jvp of vjp": (second[3], dct_x),
         "vjp of vjp": (again[2], jax.vjp(pulled, x, ct)[1](v)[0]),
+        "vmap": (run(module_of(collective, "vmap{size=3}"), items)[0], jax.vmap(f, 1, 1)(items)),
     }
     return {what: float(np.max(np.abs(a - b))) for what, (a, b) in pairs.items()}
 

@@ -30,7 +30,7 @@ def differences() -> dict[str, dict[str, float]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_collective(name: str, differences: dict[str, dict[str, float]]) -> None:
-    """Both modes and second order agree with plain JAX on the array of all devices."""
+    """Both modes, second order and batches agree with plain JAX on the array of all devices."""
     checks = differences[name]
-    assert len(checks) == (1 if name == "collective_broadcast" else 5)
+    assert len(checks) == {"collective_broadcast": 1, "shard_map": 5}.get(name, 6)
     assert all(difference < 1e-12 for difference in checks.values()), checks

@@ -98,7 +98,7 @@ def test_passes_are_flags_in_the_order_given(run) -> None:
 
 @pytest.mark.parametrize("name", sorted({*PASSES, *PIPELINES, *STOCK_PASSES}))
 def test_every_pass_has_a_flag(run, name: str) -> None:
-    code, _, err = run("module {", f"--{name}")
+    code, _, err = run("module {", f"--{name}{'=size=2' * (name == 'vmap')}")
     assert code == 1
     assert "No such option" not in err
 

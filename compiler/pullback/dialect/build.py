@@ -350,10 +350,11 @@ def _permuted(type: Any, permutation: Dims) -> Any:
 def broadcast_in_dim(
     x: Value | None, shape: Sequence[int], dimensions: Sequence[int]
 ) -> Value | None:
-    if x is None or info(x.type).shape == tuple(shape):
+    shape, dimensions = tuple(shape), tuple(dimensions)
+    if x is None or (info(x.type).shape == shape and dimensions == tuple(sorted(dimensions))):
         return x
-    attributes = {"broadcast_dimensions": i64s(tuple(dimensions))}
-    return emit1("stablehlo.broadcast_in_dim", with_shape(x.type, tuple(shape)), [x], attributes)
+    attributes = {"broadcast_dimensions": i64s(dimensions)}
+    return emit1("stablehlo.broadcast_in_dim", with_shape(x.type, shape), [x], attributes)
 
 
 def slice_(

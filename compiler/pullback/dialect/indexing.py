@@ -59,6 +59,22 @@ class Dimensions(NamedTuple):
     def scatter_attribute(self) -> Any:
         return stablehlo.ScatterDimensionNumbers.get(*self, context=_jax.context())
 
+    def batched(self, operand: bool, indices: bool) -> Dimensions:
+        """Those of a batch, whose axis is the first of the operand, of the indices, or of both.
+
+        With indices that all items share, the items are one more dimension of the windows.
+        """
+        both = (0,) if operand and indices else ()
+        window = () if indices else (0,)
+        return Dimensions(
+            (*window, *(d + 1 for d in self.window)),
+            tuple(d + operand for d in self.collapsed),
+            (*both, *(d + operand for d in self.operand_batching)),
+            (*both, *(d + indices for d in self.indices_batching)),
+            tuple(d + operand for d in self.index_map),
+            self.index_vector + indices,
+        )
+
     def window_sizes(self, operand: Sequence[int], updates: Sequence[int]) -> tuple[int, ...]:
         """The size of a window along each operand dim."""
         small = {*self.collapsed, *self.operand_batching}
@@ -84,6 +100,22 @@ def gather(
     if 0 in shape:
         return build.zeros(type)
     return build.emit1("stablehlo.gather", type, [operand, indices], attributes)
+
+
+def gather_batch(
+    operand: Value,
+    indices: Value,
+    dims: Dimensions,
+    sizes: Sequence[int],
+    of_operands: bool,
+    of_indices: bool,
+    sorted: bool = False,
+) -> Value:
+    """The gathers of all items; the flags tell what has a batch axis, the rest is that of one."""
+    size = build.shape(operand)[0] if of_operands else 0
+    along_batch = [min(size, 1) if of_indices else size] if of_operands else []
+    dims = dims.batched(of_operands, of_indices)
+    return gather(operand, indices, dims, [*along_batch, *sizes], sorted)
 
 
 def _gathered_shape(

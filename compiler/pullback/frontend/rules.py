@@ -17,7 +17,7 @@ import jax
 from pullback import _jax
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.dialect import build, ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
 from pullback.frontend.identity import Identities
@@ -42,6 +42,15 @@ _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", de
 
 
 @dataclasses.dataclass(frozen=True)
+class Batch:
+    """The calls of a rule for a batch: which operands have the batch axis, and its size."""
+
+    rule: Rule
+    flags: tuple[bool, ...]
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Rule:
     """One kept call: what it computes, and the original call that knows its derivatives."""
 
@@ -55,6 +64,7 @@ class Rule:
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
     closed_over: int = 0
+    batch: Batch | None = None
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -214,13 +224,46 @@ class RuleTable:
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
         """What `stage` links, without linking it: a module for each function of the rule."""
-        rule = self._rules[key]
+        return self._sources(self._rules[key], kind, mask)
+
+    def _sources(self, rule: Rule, kind: str, mask: str) -> list[link.Source]:
         if not rule.sees_zeros:
             mask = mask.partition("|")[0]
+        if rule.batch is not None:
+            return self._batched_sources(rule.batch, kind, mask)
         traced = self._traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
         with self._under(rule.checked_axes):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
+
+    def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
+        """The functions for one item, batched in a module of their own."""
+        from pullback.passes.batching import Batching, Signature
+        from pullback.passes.differentiation import Differentiation
+
+        sources = self._sources(batch.rule, kind, mask)
+        context = _jax.context()  # that of types and attributes which passes make
+        with context, ir.Location.unknown(context), build.inserting(None):
+            module = ir.Module.create()
+            names = [link.merge(module, source, source.entry) for source in sources]
+            rule = batch.rule
+            results = len(rule.call.out_avals), len(rule.inexact_results)
+            signature = Signature(batch.flags, tuple(rule.inexact), *results)
+            with Differentiation(module, self) as functions:
+                batching = Batching(functions, batch.size)
+                names = list(signature.functions(batching, kind, mask, names))
+                batching.finish()
+        return [link.Source(module, name) for name in names]
+
+    def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
+        """The key of the rule for a batch of calls, of whose operands those flagged are batched."""
+        identity = "batch", key, flags, size
+        if identity not in self._keys:
+            new = self._keys[identity] = self._new_key(f"{key}.batched")
+            rule = self._rules[key]
+            batch = Batch(rule, flags, size)
+            self._rules[new] = dataclasses.replace(rule, key=new, batch=batch)
+        return self._keys[identity]
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.

@@ -14,4 +14,5 @@ PASSES: dict[str, str] = {
         "pullback.passes.verify_custom_derivatives:VerifyCustomDerivatives"
     ),
     "vjp": "pullback.passes.vjp:VJP",
+    "vmap": "pullback.passes.vmap:VMap",
 }

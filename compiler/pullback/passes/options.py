@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pullback._errors import PipelineError
-from pullback.passes.base import Pass, option_name
+from pullback.passes.base import Pass, default_of, option_name
 
 _OPTION = re.compile(r"""\s*([\w.-]+)(?:=("[^"]*"|'[^']*'|\{[^}]*\}|[^\s"'{}]*))?(?=\s|$)""")
 
@@ -40,6 +40,13 @@ def build_pass(pass_class: type[Pass], text: str) -> Pass:
         if field in values:
             raise PipelineError(f"pass {pass_class.name!r}: option {name!r} is given twice")
         values[field] = _convert(types_of_options[field], value, pass_class.name, name)
+    for option in dataclasses.fields(pass_class):
+        if option.name not in values and default_of(option) is dataclasses.MISSING:
+            name = option_name(option)
+            raise PipelineError(
+                f"pass {pass_class.name!r} needs the option {name!r}",
+                do=f"give it, as {pass_class.name}{{{name}=…}}",
+            )
     try:
         return pass_class(**values)
     except (TypeError, ValueError) as error:

@@ -7,6 +7,8 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
+from pullback.rules.batching import MappedOp, batch
+from pullback.rules.linalg import batch_of_lapack
 from pullback.rules.registry import (
     Op,
     Rule,
@@ -60,3 +62,16 @@ def _custom_call_variant(op: Op) -> Rule:
 
 by_variant("stablehlo.custom_call", _custom_call_variant)
 linear("sdy.sharding_constraint", _again)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.custom_call")
+def _batch(op: MappedOp) -> list[Value] | None:
+    """A batch has its place in memory as an item has; other annotations speak of dimensions.
+
+    Of calls that compute, only those of LAPACK are known to take a batch.
+    """
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)

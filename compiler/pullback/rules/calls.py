@@ -26,6 +26,7 @@ from pullback.passes.purity import is_used
 from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero
+from pullback.rules.batching import MappedOp, batch, batch_type
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -62,6 +63,14 @@ class Call:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, callee(op.operation), cts)
+
+
+@batch("func.call")
+def _batch_call(op: MappedOp) -> list[Value]:
+    """A call of the function for a batch; what its items share stays so."""
+    name, found = op.frame.batching.function(callee(op.operation), op.batched)
+    types = [batch_type(t, op.size) if f else t for t, f in zip(op.results, found, strict=True)]
+    return op.again(op.values, types, callee=build.symbol(name))
 
 
 def jvp_call(

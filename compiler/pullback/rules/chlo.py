@@ -20,6 +20,7 @@ from pullback.dialect.build import (
     sub,
 )
 from pullback.passes.differentiation import missing_rule
+from pullback.rules.batching import MappedOp, batch, batch_alike, shifted
 from pullback.rules.bessel import bessel_i0e
 from pullback.rules.derived import by_expansion
 from pullback.rules.registry import (
@@ -112,6 +113,8 @@ def conj(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 linear("chlo.conj", conj)
+batch_alike("chlo.conj", "chlo.constant_like", "chlo.is_inf", "chlo.is_neg_inf", "chlo.is_pos_inf")
+batch_alike("chlo.mulhi")
 
 nondifferentiable(
     "the result is boolean",
@@ -143,7 +146,14 @@ def _explicit(name: str) -> None:
         shape = build.shape_of(op.result_type)
         return build.emit1(name, op.result_type, [_spread(op, v, shape) for v in operands])
 
-    by_expansion(f"chlo.broadcast_{name.partition('.')[2]}", expand, linear=jointly, family="chlo")
+    implicit = f"chlo.broadcast_{name.partition('.')[2]}"
+    by_expansion(implicit, expand, linear=jointly, family="chlo")
+
+    @batch(implicit)
+    def batched(op: MappedOp) -> Value:
+        shape = build.shape_of(op.results[0])
+        operands = [_spread_in_batch(op, i, shape) for i in range(len(op.values))]
+        return build.emit1(name, op.type(), operands)
 
 
 def _spread(op: Op, v: Value, shape: tuple[int, ...]) -> Value:
@@ -156,6 +166,13 @@ def _spread(op: Op, v: Value, shape: tuple[int, ...]) -> Value:
             "use stablehlo.broadcast_in_dim",
         )
     return build.broadcast_in_dim(v, shape, dimensions)
+
+
+def _spread_in_batch(op: MappedOp, index: int, shape: tuple[int, ...]) -> Value:
+    first = len(shape) - len(op.shape(index))
+    dimensions = range(first, len(shape))
+    own = (0, *shifted(dimensions)) if op.batched[index] else shifted(dimensions)
+    return build.broadcast_in_dim(op.values[index], (op.size, *shape), own)
 
 
 _STABLEHLO = "add atan2 complex divide maximum minimum multiply power remainder select subtract"

@@ -21,6 +21,7 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.rules.batching import MappedOp, batch, batch_alike
 from pullback.rules.bodies import body_name, check_scalars
 from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear, unsupported
 
@@ -37,7 +38,7 @@ def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
     return found + [None] * (len(op.operands) - len(found))
 
 
-def _i64(op: Op, name: str) -> int:
+def _i64(op: Op | MappedOp, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value
 
 
@@ -160,3 +161,17 @@ linear("stablehlo.all_gather", all_gather)
 linear("stablehlo.all_to_all", all_to_all)
 linear("stablehlo.collective_permute", collective_permute)
 linear("stablehlo.collective_broadcast", collective_broadcast)
+
+
+# --------------------------------------------------------------------------------- batches
+
+for _name in ("all_reduce", "collective_broadcast", "collective_permute", "cross-replica-sum"):
+    batch_alike(f"stablehlo.{_name}")
+
+
+@batch("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter")
+def _batch(op: MappedOp) -> list[Value]:
+    """The same along dimensions of each item."""
+    names = ("all_gather_dim", "concat_dimension", "scatter_dimension", "split_dimension")
+    dims = [name for name in names if name in op.attributes]
+    return op.again(**{name: build.i64(_i64(op, name) + 1) for name in dims})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import SAVED, ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
+from pullback.passes.batching import Signature
 from pullback.passes.differentiation import (
     Differentiation,
     mask_of,
@@ -21,6 +23,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import given_zeros
+from pullback.rules.batching import BATCHES, MappedOp, batch
 from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
 from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
 from pullback.rules.lookup import (
@@ -359,3 +362,51 @@ _VJP = {
     "pullback.linear_call": linear_call_vjp,
     SAVED: _unchanged,
 }
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.composite")
+def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
+    """A call of functions for a batch: what it computes, and its rules. All results are batched."""
+    name = str(ops.composite_name(op.operation))
+    own = BATCHES.get(name)
+    if own not in (None, MappedOp.again):
+        return own(op)
+    if own is None and name in RULES:
+        raise MissingRuleError(
+            f"no batching rule for the composite `{name}`, which has a derivative rule of its own",
+            where=user_line(op.operation.location),
+            do="register one: docs/extending.md#batches",
+        )
+    batching, count = op.frame.batching, len(op.results)
+    changes = {}
+    if (view := ops.view(op.operation)) is not None:
+        changes["composite_attributes"] = _batch_rules(op, view)
+    symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+    function, _ = batching.function(symbol, op.batched, [True] * count)
+    return op.again(op.values, decomposition=build.symbol(function), **changes)
+
+
+def _batch_rules(op: MappedOp, view: Any) -> Any:
+    """The attributes of a derivative op, with rules for a batch."""
+    batching = op.frame.batching
+    signature = Signature.of(view.operands, view.results, op.batched)
+    own = view.own_mask
+    if view.NAME == ops.LinearCall.NAME:
+        own = mask_of([i >= view.num_residuals for i in signature.inexact])
+    found: dict[str, Any] = {}
+    for name, symbol in view.symbols.items():
+        kind, dot, mask = name.partition(".")
+        if kind == "bwd":
+            continue
+        names = [name, f"bwd{dot}{mask}"] if kind == "fwd" else [name]
+        symbols = [symbol, *(view.symbols[other] for other in names[1:])]
+        kind = "vjp" if kind == "fwd" else kind
+        functions = signature.functions(batching, kind, mask or own, symbols)
+        found |= zip(names, map(build.symbol, functions), strict=True)
+    if view.rule_key is not None:
+        key = batching.diff.rules.batched(view.rule_key, tuple(op.batched), op.size)
+        found[ops.RULE] = build.string(key)
+    return ir.DictAttr.get({**view.attributes, **found}, op.operation.context)

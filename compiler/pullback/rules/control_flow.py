@@ -18,6 +18,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.forward import Forward
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
+from pullback.rules.batching import MappedOp, along, batch, batch_type
 from pullback.rules.calls import before
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
@@ -192,3 +193,54 @@ def _with_results_of(
 
 for _name in ("stablehlo.case", "stablehlo.if"):
     rule(_name, linear=jointly, family="control", regions=True)(Branches)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.case", "stablehlo.if", captures=True)
+def _batch(op: MappedOp) -> list[Value]:
+    """The branch that all items take; where each takes its own, all branches, and a choice."""
+    if op.batched[0]:
+        return _batch_choice(op)
+    frame, operation = op.frame, op.operation
+    rows = [frame.flags(block) for block in blocks(operation)]
+    flags = [any(column) for column in zip(*rows, strict=True)]
+    for block in blocks(operation):
+        inner = frame.inner()
+        inner.run(block)
+        inner.finish(block, [flag or None for flag in flags])
+    pairs = zip(op.results, flags, strict=True)
+    types = [batch_type(type, op.size) if flag else type for type, flag in pairs]
+    new = build.emit(op.name, types, op.values, regions=len(operation.regions))
+    move_regions(operation, new)
+    return list(new.results)
+
+
+def _batch_choice(op: MappedOp) -> list[Value]:
+    found = [in_place(op, block) for block in blocks(op.operation)]
+    index = op.values[0]
+    if op.name == "stablehlo.if":
+        chosen = [(index, found[0])]
+    else:
+        at = [build.compare("EQ", index, i) for i in range(len(found) - 1)]
+        chosen = list(zip(at, found[:-1], strict=True))[::-1]
+    results = found[-1]  # that of any other index
+    for here, branch in chosen:
+        pairs = zip(branch, results, strict=True)
+        results = [build.select(along(here, build.shape(x)[1:]), x, y) for x, y in pairs]
+    return results
+
+
+def in_place(op: MappedOp, block: Any) -> list[Value]:
+    """The results of a block of the op, whose ops move in front of the op."""
+    inner = op.frame.inner()
+    inner.run(block)
+    end = terminator(block)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        results = inner.results(block)
+    end.erase()
+    inner.erase_dead()
+    for view in list(block.operations):
+        view.operation.move_before(op.operation)
+    return results

@@ -16,6 +16,7 @@ from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.rules.batching import MappedOp, batch, merged, merged_type, split
 from pullback.rules.registry import Op, Tangents, bilinear
 
 Layout = list[int]  # batch, feature, spatial…; of a kernel: output feature, input feature, spatial…
@@ -37,7 +38,7 @@ class Window:
     batch_groups: int
 
 
-def read_window(op: Op) -> Window:
+def read_window(op: Op | MappedOp) -> Window:
     """The attributes of a convolution, defaults filled in."""
     d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     lhs = [d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions]
@@ -62,19 +63,19 @@ def read_window(op: Op) -> Window:
     )
 
 
-def _integers(op: Op, name: str, count: int) -> Sequence[int]:
+def _integers(op: Op | MappedOp, name: str, count: int) -> Sequence[int]:
     if name not in op.attributes:
         return [1] * count
     return build.integers(op.attributes[name])
 
 
-def _reversal(op: Op, count: int) -> list[bool]:
+def _reversal(op: Op | MappedOp, count: int) -> list[bool]:
     if "window_reversal" not in op.attributes:
         return [False] * count
     return [bool(b) for b in ir.DenseBoolArrayAttr(op.attributes["window_reversal"])]
 
 
-def _padding(op: Op, count: int) -> list[tuple[int, int]]:
+def _padding(op: Op | MappedOp, count: int) -> list[tuple[int, int]]:
     if "padding" not in op.attributes or not count:
         return [(0, 0)] * count
     pairs = np.asarray(ir.DenseIntElementsAttr(op.attributes["padding"])).reshape(count, 2)
@@ -250,3 +251,39 @@ def transpose(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 bilinear("stablehlo.convolution", transpose)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.convolution")
+def _batch(op: MappedOp) -> Value:
+    """A batch of inputs joins their batch, one of kernels their output features; both make groups.
+
+    Source: jax/_src/lax/convolution.py, `_conv_general_dilated_batch_rule`.
+    """
+    type = op.type()
+    if 0 in build.shape_of(type):
+        return build.zeros(type)
+    w, (lhs, rhs) = read_window(op), op.values
+    feature_groups, batch_groups = w.feature_groups, w.batch_groups
+    axis, groups = w.out[1], 1
+    if all(op.batched):
+        into = w.lhs[0] if batch_groups > 1 else w.lhs[1]
+        lhs, rhs = merged(lhs, into), merged(rhs, w.rhs[0])
+        if batch_groups > 1:
+            batch_groups *= op.size
+        else:
+            feature_groups *= op.size
+    elif op.batched[0]:
+        lhs, axis = merged(lhs, w.lhs[0], batch_groups), w.out[0]
+    else:
+        groups = max(feature_groups, batch_groups)
+        rhs = merged(rhs, w.rhs[0], groups)
+    (found,) = op.again(
+        [lhs, rhs],
+        [merged_type(type, axis)],
+        feature_group_count=build.i64(feature_groups),
+        batch_group_count=build.i64(batch_groups),
+    )
+    return split(found, type, axis, groups)

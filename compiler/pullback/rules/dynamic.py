@@ -15,6 +15,7 @@ from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import missing_rule
+from pullback.rules.batching import MappedOp, batch
 from pullback.rules.derived import by_expansion
 from pullback.rules.reading import integer_constant
 from pullback.rules.reduction import binary_body
@@ -28,6 +29,7 @@ from pullback.rules.registry import (
     separately,
     unsupported,
 )
+from pullback.rules.shape import integers, padded, part, spread
 
 Operands = Sequence[Value]
 
@@ -38,11 +40,18 @@ def constants(op: Op, *positions: int) -> list[list[int]]:
 
 
 def _constant(op: Op, index: int) -> list[int]:
-    v = op.operands[index]
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+    found = _literal(op.operands[index])
+    if found is None:
         raise unsupported(
             op, f"whose operand {index} is not a constant", "make the sizes of this step static"
         )
+    return found
+
+
+def _literal(v: Value) -> list[int] | None:
+    """The elements of an array of integers, if it is a constant."""
+    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+        return None
     values = np.asarray(ir.DenseElementsAttr(v.owner.attributes["value"]))
     return [int(n) for n in np.broadcast_to(values, build.shape(v)).ravel()]
 
@@ -180,3 +189,51 @@ def _knows_bounds(operation: Any) -> bool:
 
 
 _KNOW_BOUNDS = {"stablehlo.set_dimension_size", "stablehlo.convert", "func.return"}
+
+
+# --------------------------------------------------------------------------------- batches
+@batch("stablehlo.dynamic_reshape")
+def _batch_reshape(op: MappedOp) -> Value:
+    return build.reshape(op.operand(0), build.shape_of(op.type()))
+
+
+@batch("stablehlo.dynamic_broadcast_in_dim")
+def _batch_broadcast_in_dim(op: MappedOp) -> Value:
+    return spread(op, integers(op, "broadcast_dimensions"))
+
+
+@batch("stablehlo.dynamic_pad")
+def _batch_pad(op: MappedOp) -> Value | None:
+    sizes = _literals(op, 2)
+    return None if sizes is None else padded(op, *sizes)
+
+
+@batch("stablehlo.real_dynamic_slice")
+def _batch_slice(op: MappedOp) -> Value | None:
+    sizes = _literals(op, 1)
+    return None if sizes is None else part(op, *sizes)
+
+
+def _literals(op: MappedOp, first: int) -> list[list[int]] | None:
+    """The values of the operands from the `first` on, if all are constants that items share."""
+    found = [] if any(op.batched[first:]) else [_literal(v) for v in op.values[first:]]
+    values = [v for v in found if v is not None]
+    return values if len(values) == len(op.values) - first else None
+
+
+@batch("stablehlo.get_dimension_size")
+def _batch_get_dimension_size(op: MappedOp) -> Value:
+    """All items share it."""
+    return build.full(op.results[0], op.shape(0)[_dimension(op)])
+
+
+@batch("stablehlo.set_dimension_size")
+def _batch_set_dimension_size(op: MappedOp) -> list[Value] | None:
+    """The same dimension of each item, if all have one size."""
+    if op.batched[1]:
+        return None
+    return op.again([op.operand(0), op.values[1]], dimension=build.i64(_dimension(op) + 1))
+
+
+def _dimension(op: MappedOp) -> int:
+    return int(ir.IntegerAttr(op.attributes["dimension"]).value)

@@ -13,6 +13,7 @@ always there.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.rules.batching import MappedOp, batch
 from pullback.rules.derived import by_expansion
 from pullback.rules.registry import Op, jointly, separately, unsupported
 
@@ -76,7 +78,7 @@ def parse(op: Op, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     return operands, _labels(right, max(hidden))
 
 
-def _config(op: Op) -> str:
+def _config(op: Op | MappedOp) -> str:
     return str(ir.StringAttr(op.attributes["einsum_config"]).value)
 
 
@@ -163,3 +165,21 @@ def _product(x: Term, y: Term, result: Labels) -> Term:
 
 by_expansion("stablehlo.einsum", einsum, linear=separately, family="einsum")
 by_expansion("stablehlo.unary_einsum", einsum, linear=jointly, family="einsum")
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.einsum", "stablehlo.unary_einsum")
+def _batch(op: MappedOp) -> list[Value] | None:
+    """With a new label in front of each operand that is batched, and of the result."""
+    config = _config(op)
+    left, arrow, right = config.partition("->")
+    unused = sorted({*string.ascii_letters} - {*config})
+    if not unused:
+        return None
+    label = unused[0]
+    terms = zip(left.split(","), op.batched, strict=True)
+    operands = ",".join(label + term if moves else term for term, moves in terms)
+    result = label + (right if arrow else _implied(left))
+    return op.again(op.values, einsum_config=build.string(f"{operands}->{result}"))

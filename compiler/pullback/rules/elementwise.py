@@ -32,6 +32,7 @@ from pullback.dialect.build import (
     square,
     sub,
 )
+from pullback.rules.batching import MappedOp, along, batch, batch_alike
 from pullback.rules.registry import (
     Op,
     Tangents,
@@ -416,3 +417,25 @@ nondifferentiable(
     ),
     module=__name__,
 )
+
+# --------------------------------------------------------------------------------- batches
+_ALIKE = (
+    "abs and bitcast_convert ceil compare complex convert count_leading_zeros divide floor imag "
+    "is_finite multiply not or popcnt real reduce_precision round_nearest_afz round_nearest_even "
+    "shift_left shift_right_arithmetic shift_right_logical sign subtract xor"
+)
+batch_alike(*(f"stablehlo.{name}" for name in _ALIKE.split()))
+
+
+@batch("stablehlo.select", "stablehlo.clamp")
+def _batch_with_scalars(op: MappedOp) -> list[Value]:
+    """A predicate or a bound may be one scalar for a whole array."""
+    whole = build.shape_of(op.results[0])
+    return op.again([_for_whole(op, i, whole) for i in range(3)])
+
+
+def _for_whole(op: MappedOp, index: int, whole: tuple[int, ...]) -> Value:
+    v = op.values[index]
+    if op.shape(index) == whole:
+        return op.operand(index)
+    return along(v, whole) if op.batched[index] else v

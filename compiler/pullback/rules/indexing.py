@@ -15,6 +15,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.purity import is_used
+from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, check_scalars
 from pullback.rules.derived import by_expansion, expanded, transposed
 from pullback.rules.expansion import lift
@@ -333,3 +334,49 @@ def _variant(op: Op) -> Rule:
 
 
 by_variant("stablehlo.scatter", _variant)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.gather", "stablehlo.dynamic_gather")
+def _batch_gather(op: MappedOp) -> Value | None:
+    """The same windows of each item, or those at its own indices."""
+    dims = Dimensions.of_gather(op.attributes["dimension_numbers"])
+    result = build.shape_of(op.results[0])
+    x, indices, *_ = op.batched
+    if -1 in result or not (x or indices):
+        return None
+    if "slice_sizes" in op.attributes:
+        sizes = build.integers(op.attributes["slice_sizes"])
+    else:
+        sizes = dims.window_sizes(op.shape(0), result)
+    in_order = _still_sorted(op, indices)
+    return indexing.gather_batch(op.values[0], op.values[1], dims, sizes, x, indices, in_order)
+
+
+@batch("stablehlo.torch_index_select")
+def _batch_index_select(op: MappedOp) -> list[Value]:
+    """The batch axis is one more of those that both operands have."""
+    dim, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    return op.again(dim=build.i64(dim + 1), batch_dims=build.i64(batch + 1))
+
+
+@batch("stablehlo.scatter")
+def _batch_scatter(op: MappedOp) -> list[Value]:
+    """Each item into an operand of its own: different items never meet."""
+    count = len(op.results)
+    indices = op.batched[count]
+    operands = op.operands()
+    operands[count] = op.values[count]
+    dims = Dimensions.of_scatter(op.attributes["scatter_dimension_numbers"])
+    return op.again(
+        operands,
+        scatter_dimension_numbers=dims.batched(True, indices).scatter_attribute(),
+        indices_are_sorted=build.attr("true" if _still_sorted(op, indices) else "false"),
+    )
+
+
+def _still_sorted(op: MappedOp, batched: bool) -> bool:
+    """Whether indices are in order: those of one item say nothing of those of the next."""
+    return build.flag(op, "indices_are_sorted") and not batched

@@ -7,10 +7,14 @@ take no conjugate: the transpose of `t -> B t C` is `ct -> Bᵀ ct Cᵀ`.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
+from pullback import _jax
+from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, conj, mul, neg, select
+from pullback.rules.batching import MappedOp, batch, batch_alike, merged, shifted, split
 from pullback.rules.registry import Op, Tangents, linear, only_in, rule
 
 HIGHEST = "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
@@ -233,3 +237,62 @@ def _multiplicity(spectrum: Value, length: int, inverse: bool = False) -> Value:
 
 
 linear("stablehlo.fft", fft, linear=only_in(0))
+
+
+# --------------------------------------------------------------------------------- batches
+
+batch_alike("stablehlo.cholesky", "stablehlo.fft")
+
+
+@batch("stablehlo.triangular_solve")
+def _batch_solve(op: MappedOp) -> list[Value]:
+    """A matrix per item, or one for the columns (or rows) of all right-hand sides together."""
+    return op.again() if op.batched[0] else _one_matrix(op, build.flag(op, "left_side"))
+
+
+def _one_matrix(op: MappedOp, left: bool) -> list[Value]:
+    """The same op once, on the right-hand sides of all items as those of one."""
+    dim = len(op.shape(1)) - (1 if left else 2)
+    b = merged(op.values[1], dim)
+    (x,) = _unsharded(op.again([op.values[0], b], [b.type]))
+    return [split(x, op.type(), dim)]
+
+
+_LAPACK = re.compile(
+    "lapack_[sdcz](gees|geev|gehrd|geqp3|geqrf|gesdd|gesvd|getrf|gtsv|heevd|hetrd|orgqr|ormqr|potrf"
+    "|syevd|sytrd|trsm|ungqr|unmqr)_ffi"
+)
+"""JAX's calls of LAPACK on a CPU, which all take any number of leading dimensions."""
+
+
+def batch_of_lapack(op: MappedOp) -> list[Value] | None:
+    """One call of LAPACK for all items; None for other custom calls."""
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    if _LAPACK.fullmatch(target) is None or build.flag(op, "has_side_effect"):
+        return None
+    if "indices_of_shape_operands" in op.attributes:  # they hold the shapes of one item
+        return None
+    if "trsm" in target and not op.batched[0]:
+        settings = ir.DictAttr(op.attributes["mhlo.backend_config"])
+        return _one_matrix(op, ir.IntegerAttr(settings["side"]).value == ord("L"))
+    layouts = {
+        name: _batch_layouts(op.attributes[name])
+        for name in ("operand_layouts", "result_layouts")
+        if name in op.attributes
+    }
+    return _unsharded(op.again(**layouts))
+
+
+def _batch_layouts(layouts: Any) -> Any:
+    """The dimensions of each array from minor to major: the batch axis is the last."""
+    rows = [[*shifted(ir.DenseIntElementsAttr(each)), 0] for each in ir.ArrayAttr(layouts)]
+    found = [build.attr(f"dense<{row}> : tensor<{len(row)}xindex>") for row in rows]
+    return ir.ArrayAttr.get(found, context=_jax.context())
+
+
+def _unsharded(results: list[Value]) -> list[Value]:
+    """Without what is said about the dimensions of one item; that is for devices only."""
+    attributes = results[0].owner.attributes
+    if "sdy.sharding_rule" in attributes:
+        del attributes["sdy.sharding_rule"]
+    return results

@@ -26,6 +26,7 @@ from pullback.passes.forward import Forward
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.rules import slots
+from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
 from pullback.rules.control_flow import move_regions, reached
@@ -348,3 +349,61 @@ class _Stacked(_Reversed):
         if counter is None or (counter.start, counter.step) != (0, 1):
             return None
         return self.arguments[counter.index]
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.while", captures=True)
+def _batch(op: MappedOp) -> list[Value]:
+    """As long as any item goes on; those that do not keep their carries."""
+    frame, operation = op.frame, op.operation
+    flags = frame.loop_flags(op)
+    spare = operation.clone(False)
+    cond, body = blocks(operation)
+    unchanged = [y == a for y, a in zip(terminator(body).operands, body.arguments, strict=True)]
+    inner = frame.inner()
+    inner.take(cond.arguments, flags)
+    inner.run(cond)
+    per_item = inner.finish(cond)[0]
+    if per_item:
+        goes_on = _move_condition(spare, body)
+        end = terminator(cond)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            some = build.reduce(end.operands[0], False, (0,), "stablehlo.or")
+        replace_terminator(cond, [some])
+    else:
+        spare.erase()
+    inner = frame.inner()
+    inner.take(body.arguments, flags)
+    inner.run(body)
+    end = terminator(body)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        results = inner.wanted(end.operands, [flag or None for flag in flags])
+        if per_item:
+            changing = [flag and not same for flag, same in zip(flags, unchanged, strict=True)]
+            go = inner.values[goes_on]
+            results = [
+                build.select(along(go, build.shape(y)[1:]), y, x) if changes else y
+                for x, y, changes in zip(body.arguments, results, changing, strict=True)
+            ]
+    inner.close(body, results)
+    inits = [op.operand(i) if flag else op.values[i] for i, flag in enumerate(flags)]
+    attributes = dict(operation.attributes.items())
+    new = build.emit(op.name, [v.type for v in inits], inits, attributes, regions=2)
+    move_regions(operation, new)
+    return list(new.results)
+
+
+def _move_condition(loop: Any, body: Any) -> Value:
+    """Compute at the start of the body whether this loop would go on from there; it is erased."""
+    cond = blocks(loop)[0]
+    for old, new in zip(list(cond.arguments), body.arguments, strict=True):
+        old.replace_all_uses_with(new)
+    first = body.operations[0].operation
+    *steps, end = [view.operation for view in cond.operations]
+    goes_on = end.operands[0]
+    for step in steps:
+        step.move_before(first)
+    loop.erase()
+    return goes_on

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, mul, rsqrt, square, sub
+from pullback.rules.batching import MappedOp, batch, merged, merged_type, split
 from pullback.rules.derived import expanded
 from pullback.rules.registry import Op, Rule, never, register
 
@@ -93,3 +94,21 @@ for _name, _expand in (
             keeps_type=True,
         )
     )
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch(*(f"stablehlo.batch_norm_{name}" for name in ("training", "inference", "grad")))
+def _batch(op: MappedOp) -> list[Value]:
+    """Each feature of each item is a feature, along the one axis of whatever has no other."""
+    feature = ir.IntegerAttr(op.attributes["feature_index"]).value
+
+    def axis(dims: Sequence[int]) -> int:
+        return feature if len(dims) > 1 else 0
+
+    dims = [axis(build.shape_of(t)) for t in op.results]
+    operands = [merged(op.operand(i), axis(op.shape(i))) for i in range(len(op.values))]
+    pairs = list(zip(op.types(), dims, strict=True))
+    found = op.again(operands, [merged_type(type, dim) for type, dim in pairs])
+    return [split(v, *pair) for v, pair in zip(found, pairs, strict=True)]

@@ -11,6 +11,7 @@ from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.rules.batching import MappedOp, batch, shifted, to_front
 from pullback.rules.registry import Op, bilinear
 
 Dims = tuple[int, ...]
@@ -181,3 +182,39 @@ def _algorithm(attribute: Any, exchanged: bool) -> Any:
 
 bilinear("stablehlo.dot_general", transpose)
 bilinear("stablehlo.dot", transpose)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.dot_general", "stablehlo.dot")
+def _batch(op: MappedOp) -> Value:
+    """A batch of both sides is a batch dimension, that of one side a free dimension of it.
+
+    The sides change places where this spares moving rows apart: for a batch of vectors.
+    """
+    numbers, precision, algorithm = map(op.attributes.get, _SETTINGS)
+    ranks = len(op.shape(0)), len(op.shape(1))
+    batch, contract = _dimensions(numbers, ranks)
+    free = [len(_free(*side)) for side in zip(ranks, batch, contract, strict=True)]
+    lead = (0,) if all(op.batched) else ()
+    rows = [
+        (v, (*lead, *shifted(b)), shifted(c)) if moves else (v, b, c)
+        for v, b, c, moves in zip(op.values, batch, contract, op.batched, strict=True)
+    ]
+    exchanged = not op.batched[0] and not free[1]
+    (x, *of_x), (y, *of_y) = reversed(rows) if exchanged else rows
+    kept = _kept(precision, algorithm, exchanged)
+    product = build.dot_general(
+        x,
+        y,
+        batch=(of_x[0], of_y[0]),
+        contract=(of_x[1], of_y[1]),
+        element=build.info(op.type()).element,
+        precision=kept.get("precision_config"),
+        algorithm=kept.get("algorithm"),
+    )
+    if lead:
+        return product
+    behind = 0 if op.batched[0] or exchanged else free[0]
+    return to_front(product, len(batch[0]) + behind)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pullback import _jax
 from pullback._jax import chlo
 from pullback.dialect import build
 from pullback.dialect.build import Value, and_, compare, select
+from pullback.rules.batching import MappedOp, batch, shifted, to_front
 from pullback.rules.derived import expanded
 from pullback.rules.registry import Mask, Op, Rule, register
 
@@ -20,16 +22,14 @@ def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     lhs, rhs, sizes = operands
     d = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
     (ragged,) = d.lhs_ragged_dimensions
-    batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
-    contract = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
+    batch, contract = _dimensions(d)
     settings = _settings(op)
     if ragged in batch[0]:
         return [build.dot_general(lhs, rhs, batch=batch, contract=contract, **settings)]
     count = build.shape(sizes)[-1]
-    lead = [*batch[0]]
+    lead = _leading(d, build.rank(lhs))
     if ragged in contract[0]:
         before = contract[0].index(ragged)
-        lead += contract[0][:before]
         partner = contract[1][before]
         lead_rhs = [*batch[1], *contract[1][:before]]
         left = _by_group(lhs, ragged, sizes, lead, count)
@@ -37,13 +37,27 @@ def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
         shifted: Any = [[0, *(i + 1 for i in dims)] for dims in batch]
         inner: Any = [[i + 1 for i in dims] for dims in contract]
         return [build.dot_general(left, right, batch=shifted, contract=inner, **settings)]
-    free = [i for i in range(build.rank(lhs)) if i not in batch[0] and i not in contract[0]]
-    lead += free[: free.index(ragged)]
     left = _by_group(lhs, ragged, sizes, lead, count)
     (group,) = d.rhs_group_dimensions
     inner = [*(i + 1 for i in contract[0]), 0], [*contract[1], group]
     outer = [i + 1 for i in batch[0]], batch[1]
     return [build.dot_general(left, rhs, batch=outer, contract=inner, **settings)]
+
+
+def _dimensions(d: Any) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
+    """Batch and contracting dimensions of each operand."""
+    batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
+    contract = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
+    return batch, contract
+
+
+def _leading(d: Any, rank: int) -> list[int]:
+    """The dimensions of the left operand for which group sizes may differ."""
+    (ragged,), ((batch, _), (contract, _)) = d.lhs_ragged_dimensions, _dimensions(d)
+    free = [i for i in range(rank) if i not in batch and i not in contract]
+    kind = next(dims for dims in (batch, contract, free) if ragged in dims)
+    before = kind[: kind.index(ragged)]
+    return before if kind is batch else [*batch, *before]
 
 
 def _settings(op: Op) -> dict[str, Any]:
@@ -93,3 +107,36 @@ register(
         keeps_type=True,
     )
 )
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("chlo.ragged_dot")
+def _batch(op: MappedOp) -> Value:
+    """One batch dimension more; one list of group sizes may serve all."""
+    d = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
+    batch, contract = _dimensions(d)
+    (ragged,) = d.lhs_ragged_dimensions
+    sizes = op.values[2]
+    if op.batched[2] and build.rank(sizes) == 2:
+        lead = [op.shape(0)[i] for i in _leading(d, len(op.shape(0)))]
+        size, count = build.shape(sizes)
+        sizes = build.broadcast_in_dim(sizes, (size, *lead, count), (0, len(lead) + 1))
+    elif build.rank(sizes) > 1:
+        sizes = op.operand(2)
+    numbers = chlo.RaggedDotDimensionNumbers.get(
+        [0, *shifted(batch[0])],
+        [0, *shifted(batch[1])],
+        shifted(contract[0]),
+        shifted(contract[1]),
+        shifted([ragged]),
+        shifted(d.rhs_group_dimensions),
+        context=_jax.context(),
+    )
+    size, *dims = build.shape_of(op.type())
+    groups_first = ragged in contract[0]  # the result has a matrix for each group
+    type = build.with_shape(op.type(), (dims[0], size, *dims[1:])) if groups_first else op.type()
+    operands = [op.operand(0), op.operand(1), sizes]
+    (found,) = op.again(operands, [type], ragged_dot_dimension_numbers=numbers)
+    return to_front(found, int(groups_first))

@@ -9,6 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
+from pullback.rules.batching import MappedOp, batch, shifted
 from pullback.rules.bodies import applied, check_scalars
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
@@ -159,3 +160,14 @@ def variant(op: Op) -> Rule:
 
 
 by_variant("stablehlo.reduce", variant)
+
+
+@batch("stablehlo.reduce")
+def _batch(op: MappedOp) -> list[Value] | None:
+    """Over the same dimensions of each item; initial values are scalars, which all share."""
+    count = len(op.values) // 2
+    if any(op.batched[count:]):
+        return None
+    operands = [*(op.operand(i) for i in range(count)), *op.values[count:]]
+    dimensions = shifted(build.integers(op.attributes["dimensions"]))
+    return op.again(operands, dimensions=build.i64s(dimensions))

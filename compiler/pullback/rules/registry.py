@@ -26,6 +26,7 @@ from pullback._errors import DuplicateRuleError, MissingRuleError
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
+from pullback.rules.batching import batch_alike
 
 Mask = Sequence[bool]
 Tangents = Sequence[Value | None]
@@ -218,6 +219,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
                 total = add(total, f(op, t))
         return [total]
 
+    batch_alike(name)
     module = getattr(scale[0] or scale[1], "__module__", "?")
     vjp = _diagonal_vjp(*scale)
     return register(Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True))

@@ -9,8 +9,10 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.differentiation import blocks
 from pullback.passes.inlining import inline
 from pullback.rules import slots
+from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded
 from pullback.rules.registry import Op, Rule, jointly, register
 
@@ -25,7 +27,7 @@ def scan(op: Op, operands: Sequence[Value]) -> list[Value]:
     stacked = _segment(op, "resultSegmentSizes")
     outs = [build.info(v.type) for v in op.results[:stacked]]
     shapes = [(t.shape[dimension], *_without(t.shape, dimension)) for t in outs]
-    inputs = [_to_front(v, dimension) for v in operands[:many]]
+    inputs = [to_front(v, dimension) for v in operands[:many]]
     buffers = [
         build.zeros(build.tensor(shape, t.element)) for shape, t in zip(shapes, outs, strict=True)
     ]
@@ -80,13 +82,24 @@ def _without(shape: Sequence[int], dimension: int) -> tuple[int, ...]:
     return tuple(n for d, n in enumerate(shape) if d != dimension)
 
 
-def _to_front(v: Value, dimension: int) -> Value:
-    return build.permute(v, [dimension, *_without(range(build.rank(v)), dimension)])
-
-
 def _from_front(v: Value, dimension: int) -> Value:
     order = list(range(1, build.rank(v)))
     return build.permute(v, [*order[:dimension], 0, *order[dimension:]])
 
 
 register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("chlo.scan", captures=True)
+def _batch(op: MappedOp) -> list[Value]:
+    """The body for all items, on batches of slices and of carries."""
+    (body,) = blocks(op.operation)
+    inner = op.frame.inner()
+    inner.take(body.arguments, [True] * len(body.arguments))
+    inner.run(body)
+    inner.finish(body, [True] * len(op.results))
+    dimension = ir.IntegerAttr(op.attributes["dimension"])
+    return op.again(dimension=ir.IntegerAttr.get(dimension.type, dimension.value + 1))

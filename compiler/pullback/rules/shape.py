@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import build, indexing
 from pullback.dialect.build import Dims, Value
+from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero_constant
+from pullback.rules.batching import MappedOp, along, batch, batch_alike, repeated, shifted
 from pullback.rules.registry import InPlace, Op, Tangents, linear
 
 
-def integers(op: Op, name: str) -> tuple[int, ...]:
+def integers(op: Op | MappedOp, name: str) -> tuple[int, ...]:
     """An integer-array attribute."""
     return build.integers(op.attributes[name])
 
@@ -179,3 +181,113 @@ def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
 
 linear("stablehlo.dynamic_slice", dynamic_slice)
 linear("stablehlo.dynamic_update_slice", dynamic_update_slice)
+
+
+# --------------------------------------------------------------------------------- batches
+batch_alike("stablehlo.reshape")
+
+
+@batch("stablehlo.transpose")
+def _batch_transpose(op: MappedOp) -> list[Value]:
+    """The batch axis stays in front."""
+    return op.again(permutation=build.i64s((0, *shifted(integers(op, "permutation")))))
+
+
+@batch("stablehlo.reverse")
+def _batch_reverse(op: MappedOp) -> list[Value]:
+    """The same dimensions of each item."""
+    return op.again(dimensions=build.i64s(shifted(integers(op, "dimensions"))))
+
+
+@batch("stablehlo.broadcast_in_dim")
+def _batch_broadcast_in_dim(op: MappedOp) -> Value:
+    """The batch axis of the operand is that of the result."""
+    return spread(op, integers(op, "broadcast_dimensions"))
+
+
+@batch("stablehlo.broadcast")
+def _batch_broadcast(op: MappedOp) -> Value:
+    """The added dimensions come behind the batch axis, which this op cannot say."""
+    added = len(integers(op, "broadcast_sizes"))
+    return spread(op, range(added, added + len(op.shape(0))))
+
+
+def spread(op: MappedOp, dimensions: Sequence[int]) -> Value | None:
+    """The first operand of each item, whose dimensions are these ones of the result."""
+    shape = build.shape_of(op.type())
+    return build.broadcast_in_dim(op.operand(0), shape, (0, *shifted(dimensions)))
+
+
+@batch("stablehlo.slice")
+def _batch_slice(op: MappedOp) -> Value:
+    """The same part of each item."""
+    return part(op, *(integers(op, name) for name in ("start_indices", "limit_indices", "strides")))
+
+
+def part(op: MappedOp, start: Sequence[int], limit: Sequence[int], strides: Sequence[int]) -> Value:
+    """A slice of the first operand of each item."""
+    return build.slice_(op.operand(0), (0, *start), (op.size, *limit), (1, *strides))
+
+
+@batch("stablehlo.pad")
+def _batch_pad(op: MappedOp) -> Value:
+    """No padding along the batch axis."""
+    names = "edge_padding_low", "edge_padding_high", "interior_padding"
+    return padded(op, *(integers(op, name) for name in names))
+
+
+def padded(op: MappedOp, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Value:
+    """The first operand of each item, padded with the second: by a choice if that is batched."""
+    x, value = op.operand(0), op.values[1]
+    edges = (0, *low), (0, *high), (0, *interior)
+    if not op.batched[1]:
+        return build.pad(x, value, *edges)
+    result = build.pad(x, 0, *edges)
+    ones = build.full(build.tensor(op.shape(0), build.boolean()), True)
+    inside = repeated(build.pad(ones, False, low, high, interior), op.size)
+    return build.select(inside, result, along(value, build.shape(result)[1:]))
+
+
+@batch("stablehlo.concatenate")
+def _batch_concatenate(op: MappedOp) -> list[Value]:
+    """Along the same dimension of each item."""
+    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    return op.again(dimension=build.i64(dimension + 1))
+
+
+@batch("stablehlo.dynamic_slice")
+def _batch_dynamic_slice(op: MappedOp) -> Value:
+    """All of the batch axis; where each item starts at a place of its own, a gather."""
+    x, sizes = op.values[0], integers(op, "slice_sizes")
+    if not any(op.batched[1:]):
+        return build.dynamic_slice(x, [_zero_start(op, 1), *op.values[1:]], (op.size, *sizes))
+    indices, dims = _starts(op, 1)
+    return indexing.gather_batch(x, indices, dims, sizes, op.batched[0], True)
+
+
+@batch("stablehlo.dynamic_update_slice")
+def _batch_dynamic_update_slice(op: MappedOp) -> Value:
+    """All of the batch axis; where each item starts at a place of its own, a scatter.
+
+    A scatter drops what is outside, so its indices are clamped first.
+    """
+    x, update = op.operand(0), op.operand(1)
+    if not any(op.batched[2:]):
+        return build.dynamic_update_slice(x, update, [_zero_start(op, 2), *op.values[2:]])
+    indices, dims = _starts(op, 2)
+    indices = indexing.clamp(indices, op.shape(0), dims.batched(False, True), op.shape(1))
+    dims = dims.batched(True, True)
+    return indexing.scatter(x, indices, update, dims, indexing.replace, unique=True)
+
+
+def _zero_start(op: MappedOp, first: int) -> Value:
+    """The start along the batch axis, of the type of the others: the operands from the `first`."""
+    others = op.values[first:]
+    return build.full(others[0].type if others else build.scalar("i32"), 0)
+
+
+def _starts(op: MappedOp, first: int) -> tuple[Value, Dimensions]:
+    """The start indices of each item, (size, rank), and the dimensions of the gather of one."""
+    columns = [build.reshape(op.operand(i), (op.size, 1)) for i in range(first, len(op.values))]
+    places = tuple(range(len(columns)))
+    return build.concatenate(columns, 1), Dimensions(places, (), (), (), places, 0)

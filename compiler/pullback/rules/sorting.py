@@ -9,6 +9,7 @@ from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value
 from pullback.dialect.indexing import Dimensions
+from pullback.rules.batching import MappedOp, batch, batch_alike
 from pullback.rules.calls import before
 from pullback.rules.registry import (
     InPlace,
@@ -135,3 +136,16 @@ class TopK:
             return [None]
         origin = op.frame.primal(op.results[1])
         return [_put_back(cts[0], origin, build.rank(origin) - 1)]
+
+
+# --------------------------------------------------------------------------------- batches
+batch_alike("chlo.top_k")
+
+
+@batch("stablehlo.sort")
+def _batch_sort(op: MappedOp) -> list[Value]:
+    """Along the same dimension of each item; one counted from the end stays."""
+    if not op.shape(0):
+        return op.operands()
+    dimension = ir.IntegerAttr(op.attributes.get("dimension", build.i64(-1))).value
+    return op.again(dimension=build.i64(dimension + 1 if dimension >= 0 else dimension))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import mask_of, missing_rule
+from pullback.passes.differentiation import blocks, mask_of, missing_rule, terminator
+from pullback.rules.batching import MappedOp, batch, repeated
 from pullback.rules.calls import present, scatter, vjp_of_function
+from pullback.rules.control_flow import in_place
 from pullback.rules.expansion import jvp_of_function, map_as_function
 from pullback.rules.registry import RULES, Mask, Op, Tangents, jointly, rule
 
@@ -140,14 +143,24 @@ class Tuple:
 
 def _at_rest(v: Value) -> Value:
     """The tangent of an element that does not change."""
+    return _for_each(v, lambda x: build.zeros_like(x) if build.inexact(x.type) else x)
+
+
+def _for_each(v: Value, f: Callable[[Value], Value]) -> Value:
+    """What `f` makes of a value; of a tuple, what it makes of each element."""
     if not isinstance(v.type, ir.TupleType):
-        return build.zeros_like(v) if build.inexact(v.type) else v
+        return f(v)
     types = [v.type.get_type(i) for i in range(v.type.num_types)]
     parts = [
         build.emit1("stablehlo.get_tuple_element", t, [v], {"index": build.attr(f"{i} : i32")})
         for i, t in enumerate(types)
     ]
-    return build.emit1("stablehlo.tuple", v.type, list(map(_at_rest, parts)))
+    return _tuple([_for_each(part, f) for part in parts])
+
+
+def _tuple(elements: Sequence[Value]) -> Value:
+    type = ir.TupleType.get_tuple([v.type for v in elements], _jax.context())
+    return build.emit1("stablehlo.tuple", type, elements)
 
 
 @rule("stablehlo.get_tuple_element", linear=one_by_one, family="structure")
@@ -179,3 +192,49 @@ def _source(op: Op, v: Value) -> Value:
     if isinstance(whole, ir.BlockArgument) or whole.owner.name != "stablehlo.tuple":
         raise missing_rule(op.operation, op.name, " of a tuple from another function")
     return _source(op, whole.owner.operands[index])
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.optimization_barrier")
+def _batch_barrier(op: MappedOp) -> list[Value]:
+    """What all items share passes as it is."""
+    return op.again(op.values, [v.type for v in op.values])
+
+
+@batch("stablehlo.map")
+def _batch_map(op: MappedOp) -> list[Value]:
+    """The body takes scalars: it is the same along the batch axis."""
+    return op.again(dimensions=build.i64s(tuple(range(len(op.shape(0)) + 1))))
+
+
+@batch("stablehlo.tuple")
+def _batch_tuple(op: MappedOp) -> Value:
+    """A tuple of batches."""
+    pairs = zip(op.values, op.batched, strict=True)
+    return _tuple([v if b else _for_each(v, lambda x: repeated(x, op.size)) for v, b in pairs])
+
+
+@batch("stablehlo.get_tuple_element")
+def _batch_get_tuple_element(op: MappedOp) -> list[Value]:
+    """An element of a tuple of batches is a batch."""
+    index = ir.IntegerAttr(op.attributes["index"]).value
+    return op.again(op.values, [op.values[0].type.get_type(index)])
+
+
+@batch("stablehlo.async_start", captures=True)
+def _batch_async_start(op: MappedOp) -> list[Value] | None:
+    """In place of the future, the array it will be: the body is computed at once."""
+    (block,) = blocks(op.operation)
+    if len(terminator(block).operands) != 1:
+        return None
+    for argument, operand in zip(block.arguments, op.operation.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    return in_place(op, block)
+
+
+@batch("stablehlo.async_done")
+def _batch_async_done(op: MappedOp) -> list[Value]:
+    """The array is there already."""
+    return op.values

@@ -19,6 +19,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero
+from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
@@ -49,16 +50,27 @@ class Window:
     @classmethod
     def of(cls, op: Any) -> Window:
         """Those of an op, or of a record of one."""
-        rank = build.rank(op.operands[0])
+        return cls.read(op.attributes, build.rank(op.operands[0]))
+
+    @classmethod
+    def of_batch(cls, op: MappedOp) -> Window:
+        """Those of an op, each on one item of a batch."""
+        one = cls.read(op.attributes, len(op.shape(0)))
+        ones = (one.dims, one.strides, one.base_dilation, one.dilation)
+        return cls(*((1, *each) for each in ones), *((0, *each) for each in (one.low, one.high)))
+
+    @classmethod
+    def read(cls, attributes: Any, rank: int) -> Window:
+        """Those of an op with these attributes, on operands of a rank."""
 
         def integers(name: str) -> tuple[int, ...]:
-            if name not in op.attributes:
+            if name not in attributes:
                 return (1,) * rank
-            return build.integers(op.attributes[name])
+            return build.integers(attributes[name])
 
         padding = np.zeros((rank, 2), np.int64)
-        if "padding" in op.attributes:
-            given = np.asarray(ir.DenseElementsAttr(op.attributes["padding"]))
+        if "padding" in attributes:
+            given = np.asarray(ir.DenseElementsAttr(attributes["padding"]))
             padding = np.broadcast_to(given, (rank, 2))
         return cls(
             integers("window_dimensions"),
@@ -81,6 +93,12 @@ class Window:
             "window_dilations": build.i64s(self.dilation),
             "padding": build.attr(literal),
         }
+
+    def attributes_undilated(self) -> dict[str, Any]:
+        """Those of an op that knows no dilations."""
+        found = self.attributes()
+        del found["base_dilations"], found["window_dilations"]
+        return found
 
     def spans(self) -> list[int]:
         """How far a window reaches along each dim."""
@@ -222,8 +240,7 @@ def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 def _select_and_scatter(x: Value, source: Value, window: Window, larger: str) -> Value:
     element = build.tensor((), build.info(x.type).element)
-    attributes = window.attributes()
-    del attributes["base_dilations"], attributes["window_dilations"]
+    attributes = window.attributes_undilated()
     operands = [x, source, build.zeros(element)]
     op = build.emit("stablehlo.select_and_scatter", [x.type], operands, attributes, regions=2)
     or_equal = larger[0] + "E"
@@ -391,3 +408,25 @@ def _select_and_scatter_variant(op: Op) -> Rule:
 
 
 by_variant("stablehlo.select_and_scatter", _select_and_scatter_variant)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.reduce_window")
+def _batch_windows(op: MappedOp) -> list[Value] | None:
+    """Windows on each item; initial values are scalars, which all share."""
+    count = len(op.values) // 2
+    if any(op.batched[count:]):
+        return None
+    operands = [*(op.operand(i) for i in range(count)), *op.values[count:]]
+    return op.again(operands, **Window.of_batch(op).attributes())
+
+
+@batch("stablehlo.select_and_scatter")
+def _batch_selection(op: MappedOp) -> list[Value] | None:
+    """The same; the initial value is the last operand."""
+    if op.batched[2]:
+        return None
+    operands = [op.operand(0), op.operand(1), op.values[2]]
+    return op.again(operands, **Window.of_batch(op).attributes_undilated())

@@ -1,0 +1,84 @@
+"""The pass `vmap`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pullback import _jax
+from pullback._errors import ArgumentMismatchError
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.frontend.locations import user_line
+from pullback.passes.base import Pass, Rules
+from pullback.passes.batching import Batching
+from pullback.passes.differentiation import Differentiation, terminator
+
+
+@dataclass(frozen=True)
+class VMap(Pass):
+    """Batching: `entry` for `size` items at once, its rules included.
+
+    Before: `f(x: T[*s]) -> y: T[*r]`. After: `f(x: T[size, *s]) -> y: T[size, *r]`.
+
+    Attributes:
+      size: of the batch axis.
+      entry: the function to batch, in place.
+      in_axes: for each argument, the position of its batch axis, or `none` if all items share
+        it; one for all arguments; 0 if not given.
+      out_axes: the same of results; `none` only for results that no batched argument reaches.
+    """
+
+    name: ClassVar[str] = "vmap"
+    size: int
+    entry: str = "main"
+    in_axes: tuple[int | None, ...] = (0,)
+    out_axes: tuple[int | None, ...] = (0,)
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Batches `entry` in place; raises MissingRuleError, ArgumentMismatchError."""
+        with _jax.context(), Differentiation(module, rules) as diff:
+            block = diff.block(self.entry)
+            inputs = list(block.arguments.types)
+            outputs = [v.type for v in terminator(block).operands]
+            in_axes = _axes(self.in_axes, inputs, "argument", self.entry)
+            out_axes = _axes(self.out_axes, outputs, "result", self.entry)
+            batching = Batching(diff, self.size)
+            flags: list[bool] = []
+            if None in out_axes:
+                flags = batching.result_flags(self.entry, [axis is not None for axis in in_axes])
+            for i, batched in enumerate(flags):
+                if out_axes[i] is None and batched:
+                    raise ArgumentMismatchError(
+                        f"result of `@{self.entry}` at position {i} depends on the batch, and "
+                        "its axis is none",
+                        where=user_line(diff.function(self.entry).location),
+                        do="give it an axis, such as 0",
+                    )
+            batching.entry(self.entry, in_axes, out_axes)
+
+
+def _axes(
+    given: Sequence[int | None], types: Sequence[ir.Type], what: str, entry: str
+) -> list[int | None]:
+    """One axis for each type, counted from the front."""
+    if len(given) not in (1, len(types)):
+        raise ArgumentMismatchError(
+            f"{len(given)} axes for the {len(types)} {what}s of `@{entry}`",
+            do=f"give one axis for each {what}, or one for all of them",
+        )
+    axes = list(given) if len(given) == len(types) else [*given] * len(types)
+    return [_axis(*each, what, entry) for each in zip(axes, types, range(len(types)), strict=True)]
+
+
+def _axis(axis: int | None, type: ir.Type, position: int, what: str, entry: str) -> int | None:
+    if axis is None:
+        return None
+    count = len(build.shape_of(type)) + 1
+    if not -count <= axis < count:
+        raise ArgumentMismatchError(
+            f"axis {axis} for the {what} of `@{entry}` at position {position}, of type {type}",
+            do=f"with a batch axis it has {count} dimensions: give {-count} to {count - 1}",
+        )
+    return axis % count

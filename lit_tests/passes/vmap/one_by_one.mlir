@@ -1,0 +1,22 @@
+// An op without a batching rule runs for one item after the other; tokens have no batch.
+// RUN: pullback-opt %s --vmap="size=8" --split-input-file | filecheck %s
+// RUN: not pullback-opt %s --vmap="entry=token size=8" 2>&1 | filecheck %s --check-prefix=TOKEN
+
+// CHECK-LABEL: func.func public @main(%arg0: tensor<8x3xf32>) -> tensor<8x3xf32>
+// CHECK: %[[LOOP:.*]]:2 = stablehlo.while({{.*}}) : tensor<i32>, tensor<8x3xf32>
+// CHECK: %[[ROW:.*]] = stablehlo.dynamic_slice %arg0, {{.*}}, sizes = [1, 3]
+// CHECK: %[[ITEM:.*]] = stablehlo.reshape %[[ROW]]
+// CHECK: stablehlo.custom_call @mine(%[[ITEM]])
+// CHECK: stablehlo.dynamic_update_slice
+// CHECK: return %[[LOOP]]#1 : tensor<8x3xf32>
+// TOKEN: one_by_one.mlir:20:10: error: no batching rule for `stablehlo.custom_call` on a value of type !stablehlo.token
+// TOKEN: do:    map the function before it is traced
+func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.custom_call @mine(%x) : (tensor<3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+func.func public @token(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.create_token : !stablehlo.token
+  %1:2 = stablehlo.custom_call @mine(%x, %0) {has_side_effect = true} : (tensor<3xf32>, !stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+  return %1#0 : tensor<3xf32>
+}

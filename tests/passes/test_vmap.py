@@ -1,0 +1,114 @@
+"""The pass `vmap`: a batch of items is what each item is by itself, for every op and its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from pullback._edits import clone
+from pullback._errors import MissingRuleError
+from pullback.passes.manager import run_pipeline
+from pullback_runtime import _module, call_module, make_handle
+from tests.rules import harness
+from tests.rules.record import Case
+
+ITEMS = 3
+CASES = [case for case in harness.all_cases() if case.rewrite is None]
+
+
+def derived(case: Case, pipeline: str) -> Any:
+    """The module of a record after some passes."""
+    module = harness.lower(case, harness.sample(case, np.random.default_rng(0)))
+    run_pipeline(module, f"builtin.module({pipeline})")
+    return module
+
+
+def types_of(module: Any) -> tuple[Any, Any]:
+    return _module.signature(_module.find_entry(module, "main"), "main")
+
+
+def item(case: Case, types: Any, seed: int) -> list[np.ndarray]:
+    """Arguments and cotangents of these types."""
+    rng = np.random.default_rng(seed)
+    given = harness.sample(case, rng)
+    cts = [harness.direction(np.zeros(t.shape, t.dtype), rng) for t in types[len(given) :]]
+    return [np.asarray(v, t.dtype) for v, t in zip([*given, *cts], types, strict=True)]
+
+
+def check(case: Case, pipeline: str, alone: bool) -> None:
+    """The batch of the derived function is what it gives for each item; compiled at once.
+
+    With `alone`, also where one argument is batched and the others are shared.
+    """
+    module = derived(case, pipeline)
+    types, _ = types_of(module)
+    items = [item(case, types, seed) for seed in range(ITEMS)]
+    one = make_handle(str(module))
+    batches: list[tuple[Any, Any, Any]] = []
+    for axes in alternatives(len(types), alone):
+        rows = [
+            [v if axis == 0 else shared for v, axis, shared in zip(each, axes, items[0])]
+            for each in items
+        ]
+        operands = [
+            items[0][i] if axis is None else np.stack([row[i] for row in rows])
+            for i, axis in enumerate(axes)
+        ]
+        batches.append((make_handle(str(batched(module, axes))), operands, rows))
+
+    def run(inputs: Any) -> Any:
+        handles = [handle for handle, _, _ in batches]
+        return [
+            (call_module(handle, *operands), [call_module(one, *row) for row in rows])
+            for handle, (operands, rows) in zip(handles, inputs, strict=True)
+        ]
+
+    compiled = jax.jit(run, compiler_options=harness.FAST_COMPILATION)
+    for found, expected in compiled([(operands, rows) for _, operands, rows in batches]):
+        for ours, each in zip(found, zip(*expected, strict=True), strict=True):
+            assert ours.dtype == each[0].dtype
+            np.testing.assert_allclose(ours, np.stack(each), rtol=1e-9, atol=1e-9)
+
+
+def batched(module: Any, axes: list[int | None]) -> Any:
+    """The module of a batch; verified."""
+    copy = clone(module)
+    in_axes = ",".join("none" if axis is None else str(axis) for axis in axes)
+    run_pipeline(copy, f"builtin.module(vmap{{size={ITEMS} in-axes={in_axes}}})")
+    assert copy.operation.verify()
+    return copy
+
+
+def alternatives(count: int, alone: bool) -> list[list[int | None]]:
+    """All arguments batched, and each by itself."""
+    one = [[0 if i == j else None for i in range(count)] for j in range(count)]
+    return [[0] * count, *(one if alone and count > 1 else [])]
+
+
+OF_BOUNDED_TYPES = "stablehlo.set_dimension_size"
+FIRST = {case.op.strip(): case for case in reversed(CASES) if case.op != OF_BOUNDED_TYPES}
+
+
+def test_values_of_bounded_types_have_no_batch() -> None:
+    for case in CASES:
+        if case.op == OF_BOUNDED_TYPES:
+            module = derived(case, "")
+            with pytest.raises(MissingRuleError, match=r"no batching rule for .* of dynamic shape"):
+                run_pipeline(module, f"builtin.module(vmap{{size={ITEMS}}})")
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.op != OF_BOUNDED_TYPES], ids=lambda case: case.name
+)
+def test_a_batch_is_what_each_item_is(case: Case) -> None:
+    with jax.enable_x64(True):
+        check(case, "", alone=True)
+
+
+@pytest.mark.parametrize("op", sorted(FIRST))
+def test_a_batch_of_derivatives_is_what_each_item_has(op: str) -> None:
+    with jax.enable_x64(True):
+        check(FIRST[op], "vjp", alone=False)
