@@ -1,4 +1,4 @@
-"""Random programs: value, both modes and second order agree with JAX.
+"""Random programs: value, both modes, second order and batches agree with JAX.
 
 A program is a chain of steps on a small vector `x`, with a second vector `p`. Some steps hold a
 chain: loops, branches, calls, functions with rules. Rules are false on purpose (a factor that is
@@ -235,6 +235,21 @@ def reverse(f: Step, count: int) -> Step:
     return derived
 
 
+BATCHES = {
+    "vmap": ("vmap",),
+    "vmap of jvp": ("jvp", "vmap"),
+    "vmap of vjp": ("vjp", "vmap"),
+    "jvp of vmap": ("vmap", "jvp"),
+    "vjp of vmap": ("vmap", "vjp"),
+    "vjp of vmap of vjp": ("vjp", "vmap", "vjp"),
+}
+ITEMS = 2
+
+
+def batch(f: Step, axes: list[Any]) -> Step:
+    return jax.vmap(lambda *args: jax.tree.leaves(f(*args)), axes)
+
+
 def directions(values: list[Any], random: np.random.Generator) -> list[Any]:
     return [jnp.asarray(random.standard_normal(value.shape)) for value in values]
 
@@ -246,6 +261,15 @@ def derive(
     random = np.random.default_rng(len(modes))
     for mode in modes:
         count = len(values)
+        if mode == "vmap":  # all items share `p`
+            axes = [None if i == 1 else 0 for i in range(count)]
+            reference = batch(reference, axes)
+            in_axes = jax.tree.unflatten(program.in_tree, axes)[0]
+            program = program.vmap(in_axes, axis_size=ITEMS)
+            near = [v + 0.2 * d for v, d in zip(values, directions(values, random), strict=True)]
+            pairs = zip(values, near, axes, strict=True)
+            values = [v if axis is None else jnp.stack([v, w]) for v, w, axis in pairs]
+            continue
         like = values if mode == "jvp" else jax.tree.leaves(jax.eval_shape(reference, *values))
         reference = (forward if mode == "jvp" else reverse)(reference, count)
         program = program.jvp() if mode == "jvp" else program.vjp()
@@ -259,12 +283,15 @@ def ours_of(program: pb.Program, values: list[Any]) -> list[Any]:
     return jax.tree.leaves(program(*args, **kwargs))
 
 
-def differences(chain: Chain, x: Any, p: Any, second: tuple[str, str]) -> None:
+def differences(
+    chain: Chain, x: Any, p: Any, second: tuple[str, ...], batched: tuple[str, ...]
+) -> None:
     """Asserts that all derivatives of a chain agree, from one compiled module."""
     program = pb.trace(functools.partial(run, chain, False))(x, p)
     reference = functools.partial(run, chain, True)
     derived = [
-        derive(program, reference, [x, p], modes) for modes in ((), ("jvp",), ("vjp",), second)
+        derive(program, reference, [x, p], modes)
+        for modes in ((), ("jvp",), ("vjp",), second, batched)
     ]
 
     def everything(inputs: list[Any]) -> Any:
@@ -291,11 +318,16 @@ def differences(chain: Chain, x: Any, p: Any, second: tuple[str, str]) -> None:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(programs, st.integers(0, 2**16), st.sampled_from(sorted(SECOND)))
-def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second):
+@given(
+    programs,
+    st.integers(0, 2**16),
+    st.sampled_from(sorted(SECOND)),
+    st.sampled_from(sorted(BATCHES)),
+)
+def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second, batched):
     random = np.random.default_rng(seed)
     x, p = (jnp.asarray(random.uniform(-1.5, 1.5, SIZE)) for _ in range(2))
-    differences(chain, x, p, SECOND[second])
+    differences(chain, x, p, SECOND[second], BATCHES[batched])
 
 
 @pytest.mark.parametrize(
@@ -304,7 +336,8 @@ def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second):
 def test_each_structure_around_each_kind_of_step(name, second):
     """The corners that random programs might miss: every structure, with a rule inside."""
     chain = [(name, [("sin",), ("custom_jvp", [("product",)], 1), ("logistic",)], 3)]
-    differences(chain, jnp.array([0.3, -0.4, 0.7]), jnp.array([0.2, 0.6, -0.5]), SECOND[second])
+    x, p = jnp.array([0.3, -0.4, 0.7]), jnp.array([0.2, 0.6, -0.5])
+    differences(chain, x, p, SECOND[second], BATCHES["vjp of vmap of vjp"])
 
 
 @pytest.mark.parametrize("first", range(0, len(LEAVES), 6))
@@ -312,4 +345,4 @@ def test_every_leaf(first):
     """In chains of six, where each is also differentiated with respect to `p`."""
     chain = [(name,) for name in sorted(LEAVES)[first : first + 6]]
     x, p = jnp.array([0.31, -0.47, 0.78]), jnp.array([0.27, 0.69, -0.53])
-    differences(chain, x, p, SECOND["jvp of vjp"])
+    differences(chain, x, p, SECOND["jvp of vjp"], BATCHES["vmap of vjp"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 import pullback_runtime
-from pullback import _jax
-from pullback._errors import ArgumentMismatchError
+from pullback import _derivation, _jax
+from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
@@ -196,63 +196,41 @@ def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
 def _batched(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
 ) -> tuple[ModuleHandle, tuple[int | None, ...]]:
-    """The program mapped by JAX; or made again for a batch, or in the end run once per item."""
+    """The program batched by the pass; or made again for a batch, or run once per item."""
     origin = _origin(handle)
     key = "batch", in_axes, size
     if key not in origin.derivatives:
-        types = [_batch_type(*pair, size) for pair in zip(handle.in_avals, in_axes, strict=True)]
-        origin.derivatives[key] = _mapped(origin.program, in_axes, types) or _repeated(
-            handle, in_axes, types, size
-        )
+        origin.derivatives[key] = _mapped(origin, in_axes, size) or _repeated(handle, in_axes, size)
     return origin.derivatives[key]
 
 
 def _mapped(
-    program: Program, in_axes: tuple[int | None, ...], types: Sequence[Any]
+    origin: Origin, in_axes: tuple[int | None, ...], size: int
 ) -> tuple[ModuleHandle, tuple[int | None, ...]] | None:
-    """The raised program under `jax.vmap`, which leaves a result as it is that all items share."""
-    from pullback.frontend.raising import NotRaisable, raised
-    from pullback.frontend.trace import trace
-
-    rules = program.rules
-    if program.variants or rules.mesh is not None or rules.has_batching_rules:
+    """The program batched in the IR, which leaves a result as it is that all items share."""
+    if origin.program.rules.has_batching_rules or origin.program.rules.mesh is not None:
         return None
-    run = raised(program.module, rules)
-    results: list[Any] = []
-
-    def one(*operands: Any) -> list[Any]:
-        results[:] = run(*operands)
-        return [result for result in results if _jax.is_mapped(result)]
-
-    def every(*operands: Any) -> list[Any]:
-        moving = iter(jax.vmap(one, in_axes)(*operands))
-        return [next(moving) if _jax.is_mapped(result) else result for result in results]
-
     try:
-        mapped = trace(every)(*types)
-    except (NotRaisable, NotImplementedError):  # the latter: what JAX cannot map
+        batched, flags = _derivation.batched(origin.flat, in_axes, size)
+    except MissingRuleError:  # tokens, dynamic shapes
         return None
-    if mapped.constants:
-        return None
-    return mapped.handle, tuple(0 if _jax.is_mapped(result) else None for result in results)
+    return batched.handle, tuple(0 if flag else None for flag in flags)
 
 
 def _repeated(
-    handle: ModuleHandle, in_axes: tuple[int | None, ...], types: Sequence[Any], size: int
+    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
 ) -> tuple[ModuleHandle, tuple[int, ...]]:
-    """The program made again for a batch, or where that cannot be, run once per item."""
+    """The program made again for a batch, or where that cannot be, run once per item.
+
+    Only JAX knows how a `custom_vmap` is batched, and shardings over devices.
+    """
     from pullback.frontend.trace import trace
 
+    operands = zip(handle.in_avals, in_axes, strict=True)
+    types = [_derivation.batch_aval(*operand, size) for operand in operands]
     program = program_of(handle)
     function = _together(program, in_axes, size) or _one_by_one(handle, in_axes)
     return trace(function)(*types).handle, (0,) * len(handle.out_avals)
-
-
-def _batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
-    shape = list(aval.shape)
-    if axis is not None:
-        shape.insert(axis, size)
-    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
 
 
 def _together(program: Program, in_axes: tuple[int | None, ...], size: int) -> Any:

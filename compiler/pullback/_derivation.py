@@ -13,21 +13,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pullback import _slots
+from pullback import _jax, _slots
 from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
-from pullback._errors import DerivativeTypeError, NotDifferentiableError
+from pullback._errors import (
+    ArgumentMismatchError,
+    DerivativeTypeError,
+    NotDifferentiableError,
+    PullbackError,
+)
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.keep import is_inexact
 from pullback.passes import manager
+from pullback.passes.batching import Batching
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
-from pullback.passes.symbols import functions, is_public
+from pullback.passes.symbols import erase_unreachable, functions, is_public
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
+from pullback.passes.vmap import VMap
 from pullback_runtime import _module
 
 if TYPE_CHECKING:
@@ -178,6 +186,99 @@ def grad(
     return _derived(
         program, derivative, Signature(old.args, old.kwargs, out), len(program.out_avals)
     )
+
+
+def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Program:
+    """`f(args) -> out` for a batch of `axis_size` items."""
+    rules = program.rules
+    if rules.has_batching_rules or rules.mesh is not None:
+        what = "shardings" if rules.mesh is not None else "batching rules (jax.custom_vmap)"
+        raise PullbackError(
+            f"no vmap of a program with {what}: only JAX knows how they are batched",
+            do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
+        )
+    ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
+    paths = result_paths(program.out_tree)
+    outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
+    module = clone(program.module)
+    hidden = [None] * len(program.constants)
+    batching = VMap(axis_size, in_axes=(*hidden, *ins), out_axes=tuple(outs))
+    manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
+    return _with_batch(program, module, ins, outs, axis_size)
+
+
+def _axes(
+    axes: Any, what: str, tree: Any, avals: Sequence[Any], paths: Sequence[str]
+) -> list[int | None]:
+    """The batch axis of each leaf, of axes for a tree or for its parts; counted from the front."""
+    marked = jax.tree.map(lambda axis: _SHARED if axis is None else axis, axes, is_leaf=_is_none)
+    try:
+        full = jax.tree.broadcast(marked, jax.tree.unflatten(tree, range(len(avals))))
+    except ValueError as error:
+        raise ArgumentMismatchError(
+            f"the axes {axes} do not have the structure of the {what}, {tree}",
+            do="give one axis for all, or one for each part: integers, or None for what is shared",
+        ) from error
+    leaves = zip(jax.tree.leaves(full), avals, paths, strict=True)
+    return [None if axis is _SHARED else _axis(axis, *of) for axis, *of in leaves]
+
+
+_SHARED = object()
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _axis(axis: Any, aval: Any, path: str) -> int:
+    count = len(aval.shape) + 1
+    if not isinstance(axis, int) or not -count <= axis < count:
+        raise ArgumentMismatchError(
+            f"no batch axis {axis!r} for {path}, of type {_slots.spell(aval)}",
+            where=path,
+            do=f"with that axis it has {count} dimensions: give {-count} to {count - 1}, or None",
+        )
+    return axis % count
+
+
+def batched(
+    program: Program, in_axes: Sequence[int | None], size: int
+) -> tuple[Program, list[bool]]:
+    """A flat program for a batch, each result in front or, if all items share it, as it is.
+
+    Also gives which results are batched.
+    """
+    module = clone(program.module)
+    with _jax.context(), Differentiation(module, program.rules) as functions:
+        flags = Batching(functions, size).entry("main", in_axes, None)
+    erase_unreachable(module)
+    out_axes = [0 if flag else None for flag in flags]
+    return _with_batch(program, module, in_axes, out_axes, size), flags
+
+
+def _with_batch(
+    program: Program,
+    module: ir.Module,
+    in_axes: Sequence[int | None],
+    out_axes: Sequence[int | None],
+    size: int,
+) -> Program:
+    """The program of a batched module, with the trees of the old one."""
+    ins = [batch_aval(*each, size) for each in zip(program.in_avals, in_axes, strict=True)]
+    outs = [batch_aval(*each, size) for each in zip(program.out_avals, out_axes, strict=True)]
+    interface = Interface(
+        program.in_tree, program.out_tree, tuple(ins), tuple(outs), program.arg_paths
+    )
+    return dataclasses.replace(program, module=module, interface=interface, recipe=None)
+
+
+def batch_aval(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
+    """The type of a batch of arguments or results."""
+    if axis is None:
+        return aval
+    shape = (*aval.shape[:axis], size, *aval.shape[axis:])
+    weak_type = getattr(aval, "weak_type", False)
+    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=weak_type)
 
 
 def _gradients(

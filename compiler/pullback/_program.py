@@ -194,6 +194,22 @@ class Program:
         """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
         return _derivation.value_and_grad(self, argnums, has_aux, holomorphic, allow_int)
 
+    @_platforms.for_each
+    def vmap(self, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
+        """The program for a batch of `axis_size` items: its rules are batched with it.
+
+        Args:
+          in_axes: where the batch axis of each argument is, an integer, or None for what all items
+            share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
+            arguments have it in front.
+          out_axes: the same for the result; None only for what does not depend on the batch.
+
+        Raises:
+          ArgumentMismatchError: axes that do not fit.
+          MissingRuleError: an op that has no batch, such as one on tokens.
+        """
+        return _derivation.vmap(self, in_axes, out_axes, axis_size)
+
     def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
         """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
 

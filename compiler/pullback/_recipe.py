@@ -2,7 +2,8 @@
 
 A derivative of a batched function is the batch of its derivatives, once every argument that is
 differentiated has a batch axis of its own. So a derived program is batched by batching the
-function it was traced from, and by running the same passes on the result.
+function it was traced from, and by running the same passes on the result. That is for what only
+JAX knows how to batch: functions with a `custom_vmap`, and shardings over devices.
 """
 
 from __future__ import annotations

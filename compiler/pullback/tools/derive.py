@@ -48,15 +48,27 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
     return positions if len(positions) > 1 else positions[0]
 
 
-def _one_mode(given: dict[str, bool]) -> str:
+def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
+    """`0,none` as a tuple; a single axis is one for all arguments."""
+    del context, parameter
+    try:
+        axes = tuple(None if part == "none" else int(part) for part in (text or "0").split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
+    return axes if len(axes) > 1 else axes[0]
+
+
+def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
     modes = [mode for mode in given if given[mode]]
+    if not modes and batch is not None:
+        return None
     if len(modes) == 1:
         return modes[0]
     flags = " and ".join(f"--{mode}" for mode in modes)
     what = (
         f"{flags} are different derivatives" if modes else "nothing says which derivative to take"
     )
-    raise UsageError(what, do="give one of --jvp, --vjp and --grad")
+    raise UsageError(what, do="give one of --jvp, --vjp and --grad, or --vmap for a batch alone")
 
 
 def _check_movable(program: Any, wrt: Positions) -> None:
@@ -85,6 +97,14 @@ def _check_movable(program: Any, wrt: Positions) -> None:
     "By default 0 for --grad, and all of them otherwise.",
 )
 @click.option("--order", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--vmap", "batch", type=click.IntRange(0), help="Then batch it: so many items at once."
+)
+@click.option(
+    "--in-axes",
+    callback=_parse_axes,
+    help="With --vmap: where each argument has the batch axis, such as 0,none. By default 0.",
+)
 @load_rules_option
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
@@ -107,19 +127,24 @@ def derive(
     arguments: str | None,
     wrt: Positions,
     order: int,
+    batch: int | None,
+    in_axes: Any,
     plugins: tuple[str, ...],
     rules: bool,
     lower: bool,
     allow_refusals: bool,
     output: Path | None,
 ) -> None:
-    """Differentiate SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
+    """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
     load_rules(plugins)
-    mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad})
+    mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad}, batch)
     program = load_source(source, arguments).program
     _check_movable(program, wrt)
     with blaming(source):
-        program = derive_program(program, mode, wrt, order)
+        if mode is not None:
+            program = derive_program(program, mode, wrt, order)
+        if batch is not None:
+            program = program.vmap(in_axes, axis_size=batch)
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and output.suffix == ".mlirbc":

@@ -1,0 +1,366 @@
+"""Batches of programs: `Program.vmap`, and `jax.vmap` of what was traced, derived or loaded."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.custom_derivatives import linear_call
+
+import pullback as pb
+from pullback._errors import ArgumentMismatchError, NotDifferentiableError, PullbackError
+
+XS = jnp.array([[0.3, -0.7, 1.1], [1.2, 0.4, -0.2]])
+
+
+def loss(params, x, *, scale):
+    y = jnp.tanh(params["w"] @ x) * scale
+    return {"y": y, "norm": jnp.sum(params["w"] ** 2)}
+
+
+W = {"w": jnp.arange(12.0).reshape(4, 3) / 10}
+
+
+def test_a_program_of_a_batch():
+    program = pb.trace(loss)(W, XS[0], scale=2.0)
+    batched = program.vmap((None, 0), {"y": 1, "norm": None}, axis_size=2)
+    scales = jnp.array([2.0, 3.0])
+    found = batched(W, XS, scale=scales)
+    expected = jax.vmap(lambda p, x, s: loss(p, x, scale=s), (None, 0, 0), {"y": 1, "norm": None})(
+        W, XS, scales
+    )
+    assert [aval.shape for aval in batched.out_avals] == [(), (4, 2)]
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, expected)
+
+
+def test_negative_axes_and_trees_of_axes():
+    program = pb.trace(lambda p, x: p["a"] * x + p["b"])({"a": XS, "b": XS[0]}, XS)
+    batched = program.vmap(({"a": -1, "b": None}, 1), -2, axis_size=5)
+    a, x = (jnp.arange(30.0).reshape(shape) for shape in ((2, 3, 5), (2, 5, 3)))
+    expected = jax.vmap(lambda a, x: a * x + XS[0], (-1, 1), -2)(a, x)
+    np.testing.assert_allclose(batched({"a": a, "b": XS[0]}, x), expected)
+
+
+WRONG = {
+    "structure": (
+        lambda p: p.vmap((0, 0, 0), axis_size=2),
+        "do not have the structure",
+    ),
+    "range": (lambda p: p.vmap((None, 2), axis_size=2), r"no batch axis 2 for x, .*float32\[3\]"),
+    "kind": (lambda p: p.vmap((None, 0.5), axis_size=2), "no batch axis 0.5 for x"),
+    "out none": (
+        lambda p: p.vmap(0, None, axis_size=2),
+        "result of `@main` at position 0 depends on the batch, and its axis is none",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_axes_that_do_not_fit_are_named(which: str) -> None:
+    program = pb.trace(lambda w, x: w["w"] @ x)(W, XS[0])
+    wrong, words = WRONG[which]
+    with pytest.raises(ArgumentMismatchError, match=words):
+        wrong(program)
+
+
+def test_a_batch_without_items_and_a_batch_of_nothing():
+    program = pb.trace(lambda x, n: (jnp.sort(x) * n, n + 1))(XS[0], 2)
+    y, m = program.vmap((0, None), axis_size=0)(XS[:0], 2)
+    assert y.shape == (0, 3)
+    assert m.shape == (0,)
+    shared, _ = program.vmap(None, axis_size=2)(XS[0], 2)
+    np.testing.assert_allclose(shared, jnp.stack([jnp.sort(XS[0]) * 2] * 2))
+
+
+def test_a_rule_of_batching_is_left_to_jax():
+    @jax.custom_batching.custom_vmap
+    def f(x):
+        return jnp.sin(x)
+
+    f.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
+    program = pb.trace(f)(1.0)
+    with pytest.raises(PullbackError, match="no vmap of a program with batching rules"):
+        program.vmap(axis_size=2)
+    np.testing.assert_allclose(jax.vmap(program)(XS[:, 0]), jnp.cos(XS[:, 0]), rtol=1e-6)
+
+
+def test_what_the_items_share_is_computed_once() -> None:
+    def f(x):
+        return jnp.tanh(x) * jnp.sum(x)
+
+    x, basis = jnp.arange(3.0), jnp.eye(3)
+    jvp = lambda library: lambda t: library.jvp(f, (x,), (t,))  # noqa: E731
+    ours, theirs = (jax.vmap(jvp(m), out_axes=(None, -1))(basis) for m in (pb, jax))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    shared = jax.make_jaxpr(jax.vmap(jvp(pb), out_axes=(None, -1)))(basis)
+    assert "while" not in str(shared)
+
+
+MAPS = {
+    "vjp": lambda library, f, x, vs: jax.vmap(library.vjp(f, x)[1])(vs)[0],
+    "linearize": lambda library, f, x, vs: jax.vmap(library.linearize(f, x)[1])(vs),
+    "jvp": lambda library, f, x, vs: jax.vmap(lambda v: library.jvp(f, (x,), (v,))[1])(vs),
+}
+
+
+def layers(x):
+    step = jax.checkpoint(lambda c, w: (jnp.tanh(c * w), jnp.sum(c)))
+    c, sums = jax.lax.scan(step, x, jnp.linspace(0.5, 1.5, 4))
+    return jax.lax.cond(sums[0] > 0, jnp.sin, jnp.cos, c) + jnp.cumsum(x) * x[jnp.array([2, 0, 2])]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_of_pairs_are_no_loops_over_items(name: str) -> None:
+    x, vs = jnp.array([0.3, -0.7, 1.1]), jnp.arange(12.0).reshape(4, 3)
+    mapped = functools.partial(MAPS[name], pb, layers)
+    np.testing.assert_allclose(mapped(x, vs), MAPS[name](jax, layers, x, vs), rtol=1e-5)
+    (result,) = jax.jit(mapped).trace(x, vs).jaxpr.jaxpr.outvars
+    assert result.aval.shape == (4, 3)
+    expected = jax.jacrev(lambda x: MAPS[name](jax, layers, x, vs))(x)
+    np.testing.assert_allclose(jax.jacrev(lambda x: mapped(x, vs))(x), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_rules_stay_with_what_is_mapped(name: str) -> None:
+    """A rule that is false on purpose, at second order."""
+
+    @jax.custom_vjp
+    def f(x):
+        return jnp.sin(x)
+
+    f.defvjp(lambda x: (f(x), f(3.0 * x)), lambda r, ct: (ct * r,))
+    x, vs = jnp.array([0.3, -0.7]), jnp.ones((1, 2))
+    found = jax.grad(lambda x: jnp.sum(MAPS[name](pb, f, x, vs)))(x)
+    expected = jax.grad(lambda x: jnp.sum(MAPS["vjp"](jax, f, x, vs)))(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@jax.custom_jvp
+def with_jvp(x, n):
+    return jnp.exp(x) * n, n + 1
+
+
+@with_jvp.defjvp
+def _(primals, tangents):
+    (x, n), (dx, _) = primals, tangents
+    return with_jvp(x, n), (3.0 * dx * with_jvp(x, n)[0], np.zeros((), jax.dtypes.float0))
+
+
+@jax.custom_vjp
+def with_vjp(x, n):
+    return jnp.exp(x) * n, n + 1
+
+
+with_vjp.defvjp(
+    lambda x, n: (with_vjp(x, n), (x, n)),
+    lambda r, cts: (3.0 * cts[0] * with_vjp(*r)[0], None),
+)
+
+
+@pytest.mark.parametrize("f", [with_jvp, with_vjp], ids=["custom_jvp", "custom_vjp"])
+def test_loaded_programs_are_mapped_with_their_rules(f: Any) -> None:
+    x, n, vs = jnp.array([0.3, -0.7]), jnp.int32(2), jnp.eye(2)
+    program = pb.load(pb.artifact.serialize(pb.trace(f)(x, n)))
+    expected = 6.0 * jnp.diag(jnp.exp(x))
+    apart = jax.vmap(lambda x: program(x, n)[0])(jnp.stack([x, 2 * x]))
+    np.testing.assert_allclose(apart[1], 2.0 * jnp.exp(2 * x), rtol=1e-6)
+    by_rows = jax.vmap(jax.grad(lambda x, v: jnp.vdot(program(x, n)[0], v)), (None, 0))
+    np.testing.assert_allclose(by_rows(x, vs), expected, rtol=1e-6)
+    outside = jax.jacrev(lambda xs: jax.vmap(lambda x: program(x, n)[0])(xs))(jnp.stack([x, x]))
+    np.testing.assert_allclose(outside[1, :, 1], expected, rtol=1e-6)
+    curvature = jax.jacrev(jax.grad(lambda x: program(x, n)[0].sum()))(x)
+    np.testing.assert_allclose(curvature, 3.0 * expected, rtol=1e-6)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def scaled(k, x, w):
+    return k * x * w
+
+
+@scaled.defjvp
+def _(k, primals, tangents):
+    (x, w), (dx, dw) = primals, tangents
+    return scaled(k, x, w), 5.0 * k * dx * w + 7.0 * k * x * dw
+
+
+@jax.custom_vjp
+def clipped(x, w):
+    return x * w
+
+
+clipped.defvjp(
+    lambda x, w: (clipped(x, w), (x, w)),
+    lambda r, ct: (jnp.clip(ct, -1, 1) * r[1] * 11.0, jnp.sum(jnp.clip(ct, -1, 1) * r[0]) * 13.0),
+)
+
+
+def linear(x, w):
+    times = lambda w, v: w * v * 2.0  # noqa: E731
+    return linear_call(times, times, w, x)
+
+
+RULES = {
+    "custom_jvp": lambda x, w: scaled(3.0, x, w),
+    "custom_vjp": clipped,
+    "linear_call": linear,
+    "kept": lambda x, w: jax.scipy.special.logsumexp(x * w) * jax.nn.sigmoid(x),
+    "in a loop": lambda x, w: jax.lax.scan(lambda c, y: (clipped(c, y), c), x, w * jnp.ones(3))[0],
+    "solve": lambda x, w: jnp.linalg.solve(jnp.eye(3) * (1 + w * w), x),
+    "root": lambda x, w: jax.lax.custom_root(
+        lambda y: y**3 - x * x - w * w,
+        x,
+        lambda f, y: jax.lax.fori_loop(0, 30, lambda _, y: y - f(y) / (3 * y * y + 1e-3), y),
+        lambda g, y: y / g(jnp.ones_like(y)),
+    ),
+}
+IN_JAX = {**RULES, "linear_call": lambda x, w: w * x * 2.0}  # JAX does not batch linear_call
+OF_USERS = "custom_jvp", "custom_vjp", "linear_call"
+CALLS = [
+    *((name, (0, 0)) for name in RULES),
+    *((name, axes) for name in OF_USERS for axes in ((0, None), (None, 0))),
+]
+
+
+@pytest.mark.parametrize(("name", "axes"), CALLS)
+def test_rules_are_batched_with_their_calls(name: str, axes: Any) -> None:
+    """Derivatives of a batch by rules that are false on purpose, in a file and before it."""
+    w = jnp.array([1.5, -0.5]) if axes[1] == 0 else jnp.float32(1.5)
+    x = XS if axes[0] == 0 else XS[0]
+    program = pb.trace(RULES[name])(XS[0], jnp.float32(1.5)).vmap(axes, axis_size=2)
+    out = jax.vmap(IN_JAX[name], axes)
+    expected = jax.jacrev(out, (0, 1))(x, w)
+    curved = jax.jacrev(lambda *args: jnp.sum(jax.grad(lambda *a: out(*a).sum())(*args)))(x, w)
+    loaded = pb.load(pb.artifact.serialize(program, order=2))
+    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=1e-5)
+    for each in (program, loaded):
+        close(each(x, w), out(x, w))
+        jax.tree.map(close, pb.jacrev(each, (0, 1))(x, w), expected)
+        first = each.vjp(wrt=0)
+        again = jax.grad(lambda x: jnp.sum(first(x, w, jnp.ones((2, 3)))[1]))(x)  # noqa: B023
+        close(again, curved)
+
+
+def test_each_item_leaves_a_loop_and_takes_a_branch_by_itself():
+    def f(x, n):
+        x = jax.lax.while_loop(
+            lambda c: c[1] < n, lambda c: (jnp.sin(c[0]) * 1.1, c[1] + 1), (x, 0)
+        )
+        branches = [jnp.cos, jnp.exp, lambda x: x * x]
+        return jax.lax.switch(n - 1, branches, x[0])
+
+    ns = jnp.array([1, 3])
+    batched = pb.trace(f)(XS[0], 1).vmap(axis_size=2)
+    np.testing.assert_allclose(batched(XS, ns), jax.vmap(f)(XS, ns), rtol=1e-6)
+    _, found = batched.vjp(wrt=0)(XS, ns, jnp.ones((2, 3)))
+
+    def unrolled(x, n):
+        for _ in range(n):
+            x = jnp.sin(x) * 1.1
+        return jnp.sum([jnp.cos, jnp.exp, lambda x: x * x][n - 1](x))
+
+    expected = [jax.grad(unrolled)(x, int(n)) for x, n in zip(XS, ns, strict=True)]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-5)
+
+
+def test_a_bound_of_a_loop_holds_for_each_item():
+    def f(x, n):
+        body = lambda c: (jnp.sin(c[0]) * 1.1, c[1] + 1)  # noqa: E731
+        return pb.bounded_while_loop(lambda c: c[1] < n, body, (x, 0), 10)[0]
+
+    ns = jnp.array([2, 5])
+    batched = pb.trace(f)(XS[0], 1).vmap(axis_size=2)
+    forward, _ = batched.split_vjp(wrt=0)
+    assert (10, 2, 3) in [aval.shape for aval in forward.out_avals]
+    _, found = batched.vjp(wrt=0)(XS, ns, jnp.ones((2, 3)))
+
+    def unrolled(x, n):
+        return functools.reduce(lambda x, _: jnp.sin(x) * 1.1, range(n), x).sum()
+
+    expected = [jax.grad(unrolled)(x, int(n)) for x, n in zip(XS, ns, strict=True)]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-5)
+
+
+def test_what_a_checkpoint_keeps_it_keeps_of_a_batch():
+    policy = jax.checkpoint_policies.dots_saveable
+    f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(jnp.sin(W["w"] @ x))), policy=policy)
+    program = pb.trace(f)(XS[0])
+    kept, kept_of_batch = (
+        [aval.shape for aval in each.split_vjp()[0].out_avals]
+        for each in (program, program.vmap(axis_size=2))
+    )
+    assert kept_of_batch == [(2, *shape) for shape in kept]
+    assert (4,) in kept
+
+
+def test_a_batch_of_a_batch():
+    f = lambda x, y: clipped(x, y[0]) @ y  # noqa: E731
+    program = pb.trace(f)(XS[0], XS[1]).vmap((0, None), axis_size=2).vmap((None, 0), axis_size=4)
+    ys = jnp.arange(12.0).reshape(4, 3)
+    theirs = jax.vmap(jax.vmap(f, (0, None)), (None, 0))
+    np.testing.assert_allclose(program(XS, ys), theirs(XS, ys), rtol=1e-6)
+    ours = pb.grad(lambda *a: jnp.sum(program(*a)), (0, 1))(XS, ys)
+    expected = jax.grad(lambda *a: jnp.sum(theirs(*a)), (0, 1))(XS, ys)
+    for a, b in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_a_refusal_is_said_of_the_batch_too():
+    @jax.custom_jvp
+    def phase(x):
+        return jnp.sin(x)
+
+    @phase.defjvp
+    def _(primals, tangents):
+        raise RuntimeError("x is data")
+
+    program = pb.trace(phase)(1.0)
+    loaded = pb.load(pb.artifact.serialize(program, allow_refusals=True))
+    for each in (program, loaded):
+        batched = each.vmap(axis_size=2)
+        np.testing.assert_allclose(batched(XS[:, 0]), jnp.sin(XS[:, 0]), rtol=1e-6)
+        with pytest.raises((RuntimeError, NotDifferentiableError), match="x is data"):
+            batched.jvp()
+
+
+def slope(f: Any) -> Any:
+    return lambda x: jnp.sum(jax.grad(f)(x))
+
+
+def test_a_rule_that_calls_its_own_function_ends():
+    @jax.custom_jvp
+    def f(x, w):
+        return jnp.exp(x * w)
+
+    @f.defjvp
+    def _(primals, tangents):
+        (x, w), (dx, dw) = primals, tangents
+        return f(x, w), 2.0 * f(x, w) * (dx * w + x * dw)
+
+    program = pb.load(pb.artifact.serialize(pb.trace(f)(XS[0], jnp.float32(0.5))))
+    batched = pb.load(pb.artifact.serialize(program.vmap((0, None), axis_size=2)))
+    g = lambda h: lambda x: jnp.sum(h(x, jnp.float32(0.5)))  # noqa: E731
+    theirs = jax.vmap(f, (0, None))
+    for order in range(3):
+        ours, expected = g(batched), g(theirs)
+        for _ in range(order):
+            ours, expected = slope(ours), slope(expected)
+        np.testing.assert_allclose(ours(XS), expected(XS), rtol=1e-5)
+
+
+def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
+    def f(x):
+        jax.debug.print("item {}", x)
+        like = jax.ShapeDtypeStruct((), jnp.float32)
+        y = jax.pure_callback(np.sin, like, x, vmap_method="sequential")
+        return y + jax.random.uniform(jax.random.key(0))
+
+    program = pb.trace(f)(jnp.float32(1.0)).vmap(axis_size=2)
+    np.testing.assert_allclose(program(XS[:, 0]), jax.vmap(f)(XS[:, 0]), rtol=1e-6)
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("item 0.3") == 2
