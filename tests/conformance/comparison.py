@@ -1,4 +1,4 @@
-"""One case: traced, differentiated both ways, and run beside JAX in one compiled module."""
+"""One case: traced, differentiated both ways, batched, and run beside JAX in one module."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 import pullback as pb
 from tests.conformance.harnesses import Case
 
-STAGES = ("import", "jvp", "vjp")
+STAGES = ("import", "jvp", "vjp", "vmap")
 
 EQUAL = "equal"
-NO_TANGENT = "no tangent"
+NOTHING = "nothing to ask"
 BOTH_REFUSE = "both refuse"
 ONLY_JAX_REFUSES = "only JAX refuses"
 DIFFERS = "differs"
 FAILS = "fails"
-FINE = frozenset({EQUAL, NO_TANGENT, BOTH_REFUSE})
+FINE = frozenset({EQUAL, NOTHING, BOTH_REFUSE})
 
 # Relative to the largest element of a result: both sides run the same formulas, so that what is
 # left is rounding, which changes with the order of fused operations.
@@ -58,9 +58,11 @@ class Problem:
         self.values = (leaves, tangents, cotangents)
 
     @property
-    def moves(self) -> bool:
-        """Whether there is anything to differentiate."""
-        return all(map(len, self.values))
+    def stages(self) -> tuple[str, ...]:
+        """Those at which there is anything to ask: a tangent, or an argument that has a batch."""
+        moves = all(map(len, self.values))
+        asked = {"import": True, "jvp": moves, "vjp": moves, "vmap": bool(self.values[0])}
+        return tuple(stage for stage in STAGES if asked[stage])
 
     def function(self, *leaves: Any) -> tuple[Any, ...]:
         """The case's function, from leaves to leaves."""
@@ -84,6 +86,9 @@ class Problem:
             return self.function(*leaves)
         if stage == "jvp":
             return jax.jvp(self.of_inexact(leaves), chosen, tangents)[1]
+        if stage == "vmap":
+            items = [self.function(*leaves), self.function(*map(_turned, leaves))]
+            return jax.tree.map(lambda *each: jnp.stack(each), *items)
         return jax.vjp(self.of_inexact(leaves), *chosen)[1](list(cotangents))
 
     def ours(self, stage: str, program: pb.Program, values: Sequence[Leaves]) -> Leaves:
@@ -93,6 +98,8 @@ class Problem:
             return program(*leaves)
         if stage == "jvp":
             return jax.tree.leaves(program(*leaves, *tangents)[1])
+        if stage == "vmap":
+            return program(*(jnp.stack([leaf, _turned(leaf)]) for leaf in leaves))
         rest = iter(cotangents)
         return program(*leaves, tuple(next(rest) if _is_inexact(o) else None for o in self.outs))[1]
 
@@ -100,6 +107,8 @@ class Problem:
         """The program of a stage."""
         if stage == "import":
             return program
+        if stage == "vmap":
+            return program.vmap(axis_size=2)
         return program.jvp(self.inexact) if stage == "jvp" else program.vjp(self.inexact)
 
 
@@ -108,9 +117,8 @@ def compare(case: Case) -> dict[str, Verdict]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem = Problem(case)
-        wanted = STAGES if problem.moves else STAGES[:1]
-        verdicts = {stage: Verdict(NO_TANGENT) for stage in STAGES}
-        return verdicts | _compare(problem, wanted)
+        verdicts = {stage: Verdict(NOTHING) for stage in STAGES}
+        return verdicts | _compare(problem, problem.stages)
 
 
 def _compare(problem: Problem, wanted: Sequence[str]) -> dict[str, Verdict]:
@@ -205,6 +213,13 @@ def describe(error: Exception) -> str:
     # An error that came through MLIR's bindings has the Python error that caused it at its end.
     telling = lines[-1] if "Traceback" in lines[0] else lines[0]
     return f"{type(error).__name__}: {telling[:160]}"
+
+
+def _turned(leaf: Any) -> Any:
+    """Another item of a batch: the same numbers in other places; of a scalar, the same number."""
+    if _is_key(leaf) and not leaf.ndim:
+        return jax.random.fold_in(leaf, 1)
+    return jnp.flip(leaf)
 
 
 def _direction(like: Any, random: np.random.Generator) -> jax.Array:

@@ -56,7 +56,7 @@ def never_the_same() -> Case:
 
 def test_a_difference_is_seen_at_each_stage():
     verdicts = compare(never_the_same())
-    assert [verdicts[stage].status for stage in STAGES] == [DIFFERS] * 3
+    assert [verdicts[stage].status for stage in STAGES] == [DIFFERS] * 4
     assert verdicts["jvp"].reason.startswith("error ")
 
 
