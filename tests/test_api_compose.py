@@ -109,7 +109,7 @@ def test_programs_are_functions_of_jax():
     assert_agrees(batch, jax.vmap(jax.grad(wave), (0, None))(XS, np.float32(0.7)))
 
 
-def test_a_program_without_a_recipe_is_batched_item_by_item():
+def test_half_of_a_split_is_batched():
     program = pb.trace(wave)(1.3, 0.7)
     backward = program.split_vjp().linear
     assert backward.recipe is None

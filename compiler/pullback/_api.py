@@ -288,8 +288,8 @@ def vmap(
 ) -> Callable[..., Any]:
     """A function that maps another one over an axis of its arguments; as `jax.vmap`.
 
-    The function is batched by JAX before it is traced, its derivative rules with it. A Program, and
-    a derivative made here, is batched by batching the function that it was traced from.
+    A function is batched by JAX before it is traced, its derivative rules with it. A Program, and a
+    derivative made here, is batched in the IR, and so are the rules in it; see `Program.vmap`.
     """
     function = fun.__call__ if isinstance(fun, Program) else fun
     return jax.vmap(

@@ -36,7 +36,7 @@ class UnsupportedJaxVersion(PullbackError):
 
 
 class MissingRuleError(PullbackError):
-    """A derivative was asked for that neither JAX nor the user's program has a rule for."""
+    """A derivative, or a batch, that neither JAX nor pullback nor the user has a rule for."""
 
 
 class LeakedValueError(MissingRuleError):
