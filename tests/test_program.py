@@ -149,3 +149,9 @@ def test_a_program_over_a_mesh_runs_on_its_devices():
         check=False,
     )
     assert done.stdout == "agreed\n", done.stderr
+
+
+def test_dimensions_of_numpy_are_numbers():
+    program = pb.trace(lambda x: x * 2)(jax.ShapeDtypeStruct((np.int64(3),), np.float32))
+    assert isinstance(program, pb.Program)
+    assert program(np.ones(3, np.float32)).shape == (3,)

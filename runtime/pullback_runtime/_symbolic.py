@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ METADATA = "symbolic"
 
 def is_symbolic(aval: Any) -> bool:
     """Whether some dimension of a type is not a number."""
-    return any(not isinstance(size, int) for size in getattr(aval, "shape", ()))
+    return any(not isinstance(size, numbers.Integral) for size in getattr(aval, "shape", ()))
 
 
 def describe(exported: Any) -> dict[str, Any]:
