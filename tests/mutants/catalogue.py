@@ -442,13 +442,13 @@ BATCHES = (
         "rules/batching.py",
         "return tuple(d + 1 for d in dims)",
         "return tuple(dims)",
-        items("stablehlo.reduce-sum", "stablehlo.transpose"),
+        items("stablehlo.reduce-add", "stablehlo.transpose"),
     ),
     Mutant(
         "rules/sorting.py",
         "build.i64(dimension + 1 if dimension >= 0 else dimension)",
         "build.i64(dimension)",
-        items("stablehlo.sort"),
+        items("stablehlo.sort-one"),
     ),
     Mutant(
         "rules/indexing.py",
