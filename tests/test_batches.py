@@ -364,3 +364,17 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
     np.testing.assert_allclose(program(XS[:, 0]), jax.vmap(f)(XS[:, 0]), rtol=1e-6)
     jax.effects_barrier()
     assert capfd.readouterr().out.count("item 0.3") == 2
+
+
+def test_a_result_that_all_items_share_has_its_rule_too():
+    """The second result and its cotangent are for each item, whatever it is computed from."""
+
+    @jax.custom_vjp
+    def f(x, w):
+        return x * w, jnp.sin(w)
+
+    f.defvjp(lambda x, w: (f(x, w), (x, w)), lambda r, cts: (cts[0] * r[1], 5.0 * cts[1]))
+    w, cts = jnp.float32(1.5), (XS, jnp.array([2.0, 3.0]))
+    _, found = pb.trace(f)(XS[0], w).vmap((0, None), axis_size=2).vjp()(XS, w, cts)
+    _, pull = jax.vjp(jax.vmap(f, (0, None)), XS, w)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, pull(cts))

@@ -484,7 +484,7 @@ BATCHES = (
         "passes/batching.py",
         "forward, found = batching.function(names[0], self.flags, wanted)",
         "forward, found = batching.function(names[0], self.flags)",
-        RULES_OF_BATCHES,
+        ("tests/test_batches.py::test_a_result_that_all_items_share_has_its_rule_too",),
     ),
     Mutant(
         "rules/composites.py",

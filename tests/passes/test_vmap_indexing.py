@@ -279,3 +279,15 @@ func.func public @main(%x: tensor<5xf32>, %n: tensor<i32>) -> tensor<?xf32, #sta
 """
     with pytest.raises(MissingRuleError, match="dynamic shape"):
         mapped(ir.Module.parse(text, _jax.context()), [0])
+
+
+def test_indices_of_a_batch_are_not_promised_to_be_sorted() -> None:
+    """No backend that we run on uses the promise, so the text has to show it."""
+    f = gather(ROWS, (1, 3), indices_are_sorted=True)
+    text = jax.jit(f).lower(np.ones((5, 3)), np.array([[0], [2]])).as_text()
+    assert "indices_are_sorted = true" in text
+    shared, own = (
+        str(mapped(ir.Module.parse(text, _jax.context()), axes)) for axes in ([0, None], [0, 0])
+    )
+    assert "indices_are_sorted = true" in shared
+    assert "indices_are_sorted = true" not in own
