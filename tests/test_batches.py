@@ -373,7 +373,8 @@ def test_a_result_that_all_items_share_has_its_rule_too():
     def f(x, w):
         return x * w, jnp.sin(w)
 
-    f.defvjp(lambda x, w: (f(x, w), (x, w)), lambda r, cts: (cts[0] * r[1], 5.0 * cts[1]))
+    forward = lambda x, w: ((x * w, jnp.sin(w)), (x, w))  # noqa: E731
+    f.defvjp(forward, lambda r, cts: (cts[0] * r[1], 5.0 * cts[1]))
     w, cts = jnp.float32(1.5), (XS, jnp.array([2.0, 3.0]))
     _, found = pb.trace(f)(XS[0], w).vmap((0, None), axis_size=2).vjp()(XS, w, cts)
     _, pull = jax.vjp(jax.vmap(f, (0, None)), XS, w)
