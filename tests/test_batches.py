@@ -366,6 +366,20 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
     assert capfd.readouterr().out.count("item 0.3") == 2
 
 
+def with_slope(k: float) -> Any:
+    f = jax.custom_vjp(lambda x: jnp.sin(x))
+    f.defvjp(lambda x: (f(x), x), lambda _, ct: (k * ct,))
+    return f
+
+
+def test_a_batch_in_another_program_keeps_its_rules():
+    """Both programs have a rule of the same name, which are not the same."""
+    inner, f = pb.trace(with_slope(3.0))(1.0).vmap(axis_size=2), with_slope(7.0)
+    outer = pb.trace(lambda x: (f(x[0]), inner(x)))(XS[:, 0])
+    _, (found,) = outer.vjp()(XS[:, 0], (1.0, jnp.ones(2)))
+    np.testing.assert_allclose(found, [10.0, 3.0])
+
+
 def test_a_result_that_all_items_share_has_its_rule_too():
     """The second result and its cotangent are for each item, whatever it is computed from."""
 

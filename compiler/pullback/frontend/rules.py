@@ -200,8 +200,13 @@ class RuleTable:
         """The key here of a rule of another table, whose program is called in one of ours."""
         adopted = self._adopted.setdefault(id(other), (other, {}))[1]
         if key not in adopted:
+            rule = other[key]
+            if rule.batch is not None:  # of a rule that has a name of its own here, too
+                of_one = self._rules[self.adopt(other, rule.batch.rule.key)]
+                batch = dataclasses.replace(rule.batch, rule=of_one)
+                rule = dataclasses.replace(rule, batch=batch)
             adopted[key] = self._new_key(key)
-            self._rules[adopted[key]] = dataclasses.replace(other[key], key=adopted[key])
+            self._rules[adopted[key]] = dataclasses.replace(rule, key=adopted[key])
         return adopted[key]
 
     def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
