@@ -21,7 +21,7 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test pytest lit test-newer newer-python lint types bench portability
+.PHONY: help setup demo test pytest lit test-newer newer-python lint types bench docs portability
 .PHONY: engines pjrt fuzz conformance mutants tpu clean
 
 help:

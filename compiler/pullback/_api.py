@@ -45,21 +45,16 @@ class Derivation:
     base: Any
     steps: tuple[Step, ...]
 
-    @staticmethod
-    def of(fun: Any) -> Derivation | None:
-        """That of a function which was made here, and not of one that only wraps it."""
-        found = getattr(fun, _DERIVATION, None)
-        return found if found is not None and found.function() is fun else None
-
 
 def _note(function: Any, base: Any, steps: tuple[Step, ...]) -> None:
     setattr(function, _DERIVATION, Derivation(weakref.ref(function), base, steps))
 
 
 def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
-    """What a function comes from: itself, if it was not made here."""
-    found = Derivation.of(fun)
-    return (fun, ()) if found is None else (found.base, found.steps)
+    """What a function comes from: itself, if it was not made here or only wraps one that was."""
+    found: Any = getattr(fun, _DERIVATION, None)
+    made_here = found is not None and found.function() is fun
+    return (found.base, found.steps) if made_here else (fun, ())
 
 
 def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:

@@ -32,14 +32,7 @@ from pullback.passes.differentiation import (
 )
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
-from pullback.rules.batching import (
-    BATCHES,
-    CAPTURING,
-    MappedOp,
-    batch_type,
-    repeated,
-    to_front,
-)
+from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front
 
 Flags = Sequence[bool]
 Wanted = Sequence[bool | None] | None
@@ -82,18 +75,16 @@ class Batching:
     def finish(self) -> None:
         """Batch the bodies of all functions that were asked for."""
         while self._pending:
-            name, flags, found = self._pending.pop()
-            self._rewrite(name, flags, found)
+            self._rewrite(*self._pending.pop())
 
-    def _rewrite(self, name: str, flags: Flags, wanted: Wanted) -> list[bool]:
+    def _rewrite(self, name: str, flags: Flags, wanted: Wanted) -> None:
         """Batch the body of a function in place."""
         function, block = self.diff.function(name), self.diff.block(name)
         frame = Frame(self)
         frame.take(block.arguments, flags)
         frame.run(block)
-        found = frame.finish(block, wanted)
+        frame.finish(block, wanted)
         set_signature(function)
-        return found
 
     def entry(
         self, name: str, in_axes: Sequence[int | None], out_axes: Sequence[int | None] | None
@@ -110,6 +101,7 @@ class Batching:
         with build.inserting(ir.InsertionPoint(steps[0]), function.location):
             for argument, axis in zip(block.arguments, in_axes, strict=True):
                 if axis is not None:
+                    _check_types(function, [argument.type])
                     frame.values[argument] = _moved_to_front(argument, axis, self.size)
         frame.visit(steps)
         if out_axes is None:
@@ -310,10 +302,6 @@ class Frame:
             return build.reduce_sum(known, (0,))
         return v if is_zero(v, self.diff.functions) else build.mul(v, self.size)
 
-    def results(self, block: Any) -> list[Value]:
-        """What a block ends with, each with the batch axis."""
-        return [self._wanted(v, True) for v in terminator(block).operands]
-
 
 _SHARDINGS = "sdy.sharding", "mhlo.sharding"
 _OF_DIMENSIONS = re.compile(r"#sdy\.sharding.*\[\{|devices=")
@@ -332,6 +320,13 @@ def _check(op: MappedOp) -> None:
     _check_unsharded(op.operation, *_SHARDINGS)
     if op.name.startswith("sdy."):
         raise _refusal(op.operation, _SHARDED)
+
+
+def _check_types(operation: Any, types: Sequence[Any]) -> None:
+    """Raise MissingRuleError if values of one of these types have no batch."""
+    for why in map(_without_batch, types):
+        if why is not None:
+            raise _refusal(operation, why)
 
 
 def _check_unsharded(operation: Any, *names: str) -> None:
@@ -366,9 +361,7 @@ def _refusal(operation: Any, why: str) -> MissingRuleError:
 
 def one_by_one(op: MappedOp) -> list[Value]:
     """The results of any op, for one item after the other: a loop over the batch axis."""
-    for why in map(_without_batch, (*(v.type for v in op.values), *op.results)):
-        if why is not None:
-            raise _refusal(op.operation, why)
+    _check_types(op.operation, [*(v.type for v in op.values), *op.results])
     if op.size == 0:
         return [build.zeros(type) for type in op.types()]
     index = build.full(build.scalar("i32"), 0)

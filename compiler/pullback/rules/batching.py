@@ -72,6 +72,15 @@ class MappedOp:
             return list(self.values)
         return [self.operand(i) for i in range(len(self.values))]
 
+    def leading(self, count: int) -> list[Value] | None:
+        """The first `count` operands with the batch axis, the others as all items share them.
+
+        None if one of the others is batched.
+        """
+        if True in self.batched[count:]:
+            return None
+        return [*map(self.operand, range(count)), *self.values[count:]]
+
     def shape(self, index: int) -> tuple[int, ...]:
         """The shape of an operand of one item."""
         dims = build.shape(self.values[index])

@@ -238,7 +238,7 @@ def in_place(op: MappedOp, block: Any) -> list[Value]:
     inner.run(block)
     end = terminator(block)
     with build.inserting(ir.InsertionPoint(end), end.location):
-        results = inner.results(block)
+        results = inner.wanted(end.operands, [True] * len(end.operands))
     end.erase()
     inner.erase_dead()
     for view in list(block.operations):

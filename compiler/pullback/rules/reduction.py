@@ -165,9 +165,6 @@ by_variant("stablehlo.reduce", variant)
 @batch("stablehlo.reduce")
 def _batch(op: MappedOp) -> list[Value] | None:
     """Over the same dimensions of each item; initial values are scalars, which all share."""
-    count = len(op.values) // 2
-    if any(op.batched[count:]):
-        return None
-    operands = [*(op.operand(i) for i in range(count)), *op.values[count:]]
+    operands = op.leading(len(op.values) // 2)
     dimensions = shifted(build.integers(op.attributes["dimensions"]))
-    return op.again(operands, dimensions=build.i64s(dimensions))
+    return operands and op.again(operands, dimensions=build.i64s(dimensions))

@@ -416,17 +416,12 @@ by_variant("stablehlo.select_and_scatter", _select_and_scatter_variant)
 @batch("stablehlo.reduce_window")
 def _batch_windows(op: MappedOp) -> list[Value] | None:
     """Windows on each item; initial values are scalars, which all share."""
-    count = len(op.values) // 2
-    if any(op.batched[count:]):
-        return None
-    operands = [*(op.operand(i) for i in range(count)), *op.values[count:]]
-    return op.again(operands, **Window.of_batch(op).attributes())
+    operands = op.leading(len(op.values) // 2)
+    return operands and op.again(operands, **Window.of_batch(op).attributes())
 
 
 @batch("stablehlo.select_and_scatter")
 def _batch_selection(op: MappedOp) -> list[Value] | None:
     """The same; the initial value is the last operand."""
-    if op.batched[2]:
-        return None
-    operands = [op.operand(0), op.operand(1), op.values[2]]
-    return op.again(operands, **Window.of_batch(op).attributes_undilated())
+    operands = op.leading(2)
+    return operands and op.again(operands, **Window.of_batch(op).attributes_undilated())
