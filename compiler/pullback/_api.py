@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
-from pullback import _calls, _derivation, _pairs, _slots, _statics
+from pullback import _calls, _derivation, _named_axes, _pairs, _slots, _statics
 from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
@@ -91,24 +91,41 @@ def _jitted(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
         for step in steps:
             program = step(program)
         results = _calls.apply(program, args, kwargs)
-        return _with_float0(results, args, steps[-1])
+        if not dict(steps[-1].options)["allow_int"]:
+            return results
+        return _with_gradients(results, args, steps[-1], _slots.restore_float0)
 
     function.__name__ = steps[-1].name
     return jax.jit(function)
 
 
-def _with_float0(results: Any, args: tuple[Any, ...], step: Step) -> Any:
-    """JAX's float0 zeros in the place of gradients of integers."""
+def _with_gradients(
+    results: Any, args: tuple[Any, ...], step: Step, change: Callable[[Any, Any], Any]
+) -> Any:
+    """The results with `change(gradients, primals)` in the place of the gradients."""
     options = dict(step.options)
-    if not options["allow_int"]:
-        return results
-    numbers = options["argnums"]
+    numbers = _slots.argnums_of(options["argnums"], len(args))
     primals = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
     if step.name == "value_and_grad":
-        return results[0], _slots.restore_float0(results[1], primals)
+        return results[0], change(results[1], primals)
     if options["has_aux"]:
-        return _slots.restore_float0(results[0], primals), results[1]
-    return _slots.restore_float0(results, primals)
+        return change(results[0], primals), results[1]
+    return change(results, primals)
+
+
+def _derivative(fun: Callable[..., Any], step: Step, reduce_axes: Any) -> Callable[..., Any]:
+    """A function that gives gradients, which are totals over the axes named."""
+    function = _transformed(fun, step)
+    if reduce_axes == ():
+        return function
+
+    @functools.wraps(function, updated=())
+    def of_totals(*args: Any, **kwargs: Any) -> Any:
+        names = _named_axes.names_of(reduce_axes)
+        total = functools.partial(_named_axes.totals, names=names)
+        return _with_gradients(function(*args, **kwargs), args, step, total)
+
+    return of_totals
 
 
 def grad(
@@ -117,6 +134,7 @@ def grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    reduce_axes: Any = (),
 ) -> Callable[..., Any]:
     """The gradient of a function with a scalar result; as `jax.grad`.
 
@@ -126,8 +144,12 @@ def grad(
       has_aux: `fun` returns a pair, of which only the first item is differentiated.
       holomorphic: `fun` is promised to be holomorphic; arguments and result are complex.
       allow_int: integer arguments are allowed; their gradient is JAX's float0.
+      reduce_axes: names of axes of `jax.vmap`s around the call. The gradient by an argument that
+        is the same along one of them is the sum over all its items; otherwise it is of one item.
+        JAX has the option, and refuses it.
     """
-    return _transformed(fun, _step("grad", argnums, has_aux, holomorphic, allow_int))
+    step = _step("grad", argnums, has_aux, holomorphic, allow_int)
+    return _derivative(fun, step, reduce_axes)
 
 
 def value_and_grad(
@@ -136,9 +158,11 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    reduce_axes: Any = (),
 ) -> Callable[..., Any]:
     """The value and the gradient of a function with a scalar result; as `jax.value_and_grad`."""
-    return _transformed(fun, _step("value_and_grad", argnums, has_aux, holomorphic, allow_int))
+    step = _step("value_and_grad", argnums, has_aux, holomorphic, allow_int)
+    return _derivative(fun, step, reduce_axes)
 
 
 def _step(name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool) -> Step:
@@ -174,16 +198,22 @@ def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
     return jax.jit(function)
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()
+) -> tuple[Any, ...]:
     """The value of a function, and the map from cotangents of it to those of its arguments.
 
     As `jax.vjp`. The map closes over the residuals of the forward pass, which is not run again; it
-    is a pytree, as JAX's is, and so it may cross the border of a jitted function.
+    is a pytree, as JAX's is, and so it may cross the border of a jitted function. What it gives is
+    summed over the axes in `reduce_axes` as by `grad`.
 
     Returns: `(out, map)`, and with `has_aux` the auxiliary data.
     """
     make = functools.partial(_split_jitted, _derivation.split_vjp, _pairs.PullBack, has_aux)
-    return derived_once(fun, ("vjp", has_aux), make)(*primals)
+    out, pull, *aux = derived_once(fun, ("vjp", has_aux), make)(*primals)
+    if names := _named_axes.names_of(reduce_axes):
+        pull = Partial(_named_axes.TotalPullBack(names), pull, primals)
+    return out, pull, *aux
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:

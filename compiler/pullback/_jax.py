@@ -323,6 +323,39 @@ def axes_of_vmaps(equation: Any) -> list[str]:
     return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
 
 
+def is_axis_of_vmap(name: Any) -> bool:
+    """Whether a vmap is going on that maps an axis of this name."""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return bool(_core.get_axis_env().axis_exists(name)) and name not in manual
+
+
+def collective(name: str, batch: Callable[..., Any]) -> Any:
+    """A primitive `(x, other, axes) -> x` along named axes, linear in x and its own transpose.
+
+    `batch(axis, values, dims, axes)` is what it does where an axis, with `name` and `size`, is
+    mapped; it has no other meaning.
+    """
+    primitive = _core.Primitive(name)
+
+    def moved(primals: Any, tangents: Any, axes: Any) -> tuple[Any, Any]:
+        tangent = tangents[0]
+        still = is_zero(tangent)
+        moved = tangent if still else primitive.bind(tangent, primals[1], axes=axes)
+        return primitive.bind(*primals, axes=axes), moved
+
+    def effects(axes: Any) -> set[Any]:
+        return {_core.NamedAxisEffect(axis) for axis in axes}
+
+    primitive.def_effectful_abstract_eval(lambda x, _, axes: (x, effects(axes)))
+    _batching.fancy_primitive_batchers[primitive] = batch
+    _ad.primitive_jvps[primitive] = moved
+    _ad.primitive_transposes[primitive] = lambda ct, _, other, axes: [
+        ct if is_zero(ct) else primitive.bind(ct, other, axes=axes),
+        None,
+    ]
+    return primitive
+
+
 Var = _core.Var
 """The class of a variable; calling it with a type makes a new one."""
 
