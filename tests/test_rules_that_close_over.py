@@ -133,6 +133,33 @@ def explicit(k, a):
     return lambda x: f(x, a)
 
 
+def jvp_alone(k, a):
+    """Here and below: the value is one of the rule's only."""
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), k * jnp.cos(p[0]) * a * t[0]))
+    return f
+
+
+def fwd_alone(k, a):
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (f(x), k * jnp.cos(x) * a), lambda r, ct: (ct * r,))
+    return f
+
+
+def bwd_alone(k, a):
+    """The value is in a dictionary, and found through a partial."""
+    f = jax.custom_vjp(jnp.sin)
+    bwd = lambda values, x, ct: (k * ct * jnp.cos(x) * values["a"],)  # noqa: E731
+    f.defvjp(lambda x: (f(x), x), functools.partial(bwd, {"a": a}))
+    return f
+
+
+def explicit_alone(k, a):
+    f = jax.custom_jvp(lambda x, a: jnp.sin(x))
+    f.defjvp(lambda p, t: (f(*p), k * jnp.cos(p[0]) * p[1] * t[0]))
+    return lambda x: f(x, a)
+
+
 def repeat(step, x, length=3):
     return jax.lax.scan(lambda c, _: (step(c), None), x, None, length)[0]
 
@@ -195,13 +222,17 @@ def weighted(make, use):
     return lambda x, y: jnp.vdot(use(make, x, jax.lax.stop_gradient(y)), Z)
 
 
+SAME = dict.fromkeys([jvp_of, fwd_of, bwd_of], explicit)
+SAME |= dict.fromkeys([jvp_alone, fwd_alone, bwd_alone], explicit_alone)
+
+
 @pytest.mark.parametrize("use", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("make", [jvp_of, fwd_of, bwd_of], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", SAME, ids=lambda make: make.__name__)
 def test_inside_other_functions(make, use):
     with jax.enable_x64(True):
         x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
         function = weighted(functools.partial(make, 3.0), use)
-        expected = jax.jacfwd(weighted(functools.partial(explicit, 3.0), use))
+        expected = jax.jacfwd(weighted(functools.partial(SAME[make], 3.0), use))
         program = pb.trace(function)(x, y)
         loaded = pb.load(artifact.serialize(program))
         for found in (pb.grad(function)(x, y), loaded.grad()(x, y)):
@@ -258,20 +289,83 @@ def test_one_rule_that_finds_its_value_at_different_operands():
     assert jnp.allclose(inside(X, Y, Z), expected, rtol=1e-5)
 
 
-def in_a_loop(x, y):
-    """The function does not use the value of the function around the loop."""
-    return jnp.sum(repeat(of_the_rule(y), x))
+@pytest.mark.parametrize("make", [jvp_alone, fwd_alone, bwd_alone], ids=lambda f: f.__name__)
+def test_by_what_only_the_rule_uses(make):
+    """The function does not depend on it; the derivative does. JAX raises for the first."""
+    function = lambda x, y: jnp.vdot(make(3.0, y * y)(x), Z)  # noqa: E731
+    same = lambda x, y: jnp.vdot(explicit_alone(3.0, y * y)(x), Z)  # noqa: E731
+    for position, expected in enumerate(jax.grad(same, (0, 1))(X, Y)):
+        assert jnp.allclose(pb.grad(function, position)(X, Y), expected, rtol=1e-5)
+        assert jnp.allclose(
+            pb.trace(function)(X, Y).jvp()(X, Y, X, Y)[1], jax.jvp(same, (X, Y), (X, Y))[1]
+        )
+    by_both = lambda library, f: library.grad(  # noqa: E731
+        lambda y: jnp.vdot(library.grad(f)(X, y), X)
+    )(Y)
+    assert jnp.allclose(by_both(pb, function), by_both(jax, same), rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [jvp_alone, fwd_alone, bwd_alone], ids=lambda f: f.__name__)
+def test_a_value_of_a_trace_that_goes_on(make):
+    expected = 3.0 * Y * jnp.cos(X)
+    for outer in (jax.jit, lambda f: jax.vmap(f)):
+        inside = outer(lambda x, y: pb.grad(lambda x: jnp.sum(make(3.0, y)(x)))(x))
+        assert jnp.allclose(inside(X, Y), expected, rtol=1e-5)
+
+
+def test_a_jitted_function_in_two_traces():
+    """The second trace finds the function traced, with a rule that closes over its own argument."""
+    inner = jax.jit(lambda x, y: jvp_alone(3.0, y)(x))
+    for use in (inner, lambda x, y: inner(x, 2.0 * y) + inner(x, y)):
+        function = lambda x, y, use=use: jnp.sum(use(x, y))  # noqa: E731
+        same = jax.jit(lambda x, y: explicit_alone(3.0, y)(x))
+        plain = same if use is inner else lambda x, y, same=same: same(x, 2.0 * y) + same(x, y)
+        expected = jax.grad(lambda x, y, plain=plain: jnp.sum(plain(x, y)))(X, Y)
+        assert jnp.allclose(pb.grad(function)(X, Y), expected, rtol=1e-5)
 
 
 LEAKS = {
-    "not by its function": lambda x, y: jnp.sum(of_the_rule(y)(x)),
-    "of the function around a loop": in_a_loop,
     "of a function that is mapped": lambda x, y: jnp.sum(
         jax.vmap(lambda x, y: backward(y, y)(x))(x, y)
     ),
     "of the loop's last turn": lambda x, y: jnp.sum(of_the_last(x, [y, 2.0 * y])),
+    "of the last turn, by the rule alone": lambda x, y: jnp.sum(
+        of_the_last_of_the_rule(x, [y, 2.0 * y])
+    ),
+    "of a value computed later": lambda x, y: jnp.sum(computed_below(x, y)),
+    "in an object": lambda x, y: jnp.sum(in_an_object(x, y)),
     "in the derivative of a rule": lambda x, y: jnp.sum(with_a_derivative(x, y)),
 }
+
+
+def of_the_last_of_the_rule(x, values):
+    for value in values:
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))
+        x = f(x)
+    return x
+
+
+def computed_below(x, y):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), value * t[0]))
+    x = f(x)
+    value = jnp.exp(y)
+    return x
+
+
+class Holder:
+    """No function, container or tree, so nobody looks into it."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def in_an_object(x, y):
+    held = Holder(y)
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), held.value * t[0]))
+    return f(x)
 
 
 def of_the_last(x, values):
@@ -287,12 +381,6 @@ def with_a_derivative(x, y):
     f = jax.custom_jvp(lambda x: jnp.sin(x) * y)
     f.defjvp(lambda p, t: jax.jvp(lambda x: backward(y, y)(x), p, t))
     return f(x)
-
-
-def of_the_rule(a):
-    f = jax.custom_jvp(jnp.sin)
-    f.defjvp(lambda p, t: (f(*p), a * t[0]))
-    return f
 
 
 @pytest.mark.parametrize("function", LEAKS.values(), ids=LEAKS)

@@ -632,10 +632,18 @@ def test_a_saved_jvp_rule_says_nothing_of_what_its_function_closes_over():
         loaded.grad(1)
 
 
-def test_a_jvp_rule_that_uses_a_value_around_it_is_an_error_with_its_line():
+class Settings:
+    """No container that we look into."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
+def test_a_jvp_rule_that_uses_a_value_in_an_object_is_an_error_with_its_line():
     def scaled(x, factor):
+        settings = Settings(factor)
         f = jax.custom_jvp(lambda x: x * 2)
-        f.defjvp(lambda primals, tangents: (f(*primals), factor * tangents[0]))
+        f.defjvp(lambda primals, tangents: (f(*primals), settings.factor * tangents[0]))
         return f(x)
 
     for derive in (pb.grad(scaled), lambda *args: pb.jvp(scaled, args, args)):

@@ -115,6 +115,11 @@ def is_tracer(value: object) -> bool:
     return isinstance(value, _core.Tracer)
 
 
+def is_going_on(tracer: Any) -> bool:
+    """Whether a value is one of a trace that goes on."""
+    return tracer._trace in _core.unsafe_get_trace_stack(_core.trace_ctx.trace)
+
+
 def is_mapped(value: object) -> bool:
     """Whether a value is of a `jax.vmap`, with one item for each index of the batch."""
     return isinstance(value, _batching.BatchTracer)
@@ -236,13 +241,16 @@ def with_arguments(
 ) -> Any:
     """The jaxpr with more arguments before its own, and with other constants and equations."""
     inner = opened(jaxpr)
+    names = inner.debug_info.arg_names
+    if names is not None:
+        names = (*[""] * len(leading), *names)
     changed = _core.Jaxpr(
         [variable for variable, _ in constants],
         [*leading, *inner.invars],
         inner.outvars,
         equations,
         inner.effects,
-        inner.debug_info._replace(arg_names=None, result_paths=None),
+        inner.debug_info._replace(arg_names=names, result_paths=None),
     )
     closed = isinstance(jaxpr, _ClosedJaxpr)
     return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
@@ -372,6 +380,8 @@ def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]
         params["body_nconsts"] += counts[1]
     elif "num_consts" in params:
         params["num_consts"] += count
+        if "out_trees" in params:
+            params["out_trees"] = functools.partial(_with_forwarded, params["out_trees"], count)
     elif "ft_in" in params:
         constants, carry, inputs = params["ft_in"].unpack()
         more = (_flat_trees.nones(count), constants)
@@ -1079,6 +1089,12 @@ def with_rules(
 
 def _rule(make: Callable[[Any], RuleOfOperands], old: Any) -> Any:
     return _linear_util.wrap_init(make(old), debug_info=old.debug_info.with_unknown_names())
+
+
+def _with_forwarded(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
+    """The trees of results and residuals of a call that has so many leading operands more."""
+    out_tree, tree, forwarded = trees()
+    return out_tree, tree, [i if i is None else i + count for i in forwarded]
 
 
 def _with_residuals(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:

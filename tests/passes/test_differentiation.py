@@ -365,6 +365,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("pipeline", ORDERS[:-1])
 @pytest.mark.parametrize("name", LOOPS)
 def test_control_flow(name, pipeline):

@@ -66,7 +66,7 @@ def check(case: Case, pipeline: str, alone: bool) -> None:
             for handle, (operands, rows) in zip(handles, inputs, strict=True)
         ]
 
-    compiled = jax.jit(run, compiler_options=harness.FAST_COMPILATION)
+    compiled = jax.jit(run)
     for found, expected in compiled([(operands, rows) for _, operands, rows in batches]):
         for ours, each in zip(found, zip(*expected, strict=True), strict=True):
             assert ours.dtype == each[0].dtype
@@ -100,6 +100,7 @@ def test_values_of_bounded_types_have_no_batch() -> None:
                 run_pipeline(module, f"builtin.module(vmap{{size={ITEMS}}})")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c.op != OF_BOUNDED_TYPES], ids=lambda case: case.name
 )
@@ -108,6 +109,7 @@ def test_a_batch_is_what_each_item_is(case: Case) -> None:
         check(case, "", alone=case is FIRST[case.op.strip()])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", sorted(FIRST))
 def test_a_batch_of_derivatives_is_what_each_item_has(op: str) -> None:
     with jax.enable_x64(True):

@@ -53,7 +53,7 @@ def batched(text: str, axes: Axes, size: int = SIZE) -> ir.Module:
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    return jax.jit(function, compiler_options=harness.FAST_COMPILATION)
+    return jax.jit(function)
 
 
 def entry(text: str) -> Any:

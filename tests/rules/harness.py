@@ -170,19 +170,10 @@ class Program:
         return [[flat.pop(0) for _ in range(count)] for count in counts]
 
 
-# Small programs that run once: all the time goes into XLA's optimisations.
-FAST_COMPILATION = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-}
-if jax.__version_info__ < (0, 11):  # the XLA of later ones has no such option
-    FAST_COMPILATION["xla_cpu_use_fusion_emitters"] = False
-
-
 def _execute(text: str, arguments: Arrays) -> list[Any]:
     handle = pullback_runtime.make_handle(text)
     function = functools.partial(pullback_runtime.call_module, handle)
-    return list(jax.jit(function, compiler_options=FAST_COMPILATION)(*arguments))
+    return list(jax.jit(function)(*arguments))
 
 
 # ----------------------------------------------------------------------------- evaluation
@@ -302,6 +293,6 @@ def jax_numbers(case: Case, numbers: Numbers) -> tuple[Arrays, Arrays, Arrays]:
         return tangents, cotangents, second
 
     xs = tuple(args[i] for i in where)
-    jitted = jax.jit(everything, compiler_options=FAST_COMPILATION)
+    jitted = jax.jit(everything)
     found = jitted(xs, tuple(numbers.v), list(numbers.ct), list(numbers.dct))
     return tuple([np.asarray(a) for a in part] for part in found)

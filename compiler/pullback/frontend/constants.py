@@ -59,7 +59,7 @@ class _Hoisting:
 
     def _arrays_of_all(self, bodies: Any) -> Arrays:
         arrays: Arrays = {}
-        for jaxpr in _sequence(bodies):
+        for jaxpr in sequence(bodies):
             arrays |= self.arrays_of(jaxpr)
         return arrays
 
@@ -92,7 +92,7 @@ class _Hoisting:
         for (body, start), arrays in reversed(list(zip(bodies, needed, strict=True))):
             at = params[start] if isinstance(start, str) else start
             operands[at:at] = [variables[key] for key in arrays]
-            bound = [self.bind(jaxpr, arrays) for jaxpr in _sequence(params[body])]
+            bound = [self.bind(jaxpr, arrays) for jaxpr in sequence(params[body])]
             changed[body] = tuple(bound) if isinstance(params[body], tuple) else bound[0]
         return equation.replace(invars=operands, params=changed)
 
@@ -101,5 +101,6 @@ def _large(array: Any) -> bool:
     return getattr(array, "size", 0) > LARGEST_INLINE
 
 
-def _sequence(bodies: Any) -> Sequence[Any]:
+def sequence(bodies: Any) -> Sequence[Any]:
+    """The functions that a parameter of a call holds, one or several."""
     return bodies if isinstance(bodies, tuple) else (bodies,)

@@ -5,9 +5,10 @@ to know nothing of them. But a rule that closes over the same value reads it fro
 call was in, which is over when the rule runs; and it would read the same value where the call is
 mapped, or made once more for other arguments. It is the operand that is meant.
 
-So before anything else is done with a jaxpr, the rules of each such call are put into others that
-take all its operands, and find there what they close over. In the jaxpr of a rule, this is done
-again, for the calls in it. What is no operand stays as it is: an error, once the rule runs.
+So before anything else is done with a jaxpr, each call gets what its rules close over (supply.py),
+and its rules are put into others that take all operands, and find there what they close over. In
+the jaxpr of a rule, this is done again, for the calls in it. What is no operand even so stays as
+it is: an error, once the rule runs.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from typing import Any
 import jax
 
 from pullback import _jax
-from pullback.frontend.constants import BODIES, Bodies
+from pullback.frontend.constants import BODIES
+from pullback.frontend.supply import CALLS, supplied
 
 Meanings = Mapping[Any, tuple[Any, ...]]
 """The values of other traces, by name, that variables of a jaxpr stand for."""
-
-CALLS: Bodies = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), (("call_jaxpr", 0),))
-"""Calls with rules, and the parameter that holds the function."""
 
 # By primitive and parameter, where the operands of the function in there begin.
 _BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
@@ -36,7 +35,8 @@ class LeakedError(Exception):
 
 def close(closed: Any, meanings: Meanings | None = None) -> Any:
     """The jaxpr with calls whose rules find among the operands what they close over."""
-    return _Closing().close(closed, meanings or {})
+    meanings = meanings or {}
+    return _Closing().close(supplied(closed, meanings), meanings)
 
 
 def check(staged: Sequence[Any]) -> None:

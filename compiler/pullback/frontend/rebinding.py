@@ -14,8 +14,10 @@ import dis
 import functools
 import os
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import jax
 
 from pullback import _jax
 
@@ -38,17 +40,39 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
       rule: what the call has for a rule.
       tracebacks: of the call, and of those in whose functions it was traced.
     """
-    running = [frame for frame in _running(tracebacks) if _may_hold_variables(frame[0])]
+    running = _holding_variables(tracebacks)
     for function, name, value in _variables(rule) if running else ():
-        for code, place in running:
-            if (
-                name in code.co_cellvars
-                and _is_inside(function.__code__, code)
-                and _is_assigned_after(code, place, name)
-                and not _is_harmless(value, code, name)
-            ):
-                return name
+        codes = _assigning(function, name, running)
+        if any(not _is_harmless(value, code, name) for code in codes):
+            return name
     return None
+
+
+def kept_values(rule: Any, tracebacks: Sequence[Any]) -> Iterator[Any]:
+    """What functions close over, all the way down, in variables that are not assigned again."""
+    running = _holding_variables(tracebacks)
+
+    def keeps(function: types.FunctionType, name: str) -> bool:
+        return not any(_assigning(function, name, running))
+
+    return _reachable(rule, keeps)
+
+
+def _assigning(
+    function: types.FunctionType, name: str, running: Sequence[Frame]
+) -> Iterator[types.CodeType]:
+    """The functions that are running and can assign again to what this one closes over."""
+    for code, place in running:
+        if (
+            name in code.co_cellvars
+            and _is_inside(function.__code__, code)
+            and _is_assigned_after(code, place, name)
+        ):
+            yield code
+
+
+def _holding_variables(tracebacks: Sequence[Any]) -> list[Frame]:
+    return [frame for frame in _running(tracebacks) if _may_hold_variables(frame[0])]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -68,34 +92,56 @@ def _running(tracebacks: Sequence[Any]) -> list[Frame]:
     return frames
 
 
-def _variables(value: Any) -> Iterator[tuple[types.FunctionType, str, Any]]:
-    """The variables that functions close over, all the way down: function, name and value."""
+Variable = tuple[types.FunctionType, str, Any]
+"""A function, the name of a variable that it closes over, and the value of that."""
+
+
+def _variables(value: Any) -> Iterator[Variable]:
+    """The variables that functions close over, all the way down."""
+    for each in _reachable(value):
+        if isinstance(each, types.FunctionType):
+            yield from _closed_over(each)
+
+
+def _reachable(
+    value: Any, through: Callable[[types.FunctionType, str], bool] = lambda function, name: True
+) -> Iterator[Any]:
+    """A value, what it holds and what functions close over, all the way down."""
     pending, seen = [value], dict[int, Any]()
     while pending:
         value = pending.pop()
         if id(value) in seen:
             continue
         seen[id(value)] = value
-        if not isinstance(value, types.FunctionType):
+        yield value
+        if isinstance(value, types.FunctionType):
+            pending.extend(value.__defaults__ or ())
+            pending.extend(v for _, name, v in _closed_over(value) if through(value, name))
+        else:
             pending.extend(_parts(value))
-            continue
-        pending.extend(value.__defaults__ or ())
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # a cell that is not filled yet
-                pending.append(cell.cell_contents)
-                yield value, name, cell.cell_contents
+
+
+def _closed_over(function: types.FunctionType) -> Iterator[Variable]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell that is not filled yet
+            yield function, name, cell.cell_contents
 
 
 def _parts(value: Any) -> Sequence[Any]:
     if isinstance(value, (tuple, list)):
         return value if len(value) <= LONGEST else ()
+    if isinstance(value, dict):
+        return tuple(value.values()) if len(value) <= LONGEST else ()
     if isinstance(value, functools.partial):
         return value.func, value.args, tuple(value.keywords.values())
     if isinstance(value, types.MethodType):
         return value.__func__, value.__self__
     if _jax.is_wrapped_function(value):
         return value.f, value.transforms, value.params
-    return _jax.functions_of(value)
+    if functions := _jax.functions_of(value):
+        return functions
+    leaves = jax.tree.leaves(value)
+    return () if len(leaves) == 1 and leaves[0] is value else leaves
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from pullback._interface import Interface
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import constants, lifting, link, portable
+from pullback.frontend import constants, lifting, link, portable, supply
 from pullback.frontend.keep import check_tangents, is_inexact, mutable_array, shares_values
 from pullback.frontend.rules import RuleTable
 
@@ -57,10 +57,10 @@ def trace(
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
-    lifted = _jax.lifted_tracers(stages)
-    around = zip(_jax.inputs_of(stages.jaxpr), lifted, strict=False)
+    traced, lifted = supply.with_values_around(stages.jaxpr, _jax.lifted_tracers(stages))
+    around = zip(_jax.inputs_of(traced), lifted, strict=False)
     meanings = {variable: (_jax.name_of(tracer),) for variable, tracer in around}
-    closed, arrays = constants.hoist(lifting.close(stages.jaxpr, meanings))
+    closed, arrays = constants.hoist(lifting.close(traced, meanings))
     arrays += lifted
     kept = rules.keeper.keep(closed)
     place = "among its arguments, or what it closes over"
@@ -77,7 +77,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
             stages.out_tree,
             tuple(_jax.structs(closed.in_avals[hidden:])),
             tuple(_jax.structs(closed.out_avals)),
-            _jax.argument_paths(stages.jaxpr)[len(lifted) :],
+            _jax.argument_paths(traced)[len(lifted) :],
         ),
         constants=tuple(arrays),
         rules=rules,

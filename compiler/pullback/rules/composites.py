@@ -31,9 +31,11 @@ from pullback.rules.lookup import (
     in_mask,
     inexact_mask,
     inexact_results,
+    jvp_activity,
     jvp_rules,
     of_kind,
-    rule_activity,
+    rule_mask,
+    vjp_activity,
     vjp_rule,
     zero_results,
 )
@@ -83,8 +85,8 @@ class Composite:
                 return op.frame.diff.function_activity(
                     decomposition(op), mask_of(op.active), op.frame
                 )
-            if kind == "pullback.custom_jvp_call":
-                return of_kind(op, rule_activity)
+            if kind in _ACTIVITY:
+                return of_kind(op, _ACTIVITY[kind])
         return [inexact(r.type) for r in op.results]
 
     @staticmethod
@@ -286,7 +288,7 @@ class TransposedPullback:
 
 def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | None:
     """None for a call that has a jvp rule as well."""
-    view, mask = ops.view(op.operation), inexact_mask(op)
+    view, mask = ops.view(op.operation), rule_mask(op)
     if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
         return None
     diff, gives = op.frame.diff, inexact_results(op)
@@ -350,6 +352,10 @@ def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
     return list(values)
 
 
+_ACTIVITY = {
+    "pullback.custom_jvp_call": jvp_activity,
+    "pullback.custom_vjp_call": vjp_activity,
+}
 _JVP = {
     "pullback.custom_jvp_call": _custom_jvp_jvp,
     "pullback.custom_vjp_call": _custom_vjp_jvp,

@@ -22,6 +22,32 @@ def inexact_mask(op: Op) -> str:
     return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
 
 
+def rule_mask(op: Op) -> str:
+    """The same for the operands that rules are for.
+
+    Those that the function closes over may be active if its results do not depend on them: what
+    only its rules use.
+
+    Raises:
+      MissingRuleError: the results do depend on them. A user's rule says nothing of that; JAX
+        refuses, or gives zero.
+    """
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    count = view.closed_over
+    if True not in op.active[:count]:
+        return mask
+    closed_over = mask_of([*op.active[:count], *[False] * (len(op.operands) - count)])
+    if any(op.frame.diff.function_activity(view.decomposition, closed_over, op.frame)):
+        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
+        raise MissingRuleError(
+            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
+            "differentiated",
+            where=user_line(op.operation.location),
+            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
+        )
+    return mask_of([a == o == "1" for a, o in zip(mask, view.own_mask, strict=True)])
+
+
 def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
     """What holds for all calls with these rules, active operands and values; found once."""
     attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
@@ -35,9 +61,8 @@ def jvp_rules(op: Op) -> list[tuple[str, str]]:
 
 
 def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
-    view, mask = ops.view(op.operation), inexact_mask(op)
+    view, mask = ops.view(op.operation), rule_mask(op)
     full = view.own_mask
-    _refuse_closed_over(op, mask, full)
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]
@@ -103,7 +128,7 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
     if list(view.attributes) != [ops.RULE]:
         return None
     try:
-        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", inexact_mask(op))
+        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", rule_mask(op))
     except MissingRuleError:
         return None
     if source not in _KNOWN_ZEROS:
@@ -121,12 +146,19 @@ def zero_results(diff: Differentiation, name: str) -> list[bool]:
     return diff.cached(("zero", name), lambda: _zeros(diff.block(name), diff.functions))
 
 
-def rule_activity(op: Op, tangents: Tangents) -> list[bool]:
-    """Results whose tangents some rule does not say to be zero; `stop_gradient` has none."""
+def vjp_activity(op: Op, tangents: Tangents) -> list[bool]:
+    """All inexact results, if an operand is active that the rules are for."""
+    return [inexact(r.type) and "1" in rule_mask(op) for r in op.results]
+
+
+def jvp_activity(op: Op, tangents: Tangents) -> list[bool]:
+    """Of these, the results whose tangents some rule does not say to be zero."""
+    flags = vjp_activity(op, tangents)
+    if True not in flags:
+        return flags
     count, staged = len(op.results), _zeros_before_linking(op)
     found = [staged] if staged else [zero_results(op.frame.diff, f) for _, f in jvp_rules(op)]
     zero = [of_one[count:] for of_one in found]
-    flags = [inexact(r.type) for r in op.results]
     return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
 
 
@@ -135,9 +167,8 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
 
     `absent` has '1' for each inexact result whose cotangent is zero, if that is known.
     """
-    view, mask = ops.view(op.operation), inexact_mask(op)
+    view, mask = ops.view(op.operation), rule_mask(op)
     pairs = view.pairs()
-    _refuse_closed_over(op, mask, view.own_mask)
     for fwd, bwd, covered in pairs:
         if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
             return fwd, bwd, covered
@@ -150,16 +181,3 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
 
 
 _OPPOSITE = str.maketrans("01", "10")
-
-
-def _refuse_closed_over(op: Op, active: str, own: str) -> None:
-    """A user's rule says nothing of what the function closes over: JAX refuses, or gives zero."""
-    if any(a > o for a, o in zip(active, own, strict=True)):
-        view = ops.view(op.operation)
-        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
-        raise MissingRuleError(
-            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
-            "differentiated",
-            where=user_line(op.operation.location),
-            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
-        )

@@ -1,0 +1,159 @@
+"""Values that a rule uses and its function does not: they become operands of the call as well.
+
+JAX makes operands of what a function with rules closes over. It does not look into the rules, which
+run when the trace is over. So what only they close over is handed here to the call, and to each
+call around it, from where the value is; `lifting.py` then finds it among the operands.
+
+A variable that is assigned again after the call holds another value when the rule runs: what it
+holds is not handed on, and using it is an error.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from pullback import _jax
+from pullback.frontend.constants import BODIES, Bodies, sequence
+from pullback.frontend.rebinding import kept_values
+
+Values = dict[Any, Any]
+"""Values of a trace, by name."""
+
+Scope = dict[Any, Any]
+"""Variables of a jaxpr, by the names of the values that they are."""
+
+CALLS: Bodies = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), (("call_jaxpr", 0),))
+"""Calls with rules, and the parameter that holds the function."""
+
+
+def supplied(jaxpr: Any, meanings: Mapping[Any, tuple[Any, ...]]) -> Any:
+    """The jaxpr with operands for its rules; some variables stand for values of other traces."""
+    scope = {name: variable for variable, names in meanings.items() for name in names}
+    return _Supply().rewritten(jaxpr, scope)
+
+
+def with_values_around(jaxpr: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A function and its leading arguments, values of traces that go on around: all that rules use.
+
+    Args:
+      lifted: those that the function has.
+    """
+    had = set(map(_jax.name_of, lifted))
+    needed = _Supply().needed(jaxpr).items()
+    more = [value for name, value in needed if name not in had and _jax.is_going_on(value)]
+    if not more:
+        return jaxpr, list(lifted)
+    leading = [_jax.Var(jax.typeof(value)) for value in more]
+    changed = _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), jaxpr.eqns)
+    return changed, [*more, *lifted]
+
+
+class _Supply:
+    """Rewrites jaxprs; one that many calls share stays shared, where it has the same in scope."""
+
+    def __init__(self) -> None:
+        self._needed: dict[int, tuple[Any, Values]] = {}
+        self._of_rules: dict[int, Values] = {}
+        self._with_rules: set[int] = set()  # jaxprs in which a rule closes over anything
+        self._rewritten: dict[Any, tuple[Any, Any]] = {}
+
+    def needed(self, jaxpr: Any) -> Values:
+        """What rules of calls in a jaxpr may use of what is around it."""
+        if id(jaxpr) not in self._needed:
+            found: Values = {}
+            own = {*_jax.inputs_of(jaxpr)}
+            for equation in jaxpr.eqns:
+                for parameter, _ in _BODIES.get(equation.primitive.name, ()):
+                    inside = self._needed_in(equation, parameter)
+                    found |= {name: value for name, value in inside.items() if name not in own}
+                    if inside or self._is_touched(equation, parameter):
+                        self._with_rules.add(id(jaxpr))
+                own.update(equation.outvars)
+            self._needed[id(jaxpr)] = jaxpr, found
+        return self._needed[id(jaxpr)][1]
+
+    def _needed_in(self, equation: Any, parameter: str) -> Values:
+        """What the functions of a parameter need; of a call, its rules too, which take as much."""
+        found: Values = {}
+        for body in sequence(equation.params[parameter]):
+            found |= self.needed(body)
+        if equation.primitive.name in CALLS:
+            if id(equation) not in self._of_rules:
+                self._of_rules[id(equation)] = _closed_over(equation)
+            found |= self._of_rules[id(equation)]
+        return found
+
+    def _is_touched(self, equation: Any, parameter: str) -> bool:
+        return any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
+
+    def rewritten(self, jaxpr: Any, scope: Scope, leading: Sequence[Any] = ()) -> Any:
+        """The jaxpr, in which these variables are in scope, and lead its arguments."""
+        self.needed(jaxpr)
+        if not leading and id(jaxpr) not in self._with_rules:
+            return jaxpr
+        here, equations = dict(scope), []
+        here |= {variable: variable for variable in _jax.inputs_of(jaxpr)}
+        for equation in jaxpr.eqns:
+            equations.append(self._equation(equation, here))
+            here |= {variable: variable for variable in equation.outvars}
+        return _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), equations)
+
+    def _equation(self, equation: Any, scope: Scope) -> Any:
+        """The call with operands for what is needed in it, and is in scope."""
+        name, params, operands = equation.primitive.name, equation.params, list(equation.invars)
+        changed: dict[str, Any] = {}
+        counts: list[int] = []
+        for parameter, start in reversed(_BODIES.get(name, ())):
+            needed = self._needed_in(equation, parameter)
+            known = {each: scope[each] for each in needed if each in scope}
+            handed = _handed(equation, parameter, start)
+            new = [v for v in dict.fromkeys(known.values()) if v not in handed]
+            at = params[start] if isinstance(start, str) else start
+            operands[at:at] = new
+            counts.insert(0, len(new))
+            old = sequence(params[parameter])
+            bodies = [self._body(body, known, handed, new) for body in old]
+            if not all(map(operator.is_, bodies, old)):
+                several = isinstance(params[parameter], tuple)
+                changed[parameter] = tuple(bodies) if several else bodies[0]
+        if not changed:
+            return equation
+        more = _jax.with_more_constants(name, params, counts)
+        return equation.replace(invars=operands, params={**more, **changed})
+
+    def _body(self, body: Any, known: Scope, handed: dict[Any, int], new: list[Any]) -> Any:
+        """A function with these variables of its caller in scope: arguments it has, or new ones."""
+        key = id(body), *((name, handed.get(v, v)) for name, v in known.items())
+        if key not in self._rewritten:
+            own = _jax.inputs_of(body)
+            fresh = {variable: _jax.Var(variable.aval) for variable in new}
+            scope = {n: own[handed[v]] if v in handed else fresh[v] for n, v in known.items()}
+            self._rewritten[key] = body, self.rewritten(body, scope, [*fresh.values()])
+        return self._rewritten[key][1]
+
+
+_BODIES = BODIES | CALLS
+
+
+def _closed_over(equation: Any) -> Values:
+    """The values of a trace that the rules of a call close over, and are no operands yet."""
+    rules, known = _jax.rule_functions(equation), _jax.rule_inside(equation).known
+    values = kept_values(rules, [_jax.traceback_of(equation)])
+    named = {_jax.name_of(value): value for value in values if _jax.is_tracer(value)}
+    return {name: value for name, value in named.items() if name not in known}
+
+
+def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
+    """The operands that a function closes over, and which of its arguments each is."""
+    body = sequence(equation.params[parameter])[0]
+    if equation.primitive.name in CALLS:
+        count = _jax.rule_inside(equation).closed_over
+    else:
+        count = len(_jax.lifted_arguments(equation, parameter, body))
+    at = equation.params[start] if isinstance(start, str) else start
+    atoms = enumerate(equation.invars[at : at + count])
+    return {atom: i for i, atom in atoms if not isinstance(atom, _jax.Literal)}

@@ -1,0 +1,31 @@
+"""What all tests share: how XLA compiles, and how much of a sweep runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+
+# Small programs that run once: nearly all the time would go into LLVM's optimisations.
+FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes"]
+if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have no such flag
+    FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of tests marked `sweep`, one in N runs: those of one function are spread out."""
+    step = config.getoption("--thin")
+    met: dict[object, int] = {}
+    left_out = []
+    for item in items if step > 1 else ():
+        if item.get_closest_marker("sweep"):
+            number = met[item.function] = met.get(item.function, -1) + 1
+            if number % step:
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
