@@ -494,4 +494,39 @@ BATCHES = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES
+VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
+
+AROUND = (
+    Mutant(
+        "_jax.py",
+        "[i if i is None else i + count for i in forwarded]",
+        "forwarded",
+        (f"{VALUES_OF_RULES}::test_by_what_only_the_rule_uses",),
+    ),
+    Mutant(
+        "frontend/rebinding.py",
+        "return not any(_assigning(function, name, running))",
+        "return True",
+        (f"{VALUES_OF_RULES}::test_what_is_no_operand_of_the_call_is_an_error",),
+    ),
+    Mutant(
+        "rules/lookup.py",
+        "if any(op.frame.diff.function_activity(view.decomposition, closed_over, op.frame)):",
+        "if False:",
+        (f"{VALUES_OF_RULES}::test_by_what_it_closes_over_is_an_error",),
+    ),
+    Mutant(
+        "_named_axes.py",
+        "gradient * axis.size if dim is None",
+        "gradient if dim is None",
+        ("tests/test_api_named_axes.py",),
+    ),
+    Mutant(
+        "_named_axes.py",
+        "if axis.name in axes and of_primal is None:",
+        "if axis.name in axes:",
+        ("tests/test_api_named_axes.py",),
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND
