@@ -7,7 +7,7 @@ In the body of a custom rule they stay, for its operands are the user's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback import _jax
@@ -87,14 +87,32 @@ class _Hoisting:
         needed = [self._arrays_of_all(params[body]) for body, _ in bodies]
         if not any(needed):
             return equation
-        operands = list(equation.invars)
-        changed = _jax.with_more_constants(name, params, list(map(len, needed)))
-        for (body, start), arrays in reversed(list(zip(bodies, needed, strict=True))):
-            at = params[start] if isinstance(start, str) else start
-            operands[at:at] = [variables[key] for key in arrays]
-            bound = [self.bind(jaxpr, arrays) for jaxpr in sequence(params[body])]
-            changed[body] = tuple(bound) if isinstance(params[body], tuple) else bound[0]
-        return equation.replace(invars=operands, params=changed)
+        new = [[variables[key] for key in arrays] for arrays in needed]
+        return with_constants(equation, bodies, new, lambda i, body: self.bind(body, needed[i]))
+
+
+def with_constants(
+    equation: Any,
+    bodies: Sequence[tuple[str, int | str]],
+    new: Sequence[Sequence[Any]],
+    change: Callable[[int, Any], Any],
+) -> Any:
+    """A call with more operands, before those of each of its functions.
+
+    Args:
+      bodies: the parameters that hold the functions, as in `BODIES`.
+      new: the operands, for each of them.
+      change: what a function becomes that takes them, of how many-th parameter it is and itself.
+    """
+    params, operands = equation.params, list(equation.invars)
+    changed = _jax.with_more_constants(equation.primitive.name, params, list(map(len, new)))
+    for i, (parameter, start) in reversed(list(enumerate(bodies))):
+        at = params[start] if isinstance(start, str) else start
+        operands[at:at] = new[i]
+        functions = [change(i, body) for body in sequence(params[parameter])]
+        several = isinstance(params[parameter], tuple)
+        changed[parameter] = tuple(functions) if several else functions[0]
+    return equation.replace(invars=operands, params=changed)
 
 
 def _large(array: Any) -> bool:

@@ -10,14 +10,13 @@ holds is not handed on, and using it is an error.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
 from pullback import _jax
-from pullback.frontend.constants import BODIES, Bodies, sequence
+from pullback.frontend.constants import BODIES, Bodies, sequence, with_constants
 from pullback.frontend.rebinding import kept_values
 
 Values = dict[Any, Any]
@@ -70,7 +69,7 @@ class _Supply:
                 for parameter, _ in _BODIES.get(equation.primitive.name, ()):
                     inside = self._needed_in(equation, parameter)
                     found |= {name: value for name, value in inside.items() if name not in own}
-                    if inside or self._is_touched(equation, parameter):
+                    if self._is_touched(equation, parameter):
                         self._with_rules.add(id(jaxpr))
                 own.update(equation.outvars)
             self._needed[id(jaxpr)] = jaxpr, found
@@ -88,7 +87,8 @@ class _Supply:
         return found
 
     def _is_touched(self, equation: Any, parameter: str) -> bool:
-        return any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
+        inside = any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
+        return inside or bool(self._needed_in(equation, parameter))
 
     def rewritten(self, jaxpr: Any, scope: Scope, leading: Sequence[Any] = ()) -> Any:
         """The jaxpr, in which these variables are in scope, and lead its arguments."""
@@ -104,26 +104,20 @@ class _Supply:
 
     def _equation(self, equation: Any, scope: Scope) -> Any:
         """The call with operands for what is needed in it, and is in scope."""
-        name, params, operands = equation.primitive.name, equation.params, list(equation.invars)
-        changed: dict[str, Any] = {}
-        counts: list[int] = []
-        for parameter, start in reversed(_BODIES.get(name, ())):
-            needed = self._needed_in(equation, parameter)
-            known = {each: scope[each] for each in needed if each in scope}
-            handed = _handed(equation, parameter, start)
-            new = [v for v in dict.fromkeys(known.values()) if v not in handed]
-            at = params[start] if isinstance(start, str) else start
-            operands[at:at] = new
-            counts.insert(0, len(new))
-            old = sequence(params[parameter])
-            bodies = [self._body(body, known, handed, new) for body in old]
-            if not all(map(operator.is_, bodies, old)):
-                several = isinstance(params[parameter], tuple)
-                changed[parameter] = tuple(bodies) if several else bodies[0]
-        if not changed:
+        bodies = _BODIES.get(equation.primitive.name, ())
+        if not any(self._is_touched(equation, parameter) for parameter, _ in bodies):
             return equation
-        more = _jax.with_more_constants(name, params, counts)
-        return equation.replace(invars=operands, params={**more, **changed})
+        known, handed = [], [_handed(equation, *of) for of in bodies]
+        for parameter, _ in bodies:
+            needed = self._needed_in(equation, parameter)
+            known.append({name: scope[name] for name in needed if name in scope})
+        pairs = zip(known, handed, strict=True)
+        new = [[v for v in dict.fromkeys(k.values()) if v not in h] for k, h in pairs]
+
+        def change(i: int, body: Any) -> Any:
+            return self._body(body, known[i], handed[i], new[i])
+
+        return with_constants(equation, bodies, new, change)
 
     def _body(self, body: Any, known: Scope, handed: dict[Any, int], new: list[Any]) -> Any:
         """A function with these variables of its caller in scope: arguments it has, or new ones."""
