@@ -914,6 +914,11 @@ def functions_of(value: Any) -> Sequence[Any]:
     return [value.__wrapped__] if is_jitted else []
 
 
+def is_debug_info(value: object) -> bool:
+    """Whether this is what JAX notes of a function for its messages."""
+    return isinstance(value, _linear_util.DebugInfo)
+
+
 def is_wrapped_function(value: object) -> bool:
     """Whether this is one of JAX's functions with transformations put on it."""
     return isinstance(value, _linear_util.WrappedFun)

@@ -16,6 +16,7 @@ import os
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 
@@ -48,14 +49,23 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
     return None
 
 
-def kept_values(rule: Any, tracebacks: Sequence[Any]) -> Iterator[Any]:
-    """What functions close over, all the way down, in variables that are not assigned again."""
+def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) -> list[Any]:
+    """The values of a trace that functions close over, in variables that are not assigned again.
+
+    Args:
+      without: objects, by identity, that hold none; there are more of them afterwards.
+    """
+    count = len(without)
+    if not any(map(_jax.is_tracer, _reachable(rule, backward=True, seen=without))):
+        return []
+    while len(without) > count:  # these may lead to one
+        without.popitem()
     running = _holding_variables(tracebacks)
 
     def keeps(function: types.FunctionType, name: str) -> bool:
         return not any(_assigning(function, name, running))
 
-    return _reachable(rule, keeps)
+    return [*filter(_jax.is_tracer, _reachable(rule, keeps, backward=True))]
 
 
 def _assigning(
@@ -104,21 +114,39 @@ def _variables(value: Any) -> Iterator[Variable]:
 
 
 def _reachable(
-    value: Any, through: Callable[[types.FunctionType, str], bool] = lambda function, name: True
+    value: Any,
+    through: Callable[[types.FunctionType, str], bool] = lambda function, name: True,
+    backward: bool = False,
+    seen: dict[int, Any] | None = None,
 ) -> Iterator[Any]:
-    """A value, what it holds and what functions close over, all the way down."""
-    pending, seen = [value], dict[int, Any]()
+    """A value, what it holds and what functions close over, all the way down.
+
+    Args:
+      through: says which variables of functions count.
+      backward: also through the backward rules of functions.
+      seen: objects by identity, which are left out.
+    """
+    pending, seen = [value], {} if seen is None else seen
     while pending:
         value = pending.pop()
-        if id(value) in seen:
+        kind = type(value)
+        if kind in _PLAIN or id(value) in seen:
             continue
         seen[id(value)] = value
         yield value
-        if isinstance(value, types.FunctionType):
+        if kind is types.FunctionType:
             pending.extend(value.__defaults__ or ())
             pending.extend(v for _, name, v in _closed_over(value) if through(value, name))
-        else:
-            pending.extend(_parts(value))
+            continue
+        if kind not in _openers:
+            _openers[kind] = _opener(value)
+        if (parts := _openers[kind]) is not None:
+            pending.extend(parts(value))
+        if backward and kind is jax.custom_vjp:
+            pending.append(getattr(value, "bwd", None))
+
+
+_PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
 
 
 def _closed_over(function: types.FunctionType) -> Iterator[Variable]:
@@ -127,21 +155,27 @@ def _closed_over(function: types.FunctionType) -> Iterator[Variable]:
             yield function, name, cell.cell_contents
 
 
-def _parts(value: Any) -> Sequence[Any]:
+_openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakKeyDictionary()
+"""What objects of a class hold, if they can hold anything that we see."""
+
+
+def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
+    """How to open objects of the class of this one."""
+    if _jax.is_debug_info(value):
+        return None
     if isinstance(value, (tuple, list)):
-        return value if len(value) <= LONGEST else ()
+        return lambda value: value if len(value) <= LONGEST else ()
     if isinstance(value, dict):
-        return tuple(value.values()) if len(value) <= LONGEST else ()
+        return lambda value: tuple(value.values()) if len(value) <= LONGEST else ()
     if isinstance(value, functools.partial):
-        return value.func, value.args, tuple(value.keywords.values())
+        return lambda value: (value.func, value.args, tuple(value.keywords.values()))
     if isinstance(value, types.MethodType):
-        return value.__func__, value.__self__
+        return lambda value: (value.__func__, value.__self__)
     if _jax.is_wrapped_function(value):
-        return value.f, value.transforms, value.params
-    if functions := _jax.functions_of(value):
-        return functions
-    leaves = jax.tree.leaves(value)
-    return () if len(leaves) == 1 and leaves[0] is value else leaves
+        return lambda value: (value.f, value.transforms, value.params)
+    if _jax.functions_of(value):
+        return _jax.functions_of
+    return None if jax.tree_util.all_leaves([value]) else jax.tree.leaves
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ import jax
 
 from pullback import _jax
 from pullback.frontend.constants import BODIES, Bodies, sequence, with_constants
-from pullback.frontend.rebinding import kept_values
+from pullback.frontend.rebinding import kept_tracers
 
 Values = dict[Any, Any]
 """Values of a trace, by name."""
@@ -57,6 +57,7 @@ class _Supply:
     def __init__(self) -> None:
         self._needed: dict[int, tuple[Any, Values]] = {}
         self._of_rules: dict[int, Values] = {}
+        self._without_tracers: dict[int, Any] = {}
         self._with_rules: set[int] = set()  # jaxprs in which a rule closes over anything
         self._rewritten: dict[Any, tuple[Any, Any]] = {}
 
@@ -82,9 +83,16 @@ class _Supply:
             found |= self.needed(body)
         if equation.primitive.name in CALLS:
             if id(equation) not in self._of_rules:
-                self._of_rules[id(equation)] = _closed_over(equation)
+                self._of_rules[id(equation)] = self._closed_over(equation)
             found |= self._of_rules[id(equation)]
         return found
+
+    def _closed_over(self, equation: Any) -> Values:
+        """The values of a trace that the rules of a call close over, and are no operands yet."""
+        rules, known = _jax.rule_functions(equation), _jax.rule_inside(equation).known
+        found = kept_tracers(rules, [_jax.traceback_of(equation)], self._without_tracers)
+        named = {_jax.name_of(tracer): tracer for tracer in found}
+        return {name: tracer for name, tracer in named.items() if name not in known}
 
     def _is_touched(self, equation: Any, parameter: str) -> bool:
         inside = any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
@@ -131,14 +139,6 @@ class _Supply:
 
 
 _BODIES = BODIES | CALLS
-
-
-def _closed_over(equation: Any) -> Values:
-    """The values of a trace that the rules of a call close over, and are no operands yet."""
-    rules, known = _jax.rule_functions(equation), _jax.rule_inside(equation).known
-    values = kept_values(rules, [_jax.traceback_of(equation)])
-    named = {_jax.name_of(value): value for value in values if _jax.is_tracer(value)}
-    return {name: value for name, value in named.items() if name not in known}
 
 
 def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
