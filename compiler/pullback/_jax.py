@@ -120,11 +120,6 @@ def is_going_on(tracer: Any) -> bool:
     return tracer._trace in _core.unsafe_get_trace_stack(_core.trace_ctx.trace)
 
 
-def is_mapped(value: object) -> bool:
-    """Whether a value is of a `jax.vmap`, with one item for each index of the batch."""
-    return isinstance(value, _batching.BatchTracer)
-
-
 def name_of(tracer: Any) -> Any:
     """What tells a value of a trace: the variable of a jaxpr that it became, if it became one."""
     variable = getattr(tracer, "val", None)
