@@ -105,11 +105,6 @@ def restore_float0(tree: Any, primals: Any) -> Any:
     )
 
 
-def without_float0(tree: Any) -> Any:
-    """None where a tree has float0 zeros."""
-    return jax.tree.map(lambda leaf: None if is_float0(leaf) else leaf, tree)
-
-
 def is_float0(leaf: Any) -> bool:
     return getattr(leaf, "dtype", None) == FLOAT0
 

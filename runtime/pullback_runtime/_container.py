@@ -285,13 +285,11 @@ def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
         yield row
 
 
-def seal(content: bytes) -> bytes:
-    """The content with its placeholder replaced by the digest."""
-    return b"".join(seal_pieces([content]))
-
-
 def seal_pieces(pieces: Sequence[Any]) -> list[Any]:
-    """The same for a content in pieces; those that are `bytes` hold all of its strings."""
+    """The content, in pieces, with its placeholder replaced by the digest.
+
+    Those that are `bytes` hold all of its strings.
+    """
     placeholder = DIGEST_PLACEHOLDER.encode() + b"\0"
     holders = [
         i for i, piece in enumerate(pieces) if type(piece) is bytes and DIGEST_PREFIX in piece

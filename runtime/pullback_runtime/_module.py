@@ -223,11 +223,6 @@ def _avals(
         yield aval
 
 
-def type_of(value: ir.Value) -> Aval:
-    """Shape and dtype of a value inside of a module."""
-    return _aval(value.type, "a value of the module")
-
-
 def _aval(kind: ir.Type, where: str) -> Aval:
     if not isinstance(kind, ir.RankedTensorType):
         raise ModuleError(

@@ -36,7 +36,6 @@ CALLED = "called_computations"
 # An op takes some 20 times the room in memory that it takes in the file.
 MEMORY_PER_BYTE = 32
 MEMORY_FLOOR = 256 << 20
-STACK_BYTES = 8 << 20
 
 
 def main() -> None:

@@ -20,15 +20,9 @@ from pullback.frontend.locations import user_line
 from pullback.rules import registry
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Rule
 
-CONTROL_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
-
 
 def mask_of(flags: Sequence[bool]) -> str:
     return "".join("1" if f else "0" for f in flags)
-
-
-def flags_of(mask: str) -> list[bool]:
-    return [c == "1" for c in mask]
 
 
 _BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
