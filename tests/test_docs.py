@@ -53,3 +53,18 @@ def test_links_lead_to_files(page: Path):
 )
 def test_the_examples_of_the_api_run(code: str):
     exec(compile(code, "api.md", "exec"), {})
+
+
+def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypatch, tmp_path):
+    page = (DOCS / "tutorial.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
+    exec(compile(code, "tutorial.md", "exec"), {})
+    printed = capsys.readouterr().out
+    every = re.findall(r"```python\n[^`]*```\n\n```(?:mlir)?\n(.*?)```", page, re.S)
+    assert len(every) == code.count("print(") > 0
+    for shown in every:
+        place = 0
+        for line in shown.splitlines():
+            assert line in printed[place:], line
+            place = printed.index(line, place) + len(line)
