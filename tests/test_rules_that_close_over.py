@@ -324,6 +324,42 @@ def test_a_jitted_function_in_two_traces():
         assert jnp.allclose(pb.grad(function)(X, Y), expected, rtol=1e-5)
 
 
+@jax.tree_util.register_pytree_node_class
+class Layer:
+    """A tree with a method that is a rule."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def tree_flatten(self):
+        return self.parts, None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        return cls(*parts)
+
+    def rule(self, p, t):
+        return jnp.sin(p[0]), self.parts[0] * t[0]
+
+
+def by_a_layer(*more):
+    def function(x, y):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(Layer(y, *more).rule)
+        return jnp.sum(f(x))
+
+    return function
+
+
+def test_a_method_of_a_tree():
+    assert jnp.allclose(pb.grad(by_a_layer())(X, Y), Y)
+    cannot_be_taken_apart = {1: 2.0, "two": 3.0}
+    function = by_a_layer(cannot_be_taken_apart)
+    assert jnp.allclose(pb.trace(function)(X, Y)(X, Y), jnp.sum(jnp.sin(X)))
+    with pytest.raises(pb.LeakedValueError, match="uses a value of the function around it"):
+        pb.grad(function)(X, Y)
+
+
 LEAKS = {
     "of a function that is mapped": lambda x, y: jnp.sum(
         jax.vmap(lambda x, y: backward(y, y)(x))(x, y)

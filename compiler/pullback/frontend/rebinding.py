@@ -175,7 +175,15 @@ def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
         return lambda value: (value.f, value.transforms, value.params)
     if _jax.functions_of(value):
         return _jax.functions_of
-    return None if jax.tree_util.all_leaves([value]) else jax.tree.leaves
+    return None if jax.tree_util.all_leaves([value]) else _leaves
+
+
+def _leaves(tree: Any) -> Sequence[Any]:
+    """The leaves of a tree; none of one that cannot be taken apart, as for keys of two types."""
+    try:
+        return jax.tree.leaves(tree)
+    except (TypeError, ValueError):
+        return ()
 
 
 @functools.lru_cache(maxsize=1024)
