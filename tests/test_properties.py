@@ -123,6 +123,20 @@ def _custom_vjp(body: Step, x: Any, p: Any, count: int) -> Any:
     return f(x, p)
 
 
+def _sine_jvp(body: Step, x: Any, p: Any, count: int) -> Any:
+    """The rule closes over `p`, and its function does not."""
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * jnp.cos(primals[0]) * p))
+    return f(body(x, p))
+
+
+def _sine_bwd(body: Step, x: Any, p: Any, count: int) -> Any:
+    """The same in reverse, where the residual is the argument."""
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * jnp.cos(x) * p,))
+    return f(body(x, p))
+
+
 def _linear_call(body: Step, x: Any, p: Any, count: int) -> Any:
     def times(residuals: Any, v: Any) -> Any:
         return residuals * v
@@ -168,6 +182,12 @@ def _false_forward(factor: float, body: Step, x: Any, p: Any, count: int) -> Any
     return f(x, p)
 
 
+def _sine_of_arguments(body: Step, x: Any, p: Any, count: int) -> Any:
+    f = jax.custom_jvp(lambda x, p: jnp.sin(x))
+    f.defjvp(lambda primals, ts: (f(*primals), ts[0] * jnp.cos(primals[0]) * primals[1]))
+    return f(body(x, p), p)
+
+
 _custom_jvp = functools.partial(_false_forward, FALSE_FORWARD)
 
 STRUCTURES: dict[str, tuple[Step, Step]] = {
@@ -179,6 +199,8 @@ STRUCTURES: dict[str, tuple[Step, Step]] = {
     "checkpoint": (_checkpoint, lambda body, x, p, count: body(x, p)),
     "custom_jvp": (_custom_jvp, _custom_jvp),
     "custom_vjp": (_custom_vjp, functools.partial(_false_forward, FALSE_REVERSE)),
+    "jvp rule around a value": (_sine_jvp, _sine_of_arguments),
+    "bwd rule around a value": (_sine_bwd, _sine_of_arguments),
     "linear_call": (_linear_call, lambda body, x, p, count: body(x, p) * p),
 }
 RULES = frozenset({"custom_jvp", "custom_vjp"})
