@@ -366,6 +366,26 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
     assert capfd.readouterr().out.count("item 0.3") == 2
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_branch_not_taken_makes_no_gradient_nan(count):
+    """The slopes there are infinite, by what differs between items and by what they share."""
+
+    def f(x, w):
+        branches = [lambda: w * 2.0 + x, lambda: jnp.sqrt(x) / x, lambda: w * jnp.log(x)]
+        index = jnp.where(x > 0.0, jnp.where(x > 1.0, count - 1, 1), 0)
+        return jax.lax.switch(index, branches[:count])
+
+    xs, w, cts = jnp.array([0.0, -1.0, 0.5, 3.0]), jnp.float32(1.5), jnp.arange(1.0, 5.0)
+    program = pb.trace(f)(xs[0], w).vmap((0, None), axis_size=4)
+    out, pull = jax.vjp(jax.vmap(f, (0, None)), xs, w)
+    for found, expected in [
+        (program.vjp()(xs, w, cts), (out, pull(cts))),
+        (program.jvp()(xs, w, cts, w), jax.jvp(jax.vmap(f, (0, None)), (xs, w), (cts, w))),
+    ]:
+        assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(expected))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, expected)
+
+
 def with_slope(k: float) -> Any:
     f = jax.custom_vjp(lambda x: jnp.sin(x))
     f.defvjp(lambda x: (f(x), x), lambda _, ct: (k * ct,))

@@ -475,6 +475,12 @@ BATCHES = (
         ITEMS_BY_THEMSELVES,
     ),
     Mutant(
+        "rules/control_flow.py",
+        "moved = build.select(along(flag, build.shape(t)[1:]), t, build.zeros(t.type))",
+        "moved = t",
+        ("tests/test_batches.py::test_a_branch_not_taken_makes_no_gradient_nan",),
+    ),
+    Mutant(
         "passes/batching.py",
         "return build.reduce_sum(known, (0,))",
         "return build.reduce(known, 0, (0,), 'stablehlo.maximum')",

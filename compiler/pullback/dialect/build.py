@@ -139,6 +139,11 @@ def _full_complex(type: Any, value: complex) -> Value:
     return emit1("stablehlo.complex", type, [full(part, value.real), full(part, value.imag)])
 
 
+def is_constant(v: Value) -> bool:
+    """Whether a value is the result of a constant op."""
+    return not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant"
+
+
 def zeros(type: Any) -> Value:
     return full(type, 0)
 

@@ -209,7 +209,7 @@ def inside(
 
 def known_inside(indices: Value, bounds: Sequence[int], dims: Dimensions) -> bool:
     """Whether the indices are constants in bounds."""
-    if isinstance(indices, ir.BlockArgument) or indices.owner.name != "stablehlo.constant":
+    if not build.is_constant(indices):
         return False
     try:
         values = np.asarray(ir.DenseElementsAttr(indices.owner.attributes["value"]))

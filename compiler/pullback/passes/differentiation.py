@@ -365,11 +365,15 @@ def replace_terminator(block: Any, values: Sequence[Value]) -> None:
 
 def captures(operation: Any) -> list[Value]:
     """Values defined outside of an op that its regions use, each once, in order."""
+    return captured_by([block for region in operation.regions for block in region.blocks])
+
+
+def captured_by(blocks: Sequence[Any]) -> list[Value]:
+    """Values defined outside of blocks that they use, each once, in order."""
     inside: set[Any] = set()
     found: dict[Value, None] = {}
-    for region in operation.regions:
-        for block in region.blocks:
-            _collect_captures(block, inside, found)
+    for block in blocks:
+        _collect_captures(block, inside, found)
     return list(found)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value
+from pullback.dialect import build, ops
+from pullback.dialect.build import Value, inexact
 from pullback.passes.differentiation import (
     analyze,
     blocks,
+    captured_by,
     captures,
     replace_terminator,
     terminator,
@@ -18,7 +20,7 @@ from pullback.passes.differentiation import (
 from pullback.passes.forward import Forward
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
-from pullback.rules.batching import MappedOp, along, batch, batch_type
+from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
@@ -218,23 +220,64 @@ def _batch(op: MappedOp) -> list[Value]:
 
 
 def _batch_choice(op: MappedOp) -> list[Value]:
-    found = [in_place(op, block) for block in blocks(op.operation)]
-    index = op.values[0]
+    branches, index = blocks(op.operation), op.values[0]
     if op.name == "stablehlo.if":
-        chosen = [(index, found[0])]
+        chosen = [index]
     else:
-        at = [build.compare("EQ", index, i) for i in range(len(found) - 1)]
-        chosen = list(zip(at, found[:-1], strict=True))[::-1]
+        chosen = [build.compare("EQ", index, i) for i in range(len(branches) - 1)]
+    others = functools.reduce(build.or_, chosen) if chosen else None
+    last = None if others is None else build.emit1("stablehlo.not", others.type, [others])
+    found = [
+        in_place(op, block, _taken_in(op, block, here))
+        for block, here in zip(branches, [*chosen, last], strict=True)
+    ]
     results = found[-1]  # that of any other index
-    for here, branch in chosen:
+    for here, branch in list(zip(chosen, found, strict=False))[::-1]:
         pairs = zip(branch, results, strict=True)
         results = [build.select(along(here, build.shape(x)[1:]), x, y) for x, y in pairs]
     return results
 
 
-def in_place(op: MappedOp, block: Any) -> list[Value]:
-    """The results of a block of the op, whose ops move in front of the op."""
+def _taken_in(op: MappedOp, block: Any, here: Value | None) -> dict[Value, Value]:
+    """The values that a branch uses, so that items which do not take it have no derivative there.
+
+    Where the slope of such an item is infinite, its cotangent, which is zero, would become NaN.
+    What all items share gets a batch axis for that, as in JAX. `here` says which items take the
+    branch; all of them if it is None.
+    """
+    used = [] if here is None else captured_by([block])
+    known = op.frame.values
+    moving = [v for v in used if inexact(v.type) and (v in known or not build.is_constant(v))]
+    return {v: _taken(op, here, known.get(v) or repeated(v, op.size)) for v in moving}
+
+
+def _taken(op: MappedOp, here: Value, v: Value) -> Value:
+    diff, types = op.frame.diff, [here.type, v.type]
+
+    def make() -> tuple[str, str]:
+        loc = op.operation.location
+        primal, block = diff.add_function("taken", types, types[1:], loc)
+        with build.inserting(ir.InsertionPoint(block), loc):
+            build.emit("func.return", (), [block.arguments[1]])
+        jvp, block = diff.add_function("taken.jvp", [*types, v.type], [v.type, v.type], loc)
+        with build.inserting(ir.InsertionPoint(block), loc):
+            flag, x, t = block.arguments
+            moved = build.select(along(flag, build.shape(t)[1:]), t, build.zeros(t.type))
+            build.emit("func.return", (), [x, moved])
+        return primal, jvp
+
+    primal, jvp = diff.cached(("taken", *types), make)
+    placement = {"loc": build.here.loc, "ip": build.here.ip}
+    return ops.custom_jvp_call(primal, [here, v], types[1:], jvp=jvp, **placement).result
+
+
+def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None) -> list[Value]:
+    """The results of a block of the op, whose ops move in front of the op.
+
+    In the block, these values are others than around it.
+    """
     inner = op.frame.inner()
+    inner.values |= values or {}
     inner.run(block)
     end = terminator(block)
     with build.inserting(ir.InsertionPoint(end), end.location):

@@ -50,7 +50,7 @@ def _constant(op: Op, index: int) -> list[int]:
 
 def _literal(v: Value) -> list[int] | None:
     """The elements of an array of integers, if it is a constant."""
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+    if not build.is_constant(v):
         return None
     values = np.asarray(ir.DenseElementsAttr(v.owner.attributes["value"]))
     return [int(n) for n in np.broadcast_to(values, build.shape(v)).ravel()]

@@ -72,7 +72,7 @@ def _lifted(operation: Any, v: Value, values: dict[Value, Value], shape: tuple[i
     """An operand; a constant from outside is made again, for which XLA takes it as well."""
     if v in values:
         return values[v]
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+    if not build.is_constant(v):
         raise missing_rule(operation, operation.name, FROM_OUTSIDE)
     return build.broadcast_in_dim(v.owner.clone(build.here.ip).result, shape, ())
 

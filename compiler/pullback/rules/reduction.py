@@ -87,7 +87,7 @@ class _Winners:
         self.share = build.convert(mask, element)
         self.count = build.reduce_sum(self.share, self.dimensions)
         self.none: Value | None = None
-        if not is_constant(op.operands[1], worst) or 0 in op.shape(0):
+        if not is_all(op.operands[1], worst) or 0 in op.shape(0):
             start = build.broadcast_in_dim(op.rhs, build.shape(self.count), ())
             self.none = and_(compare("EQ", self.count, 0.0), compare("EQ", start, op.result))
             self.count = select(self.none, build.full_like(self.count, 1), self.count)
@@ -119,13 +119,11 @@ def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 _SPREADING = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 
 
-def is_constant(v: Value, number: float) -> bool:
+def is_all(v: Value, number: float) -> bool:
     """Whether every element of a value is the constant `number`."""
     while not isinstance(v, ir.BlockArgument) and v.owner.name in _SPREADING:
         v = v.owner.operands[0]
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
-        return False
-    if build.info(v.type).kind != "f":
+    if not build.is_constant(v) or build.info(v.type).kind != "f":
         return False
     return v.owner.attributes["value"] == build.splat(v.type, number)
 

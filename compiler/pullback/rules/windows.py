@@ -23,7 +23,7 @@ from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import expanded
 from pullback.rules.expansion import lift
-from pullback.rules.reduction import is_constant
+from pullback.rules.reduction import is_all
 from pullback.rules.registry import (
     Op,
     Rule,
@@ -323,7 +323,7 @@ def _reduce_window_variant(op: Op) -> Rule:
     name = body_name(op.operation.regions[0])
     if name in _LARGER:
         worst = _WORST[_LARGER[name]]
-        return _EXTREMUM if is_constant(op.operands[1], worst) else _FOLD
+        return _EXTREMUM if is_all(op.operands[1], worst) else _FOLD
     return _SUM if name == "stablehlo.add" else _FOLD
 
 

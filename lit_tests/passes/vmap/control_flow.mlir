@@ -1,5 +1,6 @@
 // A loop goes on as long as any item does; an item that is done keeps its carries.
-// Where each item takes a branch of its own, all run, and each item chooses.
+// Where each item takes a branch of its own, all run, and each item chooses; in those that it does not
+// take it has no derivative.
 // RUN: pullback-opt %s --vmap="size=8 in-axes=0,0" | filecheck %s
 // RUN: pullback-opt %s --vmap="size=8 in-axes=0,none" | filecheck %s --check-prefix=SHARED
 
@@ -16,10 +17,16 @@
 // CHECK-NOT: stablehlo.select
 // CHECK: stablehlo.return
 // CHECK-NOT: stablehlo.case
-// CHECK: stablehlo.sine
-// CHECK: stablehlo.cosine
-// CHECK: stablehlo.compare EQ
-// CHECK: stablehlo.select
+// CHECK: %[[FIRST:.*]] = stablehlo.compare EQ
+// CHECK: %[[OTHER:.*]] = stablehlo.not %[[FIRST]]
+// CHECK: %[[X:.*]] = stablehlo.composite "pullback.custom_jvp_call" %[[FIRST]], {{.*}}decomposition = @taken
+// CHECK: %[[SINE:.*]] = stablehlo.sine %[[X]]
+// CHECK: %[[Y:.*]] = stablehlo.composite "pullback.custom_jvp_call" %[[OTHER]], {{.*}}decomposition = @taken
+// CHECK: %[[COSINE:.*]] = stablehlo.cosine %[[Y]]
+// CHECK: stablehlo.select %[[FIRST]], %[[SINE]], %[[COSINE]]
+// CHECK-LABEL: func.func private @taken.jvp
+// CHECK: %[[T:.*]] = stablehlo.select %arg0, %arg2
+// CHECK: return %arg1, %[[T]]
 // SHARED-LABEL: func.func public @main
 // SHARED: stablehlo.while({{.*}}) : tensor<i32>, tensor<8xf32>, tensor<i32>
 // SHARED-NOT: stablehlo.select
