@@ -209,6 +209,9 @@ BODIES = {
     "a branch that has the value": lambda make, x, y: jax.lax.cond(
         x[0] > 0, lambda x: make(jnp.exp(y))(x), lambda x: x, x
     ),
+    "a branch that is given the value": lambda make, x, y: jax.lax.cond(
+        x[0] > 0, lambda v: make(y)(x) * v * y, lambda v: v, y
+    ),
     "checkpoint": lambda make, x, y: jax.checkpoint(lambda x: make(y)(x))(x),
     "jit": lambda make, x, y: jax.jit(lambda x: make(y)(x))(x),
     "jit in a loop": lambda make, x, y: repeat(jax.jit(lambda x: make(y)(x)), x),

@@ -142,12 +142,15 @@ _BODIES = BODIES | CALLS
 
 
 def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
-    """The operands that a function closes over, and which of its arguments each is."""
-    body = sequence(equation.params[parameter])[0]
+    """The operands that functions are known to close over, and which of their arguments each is.
+
+    Branches have the same operands, but not all of them may tell which they close over.
+    """
     if equation.primitive.name in CALLS:
         count = _jax.rule_inside(equation).closed_over
     else:
-        count = len(_jax.lifted_arguments(equation, parameter, body))
+        bodies = sequence(equation.params[parameter])
+        count = min(len(_jax.lifted_arguments(equation, parameter, body)) for body in bodies)
     at = equation.params[start] if isinstance(start, str) else start
     atoms = enumerate(equation.invars[at : at + count])
     return {atom: i for i, atom in atoms if not isinstance(atom, _jax.Literal)}
