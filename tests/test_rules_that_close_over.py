@@ -154,6 +154,29 @@ def bwd_alone(k, a):
     return f
 
 
+def bwd_of_another(k, a):
+    """The value is in the backward rule of a function that only a backward rule calls."""
+    inner = bwd_alone(k, a)
+    f = jax.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: jax.vjp(inner, x)[1](ct))
+    return f
+
+
+def keyword_alone(k, a):
+    def rule(primals, tangents, *, a=a):
+        return f(*primals), k * jnp.cos(primals[0]) * a * tangents[0]
+
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(rule)
+    return f
+
+
+def nondiff_alone(k, a):
+    f = jax.custom_jvp(lambda a, x: jnp.sin(x), nondiff_argnums=(0,))
+    f.defjvp(lambda a, p, t: (f(a, *p), k * jnp.cos(p[0]) * a * t[0]))
+    return functools.partial(f, a)
+
+
 def explicit_alone(k, a):
     f = jax.custom_jvp(lambda x, a: jnp.sin(x))
     f.defjvp(lambda p, t: (f(*p), k * jnp.cos(p[0]) * p[1] * t[0]))
@@ -292,6 +315,16 @@ def test_one_rule_that_finds_its_value_at_different_operands():
     assert jnp.allclose(inside(X, Y, Z), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "make", [bwd_of_another, keyword_alone, nondiff_alone], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("use", [BODIES["a loop"], BODIES["branches"]], ids=["loop", "branches"])
+def test_wherever_the_value_is(make, use):
+    function = weighted(functools.partial(make, 3.0), use)
+    expected = jax.jacfwd(weighted(functools.partial(explicit_alone, 3.0), use))
+    assert jnp.allclose(pb.grad(function)(X, Y), expected(X, Y), rtol=1e-5)
+
+
 @pytest.mark.parametrize("make", [jvp_alone, fwd_alone, bwd_alone], ids=lambda f: f.__name__)
 def test_by_what_only_the_rule_uses(make):
     """The function does not depend on it; the derivative does. JAX raises for the first."""
@@ -367,30 +400,9 @@ LEAKS = {
     "of a function that is mapped": lambda x, y: jnp.sum(
         jax.vmap(lambda x, y: backward(y, y)(x))(x, y)
     ),
-    "of the loop's last turn": lambda x, y: jnp.sum(of_the_last(x, [y, 2.0 * y])),
-    "of the last turn, by the rule alone": lambda x, y: jnp.sum(
-        of_the_last_of_the_rule(x, [y, 2.0 * y])
-    ),
-    "of a value computed later": lambda x, y: jnp.sum(computed_below(x, y)),
     "in an object": lambda x, y: jnp.sum(in_an_object(x, y)),
     "in the derivative of a rule": lambda x, y: jnp.sum(with_a_derivative(x, y)),
 }
-
-
-def of_the_last_of_the_rule(x, values):
-    for value in values:
-        f = jax.custom_jvp(jnp.sin)
-        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))
-        x = f(x)
-    return x
-
-
-def computed_below(x, y):
-    f = jax.custom_jvp(jnp.sin)
-    f.defjvp(lambda p, t: (f(*p), value * t[0]))
-    x = f(x)
-    value = jnp.exp(y)
-    return x
 
 
 class Holder:
@@ -405,14 +417,6 @@ def in_an_object(x, y):
     f = jax.custom_jvp(jnp.sin)
     f.defjvp(lambda p, t: (f(*p), held.value * t[0]))
     return f(x)
-
-
-def of_the_last(x, values):
-    for value in values:
-        f = jax.custom_jvp(lambda x: jnp.sin(x) * value)
-        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))
-        x = f(x)
-    return x
 
 
 def with_a_derivative(x, y):
@@ -490,7 +494,76 @@ def loop_in_a_scan(x):
     return repeat(rule_in_the_loop, x)
 
 
+def two_values_of_the_loop(x, y=1.5, z=0.9):
+    """The function of the first call closes over the second one's value as well."""
+    y, z = jax.lax.stop_gradient((x * y, x * z))
+    for value in (y, z):
+        f = jax.custom_jvp(lambda x: jnp.sin(x) * value + 0.0 * z)
+        f.defjvp(lambda p, t: (jnp.sin(p[0]) * value, jnp.cos(p[0]) * value * t[0]))
+        x = f(x)
+    return x
+
+
+def assigned_by_another_function(x):
+    factor = 2.0
+
+    def double():
+        nonlocal factor
+        factor *= 2.0
+
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    x = f(x)
+    double()
+    return x
+
+
+def assigned_where_it_is_no_own_variable(x):
+    factor = 2.0
+
+    def inner(x):
+        nonlocal factor
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = f(x)
+        factor = 3.0
+        return x
+
+    return inner(x)
+
+
+def deleted_below(x):
+    factor = 2.0
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))  # noqa: F821
+    x = f(x)
+    del factor
+    return x
+
+
+def of_the_last_turn(x):
+    for value in (2.0 * x, 3.0 * x):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: (p[0], jnp.cos(p[0]) * value * t[0]))
+        x = f(x)
+    return x
+
+
+def computed_below(x):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), value * t[0]))
+    x = f(x)
+    value = jnp.exp(x)
+    return x
+
+
 REBOUND = [
+    of_the_last_turn,
+    computed_below,
+    two_values_of_the_loop,
+    assigned_by_another_function,
+    assigned_where_it_is_no_own_variable,
+    deleted_below,
     rule_in_the_loop,
     rule_outside_of_the_loop,
     assigned_below,
@@ -575,6 +648,25 @@ def backward_rule(x):
     return x
 
 
+def assigned_by_another_function_above(x):
+    """And in the rule itself, which may count how often it runs."""
+    factor, runs = None, 0
+
+    def start():
+        nonlocal factor
+        factor = 2.0
+
+    def rule(primals, tangents):
+        nonlocal runs
+        runs += 1
+        return f(*primals), factor * jnp.cos(primals[0]) * tangents[0]
+
+    start()
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(rule)
+    return f(x)
+
+
 def function_that_has_ended(x):
     for factor in (2.0, 3.0):
         x = times(factor)(x)
@@ -588,6 +680,7 @@ AS_AT_THE_CALL = [
     in_another_branch,
     a_constant_and_a_function,
     backward_rule,
+    assigned_by_another_function_above,
     function_that_has_ended,
 ]
 

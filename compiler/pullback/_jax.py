@@ -27,6 +27,7 @@ from jax._src import (
     linear_util as _linear_util,
     sharding_impls as _sharding_impls,
     source_info_util as _source_info,
+    util as _util,
 )
 from jax._src.interpreters import (
     ad as _ad,
@@ -917,6 +918,11 @@ def is_debug_info(value: object) -> bool:
 def is_wrapped_function(value: object) -> bool:
     """Whether this is one of JAX's functions with transformations put on it."""
     return isinstance(value, _linear_util.WrappedFun)
+
+
+def is_box(value: object) -> bool:
+    """Whether this is a box around an argument that JAX does not differentiate by, in `val`."""
+    return isinstance(value, _util.Unhashable)
 
 
 def is_store(value: object) -> bool:

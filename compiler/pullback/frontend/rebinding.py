@@ -9,7 +9,6 @@ reached, in the code of that function, from where it was.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import dis
 import functools
 import os
@@ -27,6 +26,9 @@ _FRONTEND = os.path.dirname(__file__)
 _MAKES_FUNCTION = ("CALL", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
 _GOES_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
 
+ASSIGNED, DELETED = "STORE_DEREF", "DELETE_DEREF"
+"""The instructions that change what a variable holds which other functions close over."""
+
 LONGEST = 64
 """Lists of more items hold data, not functions."""
 
@@ -42,9 +44,11 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
       tracebacks: of the call, and of those in whose functions it was traced.
     """
     running = _holding_variables(tracebacks)
-    for function, name, value in _variables(rule) if running else ():
-        codes = _assigning(function, name, running)
-        if any(not _is_harmless(value, code, name) for code in codes):
+    for variable in _variables(rule) if running else ():
+        function, name, value = variable
+        how = DELETED if value is Nothing else ASSIGNED
+        codes = _changing(function, name, running, how)
+        if any(not _is_harmless(variable, code) for code in codes):
             return name
     return None
 
@@ -63,21 +67,19 @@ def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) 
     running = _holding_variables(tracebacks)
 
     def keeps(function: types.FunctionType, name: str) -> bool:
-        return not any(_assigning(function, name, running))
+        return not any(_changing(function, name, running, ASSIGNED))
 
     return [*filter(_jax.is_tracer, _reachable(rule, keeps, backward=True))]
 
 
-def _assigning(
-    function: types.FunctionType, name: str, running: Sequence[Frame]
+def _changing(
+    function: types.FunctionType, name: str, running: Sequence[Frame], how: str
 ) -> Iterator[types.CodeType]:
     """The functions that are running and can assign again to what this one closes over."""
+    own = function.__code__
     for code, place in running:
-        if (
-            name in code.co_cellvars
-            and _is_inside(function.__code__, code)
-            and _is_assigned_after(code, place, name)
-        ):
+        has = name in code.co_cellvars or name in code.co_freevars
+        if has and _is_inside(own, code) and _is_changed_after(code, place, name, how, own):
             yield code
 
 
@@ -88,7 +90,7 @@ def _holding_variables(tracebacks: Sequence[Any]) -> list[Frame]:
 @functools.lru_cache(maxsize=1024)
 def _may_hold_variables(code: types.CodeType) -> bool:
     """Whether functions of the user's may close over variables of this one."""
-    return bool(code.co_cellvars) and _jax.is_user_file(code.co_filename)
+    return bool(code.co_cellvars or code.co_freevars) and _jax.is_user_file(code.co_filename)
 
 
 def _running(tracebacks: Sequence[Any]) -> list[Frame]:
@@ -136,6 +138,7 @@ def _reachable(
         yield value
         if kind is types.FunctionType:
             pending.extend(value.__defaults__ or ())
+            pending.extend((value.__kwdefaults__ or {}).values())
             pending.extend(v for _, name, v in _closed_over(value) if through(value, name))
             continue
         if kind not in _openers:
@@ -149,10 +152,16 @@ def _reachable(
 _PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
 
 
+class Nothing:
+    """What a variable holds that is not assigned yet, or has been deleted."""
+
+
 def _closed_over(function: types.FunctionType) -> Iterator[Variable]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # a cell that is not filled yet
+        try:
             yield function, name, cell.cell_contents
+        except ValueError:
+            yield function, name, Nothing
 
 
 _openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakKeyDictionary()
@@ -173,6 +182,8 @@ def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
         return lambda value: (value.__func__, value.__self__)
     if _jax.is_wrapped_function(value):
         return lambda value: (value.f, value.transforms, value.params)
+    if _jax.is_box(value):
+        return lambda value: (value.val,)
     if _jax.functions_of(value):
         return _jax.functions_of
     return None if jax.tree_util.all_leaves([value]) else _leaves
@@ -197,23 +208,44 @@ def _instructions(code: types.CodeType) -> list[dis.Instruction]:
     return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
 
 
-def _stored(instructions: Sequence[dis.Instruction], name: str) -> dict[int, dis.Instruction]:
-    """The positions of assignments to a variable, and the instruction before each."""
+def _changed(code: types.CodeType, name: str, how: str) -> dict[int, dis.Instruction]:
+    """The positions of what changes a variable, and the instruction before each."""
+    instructions = _instructions(code)
     return {
         i: instructions[i - 1]
         for i, each in enumerate(instructions)
-        if each.opname == "STORE_DEREF" and each.argval == name
+        if each.opname == how and each.argval == name
     }
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_assigned_after(code: types.CodeType, place: int, name: str) -> bool:
-    """Whether an assignment to a variable can follow on an instruction."""
+def _changing_inside(
+    code: types.CodeType, name: str, how: str, but: types.CodeType
+) -> list[types.CodeType]:
+    """The functions in a function that change its variable, themselves or by those in them."""
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    mine = [each for each in inner if each is not but and name in each.co_freevars]
+    return [
+        each for each in mine if _changed(each, name, how) or _changing_inside(each, name, how, but)
+    ]
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_changed_after(
+    code: types.CodeType, place: int, name: str, how: str, own: types.CodeType
+) -> bool:
+    """Whether a change of a variable of the function `own` can follow on an instruction.
+
+    A function inside that changes it may be called where it is named; what the function does
+    when it runs itself is its own affair.
+    """
     instructions = _instructions(code)
-    stored = _stored(instructions, name)
+    calls = {each.co_name for each in _changing_inside(code, name, how, own)}
+    changed = {i for i, each in enumerate(instructions) if not calls.isdisjoint(_names(each))}
+    changed |= _changed(code, name, how).keys()
     offsets = [each.offset for each in instructions]
     pending, met = [bisect.bisect_right(offsets, place)], set[int]()
-    while pending and met.isdisjoint(stored):
+    while pending and met.isdisjoint(changed):
         i = pending.pop()
         if i in met or i >= len(instructions):
             continue
@@ -223,17 +255,23 @@ def _is_assigned_after(code: types.CodeType, place: int, name: str) -> bool:
             pending.append(bisect.bisect_left(offsets, each.argval))
         if not each.opname.startswith(_GOES_ELSEWHERE):
             pending.append(i + 1)
-    return not met.isdisjoint(stored)
+    return not met.isdisjoint(changed)
 
 
-def _is_harmless(value: Any, code: types.CodeType, name: str) -> bool:
-    """Whether it is the same value each time, or one whose own variables are looked at.
+def _names(instruction: dis.Instruction) -> Sequence[Any]:
+    """The variables that an instruction reads, if it does; from Python 3.13 on it may be two."""
+    if not instruction.opname.startswith("LOAD_"):
+        return ()
+    value = instruction.argval
+    return value if isinstance(value, tuple) else (value,)
 
-    A value of the trace is found among the operands of the call, or is an error.
-    """
-    if _jax.is_tracer(value):
-        return True
-    sources = _stored(_instructions(code), name).values()
+
+def _is_harmless(variable: Variable, code: types.CodeType) -> bool:
+    """Whether it is the same value each time, or one whose own variables are looked at."""
+    function, name, value = variable
+    if name in code.co_freevars or _changing_inside(code, name, ASSIGNED, function.__code__):
+        return False
+    sources = _changed(code, name, ASSIGNED).values()
     if all(each.opname == "LOAD_CONST" and each.argval is value for each in sources):
         return True
     functions = [value] if isinstance(value, types.FunctionType) else _jax.functions_of(value)

@@ -555,8 +555,8 @@ def _leaking(rule: Rule) -> LeakedValueError:
 
 def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
     return LeakedValueError(
-        f"the rule of `{rule.key}` uses `{name}`, which is assigned again after the call, and the "
-        "rule runs later",
+        f"the rule of `{rule.key}` uses `{name}`, which is assigned again after the call, or "
+        "deleted, and the rule runs later",
         where=rule.where,
         do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
         "function with the rule in a function of its own",
