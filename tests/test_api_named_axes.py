@@ -124,10 +124,19 @@ def test_an_axis_that_is_not_mapped_is_an_error():
         lambda: pb.grad(loss, reduce_axes=("items",))(W, XS[0]),
         lambda: pb.vjp(loss, W, XS[0], reduce_axes="items"),
         lambda: jax.vmap(pb.grad(loss, reduce_axes="items"), (None, 0), axis_name="i")(W, XS),
+        lambda: mapped(pb.grad(loss, reduce_axes={"items"}), None)(W, XS),
     ):
         with pytest.raises(pb.ArgumentMismatchError, match="is no axis of a vmap around") as e:
             call()
         assert "axis_name=" in e.value.do
+
+
+def test_a_map_that_has_left_the_vmap_is_an_error():
+    pull = mapped(lambda w, x: pb.vjp(loss, w, x, reduce_axes="items")[1], 0)(W, XS)
+    use = jax.vmap(lambda pull: pull(1.0))
+    for call in (use, jax.jit(use)):
+        with pytest.raises(pb.ArgumentMismatchError, match="outside of the vmap that has it"):
+            call(pull)
 
 
 def test_an_axis_of_a_mesh_is_an_error():

@@ -400,9 +400,18 @@ LEAKS = {
     "of a function that is mapped": lambda x, y: jnp.sum(
         jax.vmap(lambda x, y: backward(y, y)(x))(x, y)
     ),
+    "of the last turn, by a backward rule": lambda x, y: jnp.sum(of_the_last(x, [y, 2.0 * y])),
     "in an object": lambda x, y: jnp.sum(in_an_object(x, y)),
     "in the derivative of a rule": lambda x, y: jnp.sum(with_a_derivative(x, y)),
 }
+
+
+def of_the_last(x, values):
+    for value in values:
+        f = jax.custom_vjp(jnp.sin)
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (jnp.cos(x) * value * ct,))
+        x = f(x)
+    return x
 
 
 class Holder:

@@ -333,11 +333,13 @@ def is_axis_of_vmap(name: Any) -> bool:
     return bool(_core.get_axis_env().axis_exists(name)) and name not in manual
 
 
-def collective(name: str, batch: Callable[..., Any]) -> Any:
+def collective(
+    name: str, batch: Callable[..., Any], outside: Callable[[tuple[Any, ...]], Exception]
+) -> Any:
     """A primitive `(x, other, axes) -> x` along named axes, linear in x and its own transpose.
 
     `batch(axis, values, dims, axes)` is what it does where an axis, with `name` and `size`, is
-    mapped; it has no other meaning.
+    mapped; it has no other meaning, and `outside(axes)` is the error where none is.
     """
     primitive = _core.Primitive(name)
 
@@ -347,10 +349,15 @@ def collective(name: str, batch: Callable[..., Any]) -> Any:
         moved = tangent if still else primitive.bind(tangent, primals[1], axes=axes)
         return primitive.bind(*primals, axes=axes), moved
 
+    def nowhere(*_: Any, axes: Any) -> Any:
+        raise outside(axes)
+
     def effects(axes: Any) -> set[Any]:
         return {_core.NamedAxisEffect(axis) for axis in axes}
 
     primitive.def_effectful_abstract_eval(lambda x, _, axes: (x, effects(axes)))
+    primitive.def_impl(nowhere)
+    _mlir.register_lowering(primitive, nowhere)
     _batching.fancy_primitive_batchers[primitive] = batch
     _ad.primitive_jvps[primitive] = moved
     _ad.primitive_transposes[primitive] = lambda ct, _, other, axes: [

@@ -28,7 +28,7 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
     one = isinstance(reduce_axes, str) or not isinstance(reduce_axes, Sequence)
     names = (reduce_axes,) if one else tuple(reduce_axes)
     for name in names:
-        if not _jax.is_axis_of_vmap(name):
+        if not _may_name(name) or not _jax.is_axis_of_vmap(name):
             raise ArgumentMismatchError(
                 f"reduce_axes names {name!r}, which is no axis of a vmap around the call",
                 where=f"reduce_axes={reduce_axes!r}",
@@ -36,6 +36,15 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
                 "in a shard_map, use jax.lax.psum",
             )
     return names
+
+
+def _may_name(name: Any) -> bool:
+    """Whether JAX can have an axis of this name, which it looks up."""
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
 
 
 def totals(gradients: Any, primals: Any, names: tuple[Any, ...]) -> Any:
@@ -66,4 +75,14 @@ def _batch(axis: Any, values: Any, dims: Any, *, axes: tuple[Any, ...]) -> tuple
     return _total.bind(gradient, primal, axes=rest) if rest else gradient, dim
 
 
-_total = _jax.collective("total_gradient", _batch)
+def _outside(axes: tuple[Any, ...]) -> ArgumentMismatchError:
+    """The error where a map of cotangents is used, but its axis is mapped no more."""
+    names = ", ".join(map(repr, axes))
+    return ArgumentMismatchError(
+        f"a total over the axis {names} is asked for outside of the vmap that has it",
+        where="the map that pb.vjp returned with reduce_axes",
+        do="call the map in the function that is mapped, and return what it gives",
+    )
+
+
+_total = _jax.collective("total_gradient", _batch, _outside)

@@ -511,7 +511,7 @@ AROUND = (
     ),
     Mutant(
         "frontend/rebinding.py",
-        "return not any(_assigning(function, name, running))",
+        "return not any(_changing(function, name, running, ASSIGNED))",
         "return True",
         (f"{VALUES_OF_RULES}::test_what_is_no_operand_of_the_call_is_an_error",),
     ),
