@@ -52,6 +52,13 @@ def default(apply, w, x):
     return apply(lambda t, w=w: jnp.sin(w * t) * w, x)
 
 
+def keyword(apply, w, x):
+    def inner(t, *, w=w):
+        return jnp.sin(w * t) * w
+
+    return apply(inner, x)
+
+
 def container(apply, w, x):
     params = {"w": [w]}
     return apply(lambda t: jnp.sin(params["w"][0] * t) * w, x)
@@ -62,7 +69,7 @@ def nested(apply, w, x):
 
 
 @pytest.mark.parametrize("library", [pb, jax])
-@pytest.mark.parametrize("use", [closure, partial, default, container])
+@pytest.mark.parametrize("use", [closure, partial, default, keyword, container])
 @pytest.mark.parametrize(("apply", "factor"), [(doubled, 2), (tripled, 3)])
 def test_values_closed_over_get_gradients(library, use, apply, factor):
     found = library.grad(functools.partial(use, apply), (0, 1))(1.3, 0.4)

@@ -550,6 +550,14 @@ def deleted_below(x):
     return x
 
 
+def function_that_is_an_argument(x):
+    apply = jax.custom_jvp(lambda g, x: g(x), nondiff_argnums=(0,))
+    apply.defjvp(lambda g, p, t: (g(*p), 3.0 * jax.jvp(g, p, t)[1]))
+    for factor in (2.0, 3.0):
+        x = apply(lambda x: jnp.sin(x) * factor, x)
+    return x
+
+
 def of_the_last_turn(x):
     for value in (2.0 * x, 3.0 * x):
         f = jax.custom_jvp(jnp.sin)
@@ -567,6 +575,7 @@ def computed_below(x):
 
 
 REBOUND = [
+    function_that_is_an_argument,
     of_the_last_turn,
     computed_below,
     two_values_of_the_loop,

@@ -125,7 +125,8 @@ def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
 
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
-        return [*map(_contents, value.__closure__ or ()), *(value.__defaults__ or ())]
+        keywords = (value.__kwdefaults__ or {}).values()
+        return [*map(_contents, value.__closure__ or ()), *(value.__defaults__ or ()), *keywords]
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, functools.partial):
@@ -164,5 +165,6 @@ def _replace_in_function(function: types.FunctionType, new: dict[int, Any]) -> A
     copy = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, defaults, cells
     )
-    copy.__kwdefaults__ = function.__kwdefaults__
+    keywords = (function.__kwdefaults__ or {}).items()
+    copy.__kwdefaults__ = {name: _replace(item, new) for name, item in keywords} or None
     return copy
