@@ -89,8 +89,16 @@ def _holding_variables(tracebacks: Sequence[Any]) -> list[Frame]:
 
 @functools.lru_cache(maxsize=1024)
 def _may_hold_variables(code: types.CodeType) -> bool:
-    """Whether functions of the user's may close over variables of this one."""
-    return bool(code.co_cellvars or code.co_freevars) and _jax.is_user_file(code.co_filename)
+    """Whether functions of the user's may close over variables that this one assigns."""
+    assigns = bool(code.co_cellvars) or not _assigned(code).isdisjoint(code.co_freevars)
+    return assigns and _jax.is_user_file(code.co_filename)
+
+
+def _assigned(code: types.CodeType) -> set[str]:
+    """The variables that a function, or one in it, assigns or deletes where others see it."""
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    own = {each.argval for each in _instructions(code) if each.opname in (ASSIGNED, DELETED)}
+    return own.union(*map(_assigned, inner))
 
 
 def _running(tracebacks: Sequence[Any]) -> list[Frame]:
