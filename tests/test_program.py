@@ -40,6 +40,13 @@ def test_it_takes_the_arguments_of_the_function():
     np.testing.assert_allclose(compiled(PARAMS, X, scale=3.0)["out"], expected, rtol=1e-6)
 
 
+def test_numbers_of_python_give_way_to_other_types_as_under_jit():
+    program = pb.trace(lambda x: x * 2)(1.0)
+    half = jnp.ones(2, jnp.bfloat16)
+    assert (program(1.0) * half).dtype == (program.compile()(1.0) * half).dtype == half.dtype
+    assert (program.vmap(axis_size=1)(jnp.ravel(1.0)) * half).dtype == half.dtype
+
+
 def test_other_containers_are_refused_by_name():
     program = pb.trace(energy)(PARAMS, X)
     with pytest.raises(pb.PullbackError, match="do not have the structure") as caught:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import pullback_runtime
-from pullback import _derivation, _jax
+from pullback import _derivation
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
 from pullback._slots import spell
@@ -95,12 +95,7 @@ def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     operands = program.flatten(args, kwargs)
     check_operands(program, operands[len(program.constants) :])
     placed = on_devices_of(program.rules.mesh, operands)
-    out = program.unflatten(call_module(program.handle, *placed))
-    return jax.tree.map(_as_weak, out, jax.tree.unflatten(program.out_tree, program.out_avals))
-
-
-def _as_weak(value: Any, aval: Any) -> Any:
-    return _jax.weaken(value) if getattr(aval, "weak_type", False) else value
+    return program.unflatten(call_module(program.handle, *placed))
 
 
 def check_operands(program: Program, operands: list[Any]) -> None:

@@ -1252,4 +1252,4 @@ def logical(value: Any, aval: Any) -> Any:
     """The inverse of `physical`, for a result of this type."""
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(value, impl=aval.dtype._impl)
-    return value
+    return weaken(value) if getattr(aval, "weak_type", False) else value
