@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test pytest lit test-newer newer-python lint types bench docs portability
-.PHONY: engines pjrt fuzz conformance mutants tpu clean
+.PHONY: engines pjrt fuzz conformance mutants jax-tests tpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | pjrt | fuzz   saved files; see docs/artifact.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
+	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make test-newer | lint | types | setup | clean"
 
@@ -120,6 +121,15 @@ conformance: setup
 # Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.
 mutants: setup
 	$(RUN) $(BIN)/python -m tests.mutants --processes $(JOBS)
+
+# JAX's own test files with our derivatives in the place of JAX's: half an hour.
+# JAX_TESTS is the folder `tests` of a checkout of JAX; FILES chooses some of those listed.
+JAX_TESTS ?=
+CHECKOUT = git clone --depth 1 --branch jax-v$$($(BIN)/python -c 'import jax; print(jax.__version__)')
+jax-tests: setup
+	@test -n "$(JAX_TESTS)" || { echo "set JAX_TESTS to jax/tests, after" \
+	  "$(CHECKOUT) https://github.com/jax-ml/jax" >&2; exit 1; }
+	$(RUN) $(BIN)/python -m tests.jax_suite $(JAX_TESTS) $(FILES)
 
 # Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
 TPU ?= .venv-tpu
