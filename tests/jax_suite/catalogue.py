@@ -53,13 +53,16 @@ class Known:
         return self.is_about(test) and self.words in error
 
 
+DECOMPOSITIONS = "grad or jvp or testCholesky or testLstsq or testPinv or testQr or testSVD"
+"""The tests of linalg_test.py that differentiate."""
+
 RUNS = (
     Run("custom_api_test.py"),
     Run("custom_root_test.py"),
     Run("custom_linear_solve_test.py"),
     Run("lax_control_flow_test.py"),
     Run("lax_autodiff_test.py"),
-    Run("linalg_test.py", only="grad or Grad or jvp or JVP"),
+    Run("linalg_test.py", only=DECOMPOSITIONS),
     Run("ode_test.py"),
     Run("batching_test.py", MAPS),
     Run("lax_vmap_test.py", MAPS),
@@ -129,6 +132,12 @@ IN_BATCHES = (
     Known("batching_test.py::*::testNonJaxTypedOutput", WORDS, "valid JAX type", (MAPS,)),
 )
 
-OPS = (Known("lax_autodiff_test.py::*::testDot*Grad*", JAXPRS, "Precision.HIGHEST"),)
+ZERO_TO_ZERO = "the derivative of 0.0 ** 0.0 is 0 here, which JAX's test wishes for; JAX gives NaN"
+
+OPS = (
+    Known("lax_autodiff_test.py::*::testDot*Grad*", JAXPRS, "Precision.HIGHEST"),
+    Known("lax_autodiff_test.py::*::testPowSecondDerivative", ZERO_TO_ZERO, "DESIRED: array(nan)"),
+    Known("lax_autodiff_test.py::*::test_scatter_apply_*", WORDS, "scatter_apply JVP"),
+)
 
 KNOWN = OPS + CUSTOM_RULES + LOOPS_AND_SOLVERS + IN_BATCHES
