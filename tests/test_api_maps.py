@@ -96,6 +96,19 @@ def test_linear_transpose():
         pb.linear_transpose(lambda x: x * x, struct)
 
 
+def test_a_transposed_function_crosses_the_border_of_a_jitted_one():
+    matrix = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+    @jax.jit
+    def made(matrix):
+        scaled = 2 * matrix
+        return pb.linear_transpose(lambda x: jnp.tanh(scaled) @ x, jnp.ones(3))
+
+    transposed = made(matrix)
+    (found,) = jax.jit(lambda f, ct: f(ct))(transposed, np.ones(2, np.float32))
+    np.testing.assert_allclose(found, np.tanh(2 * matrix).sum(0), rtol=1e-6)
+
+
 def fails(call, words):
     with pytest.raises(ArgumentMismatchError, match=words) as caught:
         call()

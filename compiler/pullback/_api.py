@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -242,6 +242,8 @@ def _split_jitted(split: Any, kind: Any, has_aux: bool, get: Callable[[], Any]) 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
     """The transpose of a linear function; as `jax.linear_transpose`.
 
+    It is a pytree, whose leaves are the arrays that `fun` closes over.
+
     Args:
       fun: a function that is linear in all its arguments.
       primals: arrays or `jax.ShapeDtypeStruct`s with the types of its arguments.
@@ -258,13 +260,13 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     out = jax.tree.unflatten(program.out_tree, program.out_avals)
 
     @jax.jit
-    def transpose(cotangents: Any) -> Any:
-        return _calls.apply(transposed, (cotangents,), {})
+    def transpose(constants: tuple[Any, ...], cotangents: Any) -> Any:
+        return _calls.apply(replace(transposed, constants=constants), (cotangents,), {})
 
-    def transposed_fun(cotangents: Any) -> Any:
-        return transpose(_pairs.check_tree(out, cotangents, "cotangent", "result"))
+    def transposed_fun(constants: tuple[Any, ...], cotangents: Any) -> Any:
+        return transpose(constants, _pairs.check_tree(out, cotangents, "cotangent", "result"))
 
-    return transposed_fun
+    return Partial(transposed_fun, tuple(transposed.constants))
 
 
 def jit(
