@@ -653,3 +653,14 @@ def test_a_jvp_rule_that_uses_a_value_in_an_object_is_an_error_with_its_line():
             derive(0.5, 3.0)
         assert "test_user_rules.py:" in e.value.where
         assert "pass the value as an argument" in e.value.do
+
+
+def test_a_rule_that_is_batched_alone_is_an_error():
+    @jax.custom_jvp
+    def zero(x):
+        return np.zeros(x.shape, x.dtype)
+
+    zero.defjvp(lambda primals, tangents: (zero(*primals), *tangents))
+    of_batch = jax.jit(lambda xs: jnp.sum(jax.vmap(zero)(xs)))  # one zero: it needs no batch
+    with pytest.raises(pb.RuleResultError, match=r"gives float32\[3\] where .* gives float32\[\]"):
+        pb.grad(of_batch)(jnp.ones(3))

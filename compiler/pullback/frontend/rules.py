@@ -410,6 +410,7 @@ class RuleTable:
             with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
+            staging.check_results(rule, kind, closed)
             with self._under(rule.checked_axes):
                 return tuple(self.keeper.keep(lifting.close(each)) for each in closed)
         except LEAKS:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _jax
+from pullback import _jax, _slots
+from pullback._errors import RuleResultError
 from pullback.frontend import locations, refusals
 from pullback.frontend.reductions import as_fold
 
@@ -178,6 +179,24 @@ def forward_of_backward(rule: Rule) -> Any:
 
 
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
+
+
+def check_results(rule: Rule, kind: str, traced: tuple[Any, ...]) -> None:
+    """Raises RuleResultError where the results of a rule have other shapes than its function's.
+
+    JAX batches a function and its rules each for itself, and keeps what does not depend on the
+    batch without one: so a result that does not, but whose tangent does, has a rule that misfits.
+    """
+    outs = rule.call.out_avals if kind in ("jvp", "vjp") else ()
+    moving = [outs[i] for i in rule.inexact_results] if kind == "jvp" else []
+    for expected, found in zip((*outs, *moving), traced[0].out_avals, strict=False):
+        if getattr(expected, "shape", None) != getattr(found, "shape", None):
+            raise RuleResultError(
+                f"the {kind} rule of `{rule.key}` gives {_slots.spell(found)} where its function "
+                f"gives {_slots.spell(expected)}",
+                where=rule.where,
+                do="let the result depend on the same arguments in the function and in its rule",
+            )
 
 
 def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
