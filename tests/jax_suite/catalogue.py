@@ -199,6 +199,7 @@ API = (
 )
 
 IN_BATCHES = (
+    Known("batching_test.py::*::testNegativeAxes", WORDS, "axis -4 is out of bounds", (MAPS,)),
     Known("batching_test.py::*::testNonJaxTypedOutput", WORDS, "valid JAX type", (MAPS,)),
     Known(
         "lax_control_flow_test.py::*::test_cond_vmap_forwarding_doesnt_promote",

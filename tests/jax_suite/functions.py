@@ -100,10 +100,10 @@ NOT_TRACEABLE = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-TRANSFORMS = ("grad", "hessian", "jacfwd", "jacrev", "linear_transpose", "value_and_grad")
+TRANSFORMS = ("grad", "hessian", "jacfwd", "jacrev", "value_and_grad")
 """Each makes a function of a function."""
 
-AT_A_POINT = ("jvp", "linearize", "vjp")
+AT_A_POINT = ("jvp", "linear_transpose", "linearize", "vjp")
 
 
 @dataclass(frozen=True)
