@@ -20,7 +20,7 @@ import jax
 
 from pullback import _jax
 from pullback.frontend.constants import BODIES
-from pullback.frontend.supply import CALLS, supplied
+from pullback.frontend.supply import CALLS, Supply
 
 Meanings = Mapping[Any, tuple[Any, ...]]
 """The values of other traces, by name, that variables of a jaxpr stand for."""
@@ -33,10 +33,13 @@ class LeakedError(Exception):
     """A rule uses a value of a trace that is no operand of the call."""
 
 
-def close(closed: Any, meanings: Meanings | None = None) -> Any:
-    """The jaxpr with calls whose rules find among the operands what they close over."""
-    meanings = meanings or {}
-    return _Closing().close(supplied(closed, meanings), meanings)
+def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None = None) -> Any:
+    """The jaxpr with calls whose rules find among the operands what they close over.
+
+    `supply` is one that has seen the jaxpr before, if one has.
+    """
+    meanings, supply = meanings or {}, supply or Supply()
+    return _Closing().close(supply.supplied(closed, meanings), meanings)
 
 
 def check(staged: Sequence[Any]) -> None:

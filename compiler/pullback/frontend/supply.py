@@ -29,29 +29,7 @@ CALLS: Bodies = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), (("call_ja
 """Calls with rules, and the parameter that holds the function."""
 
 
-def supplied(jaxpr: Any, meanings: Mapping[Any, tuple[Any, ...]]) -> Any:
-    """The jaxpr with operands for its rules; some variables stand for values of other traces."""
-    scope = {name: variable for variable, names in meanings.items() for name in names}
-    return _Supply().rewritten(jaxpr, scope)
-
-
-def with_values_around(jaxpr: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """A function and its leading arguments, values of traces that go on around: all that rules use.
-
-    Args:
-      lifted: those that the function has.
-    """
-    had = set(map(_jax.name_of, lifted))
-    needed = _Supply().needed(jaxpr).items()
-    more = [value for name, value in needed if name not in had and _jax.is_going_on(value)]
-    if not more:
-        return jaxpr, list(lifted)
-    leading = [_jax.Var(jax.typeof(value)) for value in more]
-    changed = _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), jaxpr.eqns)
-    return changed, [*more, *lifted]
-
-
-class _Supply:
+class Supply:
     """Rewrites jaxprs; one that many calls share stays shared, where it has the same in scope."""
 
     def __init__(self) -> None:
@@ -60,6 +38,26 @@ class _Supply:
         self._without_tracers: dict[int, Any] = {}
         self._with_rules: set[int] = set()  # jaxprs in which a rule closes over anything
         self._rewritten: dict[Any, tuple[Any, Any]] = {}
+
+    def with_values_around(self, jaxpr: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """A function and its leading arguments, values of traces that go on: all that rules use.
+
+        Args:
+          lifted: those that the function has.
+        """
+        had = set(map(_jax.name_of, lifted))
+        needed = self.needed(jaxpr).items()
+        more = [value for name, value in needed if name not in had and _jax.is_going_on(value)]
+        if not more:
+            return jaxpr, list(lifted)
+        leading = [_jax.Var(jax.typeof(value)) for value in more]
+        changed = _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), jaxpr.eqns)
+        return changed, [*more, *lifted]
+
+    def supplied(self, jaxpr: Any, meanings: Mapping[Any, tuple[Any, ...]]) -> Any:
+        """The jaxpr with operands for its rules; `meanings` says what variables of it stand for."""
+        scope = {name: variable for variable, names in meanings.items() for name in names}
+        return self.rewritten(jaxpr, scope)
 
     def needed(self, jaxpr: Any) -> Values:
         """What rules of calls in a jaxpr may use of what is around it."""

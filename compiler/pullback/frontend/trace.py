@@ -13,9 +13,10 @@ from pullback._interface import Interface
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import constants, lifting, link, portable, supply
+from pullback.frontend import constants, lifting, link, portable
 from pullback.frontend.keep import check_tangents, is_inexact, mutable_array, shares_values
 from pullback.frontend.rules import RuleTable
+from pullback.frontend.supply import Supply
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -57,10 +58,11 @@ def trace(
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
+    supply = Supply()
     traced, lifted = supply.with_values_around(stages.jaxpr, _jax.lifted_tracers(stages))
     around = zip(_jax.inputs_of(traced), lifted, strict=False)
     meanings = {variable: (_jax.name_of(tracer),) for variable, tracer in around}
-    closed, arrays = constants.hoist(lifting.close(traced, meanings))
+    closed, arrays = constants.hoist(lifting.close(traced, meanings, supply))
     arrays += lifted
     kept = rules.keeper.keep(closed)
     place = "among its arguments, or what it closes over"
