@@ -68,7 +68,7 @@ class Supply:
                 for parameter, _ in _BODIES.get(equation.primitive.name, ()):
                     inside = self._needed_in(equation, parameter)
                     found |= {name: value for name, value in inside.items() if name not in own}
-                    if self._is_touched(equation, parameter):
+                    if inside or self._has_rules(equation, parameter):
                         self._with_rules.add(id(jaxpr))
                 own.update(equation.outvars)
             self._needed[id(jaxpr)] = jaxpr, found
@@ -92,9 +92,8 @@ class Supply:
         named = {_jax.name_of(tracer): tracer for tracer in found}
         return {name: tracer for name, tracer in named.items() if name not in known}
 
-    def _is_touched(self, equation: Any, parameter: str) -> bool:
-        inside = any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
-        return inside or bool(self._needed_in(equation, parameter))
+    def _has_rules(self, equation: Any, parameter: str) -> bool:
+        return any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
 
     def rewritten(self, jaxpr: Any, scope: Scope, leading: Sequence[Any] = ()) -> Any:
         """The jaxpr, in which these variables are in scope, and lead its arguments."""
@@ -111,12 +110,11 @@ class Supply:
     def _equation(self, equation: Any, scope: Scope) -> Any:
         """The call with operands for what is needed in it, and is in scope."""
         bodies = _BODIES.get(equation.primitive.name, ())
-        if not any(self._is_touched(equation, parameter) for parameter, _ in bodies):
+        needed = [self._needed_in(equation, parameter) for parameter, _ in bodies]
+        if not any(needed) and not any(self._has_rules(equation, of) for of, _ in bodies):
             return equation
-        known, handed = [], [_handed(equation, *of) for of in bodies]
-        for parameter, _ in bodies:
-            needed = self._needed_in(equation, parameter)
-            known.append({name: scope[name] for name in needed if name in scope})
+        handed = [_handed(equation, *of) for of in bodies]
+        known = [{name: scope[name] for name in each if name in scope} for each in needed]
         pairs = zip(known, handed, strict=True)
         new = [[v for v in dict.fromkeys(k.values()) if v not in h] for k, h in pairs]
 

@@ -148,7 +148,8 @@ def zero_results(diff: Differentiation, name: str) -> list[bool]:
 
 def vjp_activity(op: Op, tangents: Tangents) -> list[bool]:
     """All inexact results, if an operand is active that the rules are for."""
-    return [inexact(r.type) and "1" in rule_mask(op) for r in op.results]
+    moves = "1" in rule_mask(op)
+    return [moves and inexact(r.type) for r in op.results]
 
 
 def jvp_activity(op: Op, tangents: Tangents) -> list[bool]:
