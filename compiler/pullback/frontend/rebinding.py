@@ -13,13 +13,11 @@ import dis
 import functools
 import os
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
-
-import jax
 
 from pullback import _jax
+from pullback.frontend.closures import Nothing, Variable, reachable, variables
 
 _FRONTEND = os.path.dirname(__file__)
 
@@ -28,9 +26,6 @@ _GOES_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "
 
 ASSIGNED, DELETED = "STORE_DEREF", "DELETE_DEREF"
 """The instructions that change what a variable holds which other functions close over."""
-
-LONGEST = 64
-"""Lists of more items hold data, not functions."""
 
 Frame = tuple[types.CodeType, int]
 """A function that is running, and how far it is."""
@@ -44,7 +39,7 @@ def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
       tracebacks: of the call, and of those in whose functions it was traced.
     """
     running = _holding_variables(tracebacks)
-    for variable in _variables(rule) if running else ():
+    for variable in variables(rule) if running else ():
         function, name, value = variable
         how = DELETED if value is Nothing else ASSIGNED
         codes = _changing(function, name, running, how)
@@ -60,7 +55,7 @@ def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) 
       without: objects, by identity, that hold none; there are more of them afterwards.
     """
     count = len(without)
-    if not any(map(_jax.is_tracer, _reachable(rule, backward=True, seen=without))):
+    if not any(map(_jax.is_tracer, reachable(rule, backward=True, seen=without))):
         return []
     while len(without) > count:  # these may lead to one
         without.popitem()
@@ -69,7 +64,7 @@ def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) 
     def keeps(function: types.FunctionType, name: str) -> bool:
         return not any(_changing(function, name, running, ASSIGNED))
 
-    return [*filter(_jax.is_tracer, _reachable(rule, keeps, backward=True))]
+    return [*filter(_jax.is_tracer, reachable(rule, keeps, backward=True))]
 
 
 def _changing(
@@ -110,99 +105,6 @@ def _running(tracebacks: Sequence[Any]) -> list[Frame]:
                 break
             frames.append(frame)
     return frames
-
-
-Variable = tuple[types.FunctionType, str, Any]
-"""A function, the name of a variable that it closes over, and the value of that."""
-
-
-def _variables(value: Any) -> Iterator[Variable]:
-    """The variables that functions close over, all the way down."""
-    for each in _reachable(value):
-        if isinstance(each, types.FunctionType):
-            yield from _closed_over(each)
-
-
-def _reachable(
-    value: Any,
-    through: Callable[[types.FunctionType, str], bool] = lambda function, name: True,
-    backward: bool = False,
-    seen: dict[int, Any] | None = None,
-) -> Iterator[Any]:
-    """A value, what it holds and what functions close over, all the way down.
-
-    Args:
-      through: says which variables of functions count.
-      backward: also through the backward rules of functions.
-      seen: objects by identity, which are left out.
-    """
-    pending, seen = [value], {} if seen is None else seen
-    while pending:
-        value = pending.pop()
-        kind = type(value)
-        if kind in _PLAIN or id(value) in seen:
-            continue
-        seen[id(value)] = value
-        yield value
-        if kind is types.FunctionType:
-            pending.extend(value.__defaults__ or ())
-            pending.extend((value.__kwdefaults__ or {}).values())
-            pending.extend(v for _, name, v in _closed_over(value) if through(value, name))
-            continue
-        if kind not in _openers:
-            _openers[kind] = _opener(value)
-        if (parts := _openers[kind]) is not None:
-            pending.extend(parts(value))
-        if backward and kind is jax.custom_vjp:
-            pending.append(getattr(value, "bwd", None))
-
-
-_PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
-
-
-class Nothing:
-    """What a variable holds that is not assigned yet, or has been deleted."""
-
-
-def _closed_over(function: types.FunctionType) -> Iterator[Variable]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield function, name, cell.cell_contents
-        except ValueError:
-            yield function, name, Nothing
-
-
-_openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakKeyDictionary()
-"""What objects of a class hold, if they can hold anything that we see."""
-
-
-def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
-    """How to open objects of the class of this one."""
-    if _jax.is_debug_info(value):
-        return None
-    if isinstance(value, (tuple, list)):
-        return lambda value: value if len(value) <= LONGEST else ()
-    if isinstance(value, dict):
-        return lambda value: tuple(value.values()) if len(value) <= LONGEST else ()
-    if isinstance(value, functools.partial):
-        return lambda value: (value.func, value.args, tuple(value.keywords.values()))
-    if isinstance(value, types.MethodType):
-        return lambda value: (value.__func__, value.__self__)
-    if _jax.is_wrapped_function(value):
-        return lambda value: (value.f, value.transforms, value.params)
-    if _jax.is_box(value):
-        return lambda value: (value.val,)
-    if _jax.functions_of(value):
-        return _jax.functions_of
-    return None if jax.tree_util.all_leaves([value]) else _leaves
-
-
-def _leaves(tree: Any) -> Sequence[Any]:
-    """The leaves of a tree; none of one that cannot be taken apart, as for keys of two types."""
-    try:
-        return jax.tree.leaves(tree)
-    except (TypeError, ValueError):
-        return ()
 
 
 @functools.lru_cache(maxsize=1024)
