@@ -535,4 +535,33 @@ AROUND = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND
+SUMS = "tests/rules/test_sums.py"
+
+LOOPS = (
+    Mutant(
+        "rules/sums.py",
+        "return Slots(buffer, dims, ends == (0, last))",
+        "return Slots(buffer, dims, False)",
+        (SUMS,),
+    ),
+    Mutant(
+        "rules/sums.py",
+        "return found if v == first and uses(v) == 1 else []",
+        "return found if v == first else []",
+        (SUMS,),
+    ),
+    Mutant(
+        "rules/sums.py",
+        "if size > min(self.room, build.size_in_bytes(summand.source.type)):",
+        "if size > build.size_in_bytes(summand.source.type):",
+        (SUMS,),
+    ),
+    Mutant(
+        "passes/residuals.py",
+        "needed = dict.fromkeys(map(self._current, self.placeholders))",
+        "needed = self.placeholders",
+        ("tests/test_memory.py",),
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS

@@ -59,11 +59,19 @@ class Residuals:
       block: the primal block.
       anchor: an op at the start of the backward block; what is stored is read before it.
       leaf: gives the backward value of a free primal value, or None.
+      current: gives what stands for a primal value by now: what is one value is stored once.
     """
 
-    def __init__(self, block: Any, anchor: Any, leaf: Callable[[Value], Value | None]) -> None:
+    def __init__(
+        self,
+        block: Any,
+        anchor: Any,
+        leaf: Callable[[Value], Value | None],
+        current: Callable[[Value], Value],
+    ) -> None:
         self.block = block
         self._find_leaf = leaf
+        self._current = current
         self._leaves: dict[Value, Value | None] = {}
         self.ip = ir.InsertionPoint(anchor)
         self.values: dict[Value, Value] = {}
@@ -157,7 +165,8 @@ class Residuals:
         """The primal values to store."""
         if not self.placeholders:
             return []
-        return minimum_cut(list(self.placeholders), self._producers, self._weight)
+        needed = dict.fromkeys(map(self._current, self.placeholders))
+        return minimum_cut(list(needed), self._producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:
         """What `v` can be computed again from; None if it has to be stored."""
@@ -177,7 +186,8 @@ class Residuals:
         known = dict(stored)
         with build.inserting(self.ip):
             for v, placeholder in self.placeholders.items():
-                placeholder.result.replace_all_uses_with(self._compute(v, known))
+                found = self._compute(self._current(v), known)
+                placeholder.result.replace_all_uses_with(found)
                 placeholder.erase()
         self.placeholders.clear()
 

@@ -296,7 +296,7 @@ def _split_between(
         draft_block.add_argument(v.type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
         anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-        residuals = Residuals(block, anchor, leaf=lambda v: None)
+        residuals = Residuals(block, anchor, lambda v: None, lambda v: frame.current(v))
         frame = Reverse(diff, residuals, linear)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):

@@ -143,7 +143,7 @@ class _Branch:
         block = region.blocks.append()
         with build.inserting(ir.InsertionPoint(block)):
             self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-            self.residuals = Residuals(self.block, self.anchor, self._leaf)
+            self.residuals = Residuals(self.block, self.anchor, self._leaf, self.frame.current)
             for v, ct in self.seeds:
                 self.frame.accumulate(v, ct)
             self.frame.run()

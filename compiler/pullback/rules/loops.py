@@ -33,6 +33,7 @@ from pullback.rules.control_flow import move_regions, reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
 from pullback.rules.stacks import Stack, aliases, stacks_of
+from pullback.rules.sums import Sums
 
 # ------------------------------------------------------------------------------- activity
 
@@ -246,10 +247,16 @@ class _Stacked(_Reversed):
         loop = self._emit_reverse_loop()
         chosen = self.residuals.choose()
         self._store(chosen)
-        results = list(loop.results)[1:]
+        results = self._results(loop)[1:]
         by_carry = dict(zip(self.carries, results, strict=False))
         by_value = dict(zip(self.free, results[len(self.carries) :], strict=True))
         return self._cotangents(by_carry, by_value)
+
+    def _results(self, loop: Any) -> list[Value]:
+        count = self.loop.trip_count
+        if count is None or count < 2:
+            return list(loop.results)
+        return Sums(loop, self.iteration, count).put_behind(self.outer.diff.functions)
 
     def _cotangents(
         self, by_carry: dict[int, Value], by_value: dict[Value, Value]
@@ -288,7 +295,7 @@ class _Stacked(_Reversed):
         last = build.sub(self.total, 1)
         self.iteration = build.sub(last, done)
         self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-        self.residuals = Residuals(self.loop.body, self.anchor, self._leaf)
+        self.residuals = Residuals(self.loop.body, self.anchor, self._leaf, self.frame.current)
         frame, loop = self.frame, self.loop
         frame.cts.update(zip(self.free, arguments[len(self.carries) :], strict=True))
         for i, ct in zip(self.carries, arguments, strict=False):

@@ -150,6 +150,22 @@ def transpose(op: Op, cts: Sequence[Any]) -> tuple[Value | None, Value | None]:
     return lhs.emit(ct, op.rhs) if first else None, rhs.emit(ct, op.lhs) if second else None
 
 
+def summed(operation: Any, x: Value, y: Value) -> Value | None:
+    """The sum of an op's results over iterations, given the stacks of its operands."""
+    numbers, precision, algorithm = map(operation.attributes.get, _SETTINGS)
+    ranks = _rank(operation.operands[0].type), _rank(operation.operands[1].type)
+    batch, contract = _dimensions(numbers, ranks)
+    return build.dot_general(
+        x,
+        y,
+        batch=(shifted(batch[0]), shifted(batch[1])),
+        contract=((0, *shifted(contract[0])), (0, *shifted(contract[1]))),
+        element=build.info(operation.result.type).element,
+        precision=precision,
+        algorithm=algorithm,
+    )
+
+
 def _kept(precision: Any, algorithm: Any, exchanged: bool) -> dict[str, Any]:
     """Precision and algorithm; each side keeps its own when the sides change places."""
     found = {}

@@ -66,7 +66,7 @@ def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None
     operation = result.owner
     if operation.name != "stablehlo.dynamic_update_slice" or operation.operands[0] != argument:
         return None
-    if _uses(argument) != 1 or _uses(result) != 1:
+    if uses(argument) != 1 or uses(result) != 1:
         return None
     _, update, *starts = operation.operands
     if not _is_one_slot(argument, update, starts):
@@ -78,7 +78,8 @@ def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None
     return Stack(index, update, *slots, count, size)
 
 
-def _uses(v: Value) -> int:
+def uses(v: Value) -> int:
+    """How often a value is used."""
     return sum(1 for _ in v.uses)
 
 
