@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COMPILER = ROOT / "compiler" / "pullback"
 RUNTIME = ROOT / "runtime" / "pullback_runtime"
-GATES = {COMPILER / "_jax.py", RUNTIME / "_jax.py"}
+GATE = COMPILER / "_jax"
 BEHIND_THE_GATE = ("jax._src", "jax.interpreters", "jaxlib")
 SOURCES = sorted([*COMPILER.rglob("*.py"), *RUNTIME.rglob("*.py")])
+GATES = {*GATE.glob("*.py"), RUNTIME / "_jax.py"}
 
 
 def imported_modules(source: str) -> Iterator[str]:
@@ -42,6 +43,12 @@ def test_only_the_gates_touch_private_jax(path):
     assert path in GATES or not private
 
 
+@pytest.mark.parametrize("path", sorted(GATE.glob("*.py")), ids=name)
+def test_the_gate_knows_nothing_of_the_rest(path):
+    ours = {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
+    assert all(within(m, "pullback._jax") or within(m, "pullback._errors") for m in ours)
+
+
 @pytest.mark.parametrize("path", sorted(RUNTIME.rglob("*.py")), ids=name)
 def test_the_runtime_knows_nothing_of_the_compiler(path):
     assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
@@ -67,3 +74,4 @@ def test_the_reader_sees_each_kind_of_import(source, module):
 
 def test_the_sources_are_there():
     assert set(SOURCES) >= GATES
+    assert GATE / "__init__.py" in GATES

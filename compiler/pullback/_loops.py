@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pullback import _jax
 from pullback._errors import ArgumentMismatchError
+from pullback._jax import primitives
 
 
 def bounded_while_loop(
@@ -46,7 +46,7 @@ def bounded_while_loop(
 
     def proceed(state: tuple[Any, Any]) -> Any:
         step, value = state
-        return _jax.trip_bound(step < max_steps, max_steps) & cond_fun(value)
+        return primitives.trip_bound(step < max_steps, max_steps) & cond_fun(value)
 
     def advance(state: tuple[Any, Any]) -> Any:
         step, value = state

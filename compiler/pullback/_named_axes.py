@@ -14,8 +14,8 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
 from pullback._errors import ArgumentMismatchError
+from pullback._jax import named_axes, primitives
 from pullback._slots import is_float0
 
 
@@ -28,7 +28,7 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
     one = isinstance(reduce_axes, str) or not isinstance(reduce_axes, Sequence)
     names = (reduce_axes,) if one else tuple(reduce_axes)
     for name in names:
-        if not _may_name(name) or not _jax.is_axis_of_vmap(name):
+        if not _may_name(name) or not named_axes.is_axis_of_vmap(name):
             raise ArgumentMismatchError(
                 f"reduce_axes names {name!r}, which is no axis of a vmap around the call",
                 where=f"reduce_axes={reduce_axes!r}",
@@ -85,4 +85,4 @@ def _outside(axes: tuple[Any, ...]) -> ArgumentMismatchError:
     )
 
 
-_total = _jax.collective("total_gradient", _batch, _outside)
+_total = primitives.collective("total_gradient", _batch, _outside)

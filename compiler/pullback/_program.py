@@ -12,10 +12,10 @@ import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _calls, _derivation, _jax, _platforms
+from pullback import _calls, _derivation, _platforms
 from pullback._errors import PullbackError
 from pullback._interface import Interface
-from pullback._jax import ir
+from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
 from pullback_runtime import _trees
@@ -299,7 +299,7 @@ class Program:
                 where=f"leaves expected: {', '.join(self.arg_paths)}",
                 do="leave out static arguments, and pass the same containers and keywords",
             )
-        return list(map(_jax.physical, leaves))
+        return list(map(boundary.physical, leaves))
 
     def as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, with fields by name where a file has a class that is not here."""
@@ -309,7 +309,7 @@ class Program:
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """The result of the function from the results of `@main`."""
-        leaves = map(_jax.logical, results, self.out_avals)
+        leaves = map(boundary.logical, results, self.out_avals)
         return jax.tree.unflatten(self.out_tree, leaves)
 
 

@@ -17,7 +17,7 @@ import jax
 
 from pullback._edits import clone
 from pullback._interface import Interface
-from pullback._jax import equations_to_function, ir, structs
+from pullback._jax import ir, tracing
 from pullback.passes import manager
 from pullback.passes.pipelines import Stage, parse_pipeline
 from pullback_runtime import _module
@@ -80,7 +80,7 @@ class Recipe:
 
         mine = {o for o, flag in zip(self.origins, flags, strict=True) if flag} | self.moved
         axes = tuple(0 if i in mine else None for i in range(len(self.closed.in_avals)))
-        function = jax.vmap(equations_to_function(self.closed), axes, 0, axis_size=size)
+        function = jax.vmap(tracing.equations_to_function(self.closed), axes, 0, axis_size=size)
         try:
             program = trace(function)(*_batch_types(self.closed.in_avals, axes, size))
         except NotImplementedError:  # a primitive that JAX cannot batch
@@ -105,5 +105,5 @@ def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
 def _batch_types(avals: Any, axes: Any, size: int) -> list[jax.ShapeDtypeStruct]:
     return [
         aval if axis is None else jax.ShapeDtypeStruct((size, *aval.shape), aval.dtype)
-        for aval, axis in zip(structs(avals), axes, strict=True)
+        for aval, axis in zip(tracing.structs(avals), axes, strict=True)
     ]

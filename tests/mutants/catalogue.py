@@ -504,7 +504,7 @@ VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
 
 AROUND = (
     Mutant(
-        "_jax.py",
+        "_jax/structured.py",
         "[i if i is None else i + count for i in forwarded]",
         "forwarded",
         (f"{VALUES_OF_RULES}::test_by_what_only_the_rule_uses",),

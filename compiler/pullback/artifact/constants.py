@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import _jax
-from pullback._jax import ir
+from pullback._jax import boundary, ir
 from pullback.frontend import link
 from pullback.frontend.constants import hoist
 from pullback.frontend.keep import is_inexact
@@ -57,7 +56,9 @@ class Held:
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
             for argument, array in zip(list(block.arguments), arrays, strict=False):
-                argument.replace_all_uses_with(self._constant(_jax.physical(array), argument.type))
+                argument.replace_all_uses_with(
+                    self._constant(boundary.physical(array), argument.type)
+                )
             drop_arguments(function, len(arrays))
         return module
 
@@ -91,7 +92,7 @@ class Embedding:
     ) -> Embedding:
         """Chooses a stub for each large constant, unlike any constant of the module."""
         held = held or {}
-        given = [_jax.physical(value) for value in hidden]
+        given = [boundary.physical(value) for value in hidden]
         values, places = _distinct([*given, *held.values()])
         constants = operations_named(module, _constants.CONSTANT) if values else []
         taken = set(map(_constants.value_of, constants))

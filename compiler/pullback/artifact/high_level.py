@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pullback import _jax
-from pullback._jax import ir
+from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.symbols import erase_unreachable
 
 CHLO = "chlo."
 CHECKPOINTS = "checkpoints"
-FUNCTION_HINTS = {_jax.CHECKPOINT_ATTRIBUTE, "no_inline"}
+FUNCTION_HINTS = {remat.CHECKPOINT, "no_inline"}
 EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 
 
@@ -77,7 +77,7 @@ def take_checkpoints(module: ir.Module) -> list[str]:
     marked = []
     for function in module.body.operations:
         attributes = function.operation.attributes
-        if _jax.CHECKPOINT_ATTRIBUTE in attributes:
+        if remat.CHECKPOINT in attributes:
             marked.append(ir.StringAttr(attributes["sym_name"]).value)
         for name in FUNCTION_HINTS & set(attributes.keys()):
             del attributes[name]
@@ -89,7 +89,7 @@ def put_checkpoints(module: ir.Module, names: Iterable[str]) -> None:
     symbols = ir.SymbolTable(module.operation)
     with module.context:
         for name in names:
-            symbols[name].attributes[_jax.CHECKPOINT_ATTRIBUTE] = ir.UnitAttr.get()
+            symbols[name].attributes[remat.CHECKPOINT] = ir.UnitAttr.get()
 
 
 class _Outliner:

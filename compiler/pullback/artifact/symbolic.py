@@ -9,7 +9,7 @@ import jax
 
 from pullback import _jax
 from pullback._errors import MissingRuleError
-from pullback._jax import ir
+from pullback._jax import ir, tracing
 from pullback.artifact import constants, write
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
@@ -59,7 +59,7 @@ def _refuse_several_devices(module: ir.Module) -> None:
 def _exported(program: SymbolicProgram, kind: str) -> Any:
     """What JAX exports, or why it does not, as an error of ours."""
     try:
-        with _jax.whole_tracebacks():
+        with tracing.whole_tracebacks():
             return program.exported(kind)
     except Exception as error:
         said = refusals.words(error)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from pullback import _jax
+from pullback._jax import objects
 
 LONGEST = 64
 """Lists of more items hold data, not functions."""
@@ -81,7 +81,7 @@ _openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakK
 
 def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
     """How to open objects of the class of this one."""
-    if _jax.is_debug_info(value):
+    if objects.is_debug_info(value):
         return None
     if isinstance(value, (tuple, list)):
         return lambda value: value if len(value) <= LONGEST else ()
@@ -91,12 +91,12 @@ def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
         return lambda value: (value.func, value.args, tuple(value.keywords.values()))
     if isinstance(value, types.MethodType):
         return lambda value: (value.__func__, value.__self__)
-    if _jax.is_wrapped_function(value):
+    if objects.is_wrapped_function(value):
         return lambda value: (value.f, value.transforms, value.params)
-    if _jax.is_box(value):
+    if objects.is_box(value):
         return lambda value: (value.val,)
-    if _jax.functions_of(value):
-        return _jax.functions_of
+    if objects.functions_of(value):
+        return objects.functions_of
     return None if jax.tree_util.all_leaves([value]) else _leaves
 
 

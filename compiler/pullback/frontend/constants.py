@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pullback import _jax
+from pullback._jax import jaxprs, structured
 
 LARGEST_INLINE = 64
 """Arrays with more elements become arguments."""
@@ -49,8 +49,10 @@ class _Hoisting:
         """The large constants of a jaxpr and of the functions that it calls."""
         if id(jaxpr) not in self._found:
             arrays: Arrays = {}
-            if not _jax.numbers_its_arguments(jaxpr):
-                arrays |= {id(a): (a, var.aval) for var, a in _jax.constants_of(jaxpr) if _large(a)}
+            if not jaxprs.numbers_its_arguments(jaxpr):
+                arrays |= {
+                    id(a): (a, var.aval) for var, a in jaxprs.constants_of(jaxpr) if _large(a)
+                }
                 for equation in jaxpr.eqns:
                     for body, _ in BODIES.get(equation.primitive.name, ()):
                         arrays |= self._arrays_of_all(equation.params[body])
@@ -73,12 +75,12 @@ class _Hoisting:
         return self._bound[key][1]
 
     def _bind(self, jaxpr: Any, arrays: Arrays) -> Any:
-        own = {id(array): var for var, array in _jax.constants_of(jaxpr)}
-        variables = {key: own.get(key) or _jax.Var(aval) for key, (_, aval) in arrays.items()}
+        own = {id(array): var for var, array in jaxprs.constants_of(jaxpr)}
+        variables = {key: own.get(key) or jaxprs.Var(aval) for key, (_, aval) in arrays.items()}
         bound = set(variables.values())
-        small = [(var, array) for var, array in _jax.constants_of(jaxpr) if var not in bound]
+        small = [(var, array) for var, array in jaxprs.constants_of(jaxpr) if var not in bound]
         equations = [self._equation(equation, variables) for equation in jaxpr.eqns]
-        return _jax.with_arguments(jaxpr, list(variables.values()), small, equations)
+        return jaxprs.with_arguments(jaxpr, list(variables.values()), small, equations)
 
     def _equation(self, equation: Any, variables: dict[int, Any]) -> Any:
         """The call with the arrays that its functions need as operands."""
@@ -105,7 +107,7 @@ def with_constants(
       change: what a function becomes that takes them, of how many-th parameter it is and itself.
     """
     params, operands = equation.params, list(equation.invars)
-    changed = _jax.with_more_constants(equation.primitive.name, params, list(map(len, new)))
+    changed = structured.with_more_constants(equation.primitive.name, params, list(map(len, new)))
     for i, (parameter, start) in reversed(list(enumerate(bodies))):
         at = params[start] if isinstance(start, str) else start
         operands[at:at] = new[i]

@@ -14,7 +14,7 @@ import types
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from pullback import _jax
+from pullback._jax import high, jaxprs, objects, tracing, user_rules
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
 AT_ONCE = frozenset({str, int, bool, type(None)})
@@ -48,7 +48,7 @@ class Identities:
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
         """A signature that is equal for calls whose rules, in these functions, compute the same."""
         outer = self._known
-        self._known = {} if equation is None else _jax.rule_inside(equation).known
+        self._known = {} if equation is None else user_rules.rule_inside(equation).known
         try:
             return self._value(functions, ())
         finally:
@@ -82,23 +82,23 @@ class Identities:
             return "partial", self._value(parts, inside)
         if isinstance(value, types.MethodType):
             return "method", self._value((value.__func__, value.__self__), inside)
-        if _jax.is_wrapped_function(value):
+        if objects.is_wrapped_function(value):
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
-        if _jax.is_store(value):
+        if objects.is_store(value):
             return ("store",)
-        if _jax.is_tracer(value) and _jax.name_of(value) in self._known:
-            return "operand", value.aval, self._known[_jax.name_of(value)]
-        if _jax.is_dead_tracer(value):  # which no rule can use
+        if tracing.is_tracer(value) and tracing.name_of(value) in self._known:
+            return "operand", value.aval, self._known[tracing.name_of(value)]
+        if tracing.is_dead_tracer(value):  # which no rule can use
             return "dead tracer", value.aval
-        if _jax.is_jaxpr(value):
+        if jaxprs.is_jaxpr(value):
             return "jaxpr", self.jaxpr(value)
-        if _jax.is_equation(value):
+        if jaxprs.is_equation(value):
             return "equation", self._equation(value, _numbered(value.invars))
-        if _jax.is_traced(value):
+        if objects.is_traced(value):
             return "traced", self.jaxpr(value.jaxpr)
-        if _jax.is_type_list(value):
+        if objects.is_type_list(value):
             return "types", tuple(value)
-        if (parameters := _jax.high_parameters(value)) is not None:
+        if (parameters := high.prim_parameters(value)) is not None:
             return type(value).__qualname__, self.parameters(parameters)
         return self._object(value, inside)
 
@@ -160,19 +160,19 @@ class Identities:
 
     def _called(self, equation: Any) -> Hashable:
         """The parameters of an equation; those of a call with rules, without JAX's wrappings."""
-        functions = _jax.rule_functions(equation)
+        functions = user_rules.rule_functions(equation)
         if functions is None:
             return self.parameters(equation.params)
-        bodies = _jax.jaxprs_in(equation.params.values())
+        bodies = jaxprs.jaxprs_in(equation.params.values())
         return self.rules(equation, functions), tuple(map(self.jaxpr, bodies))
 
     def _atom(self, atom: Any, numbers: dict[Any, int]) -> Hashable:
-        if isinstance(atom, _jax.Literal):
+        if isinstance(atom, jaxprs.Literal):
             return "literal", atom.aval, str(atom.val) if atom.aval.shape == () else id(atom.val)
         return numbers[atom]
 
     def _parameter(self, value: Any) -> Hashable:
-        if _jax.is_jaxpr(value):
+        if jaxprs.is_jaxpr(value):
             return self.jaxpr(value)
         if isinstance(value, (tuple, list)):
             return tuple(self._parameter(item) for item in value)
@@ -182,14 +182,14 @@ class Identities:
 
 
 def _numbered(atoms: Any) -> dict[Any, int]:
-    variables = [atom for atom in atoms if not isinstance(atom, _jax.Literal)]
+    variables = [atom for atom in atoms if not isinstance(atom, jaxprs.Literal)]
     return {var: number for number, var in enumerate(dict.fromkeys(variables))}
 
 
 def _state(value: Any) -> dict[str, Any]:
     """The attributes of an instance of a plain Python class; nothing if there may be more to it."""
     cls = type(value)
-    if _jax.is_variable(value) or any(
+    if tracing.is_variable(value) or any(
         getattr(cls, name) is not getattr(object, name) for name in _COPYING
     ):
         return {}

@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from pullback import _jax
 from pullback._errors import PullbackError
-from pullback.frontend import adoption, locations
+from pullback._jax import (
+    derivatives,
+    high,
+    jaxprs,
+    named_axes,
+    primitives,
+    remat,
+    source_info,
+    user_rules,
+)
+from pullback.frontend import adoption, link, locations
 from pullback.frontend.native import is_native
 from pullback.frontend.powers import is_negative_power, with_a_rule
+from pullback.frontend.simpler import in_simpler_terms
 from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
@@ -84,10 +94,10 @@ class Keeper:
     def _rewrite(self, jaxpr: Any) -> Any:
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
-        new = [self._equation(each, debug_info) for each in _jax.in_simpler_terms(jaxpr)]
+        new = [self._equation(each, debug_info) for each in in_simpler_terms(jaxpr)]
         if all(map(operator.is_, old, new)):
             return jaxpr
-        return _jax.with_equations(jaxpr, new)
+        return jaxprs.with_equations(jaxpr, new)
 
     def _equation(self, equation: Any, debug_info: Any) -> Any:
         if is_native(equation):
@@ -95,7 +105,7 @@ class Keeper:
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
         outer, self.place = self.place, locations.of_equation(equation) or self.place
-        self.tracebacks.append(_jax.traceback_of(equation))
+        self.tracebacks.append(source_info.traceback_of(equation))
         try:
             if equation.effects:
                 _check_effects(equation, self.place)
@@ -108,7 +118,7 @@ class Keeper:
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
         name = equation.primitive.name
         if name == "call_module":
-            return _jax.as_module_call(equation, adoption.merger(equation, self.rules))
+            return primitives.as_module_call(equation, adoption.merger(equation, self.rules))
         if name == "call_exported" and any(map(is_symbolic, equation.params["exported"].in_avals)):
             raise _symbolic_call(self.place)
         if name == "sharding_constraint":
@@ -127,11 +137,11 @@ class Keeper:
             return self._custom(equation, debug_info, "pullback.linear_call", "callee")
         if name == "call_hi_primitive":
             return self._high(equation, debug_info)
-        if name in _jax.BACKWARD_ONLY:
+        if name in user_rules.BACKWARD_ONLY:
             return self._backward_only(equation, debug_info)
         if name in CHECKPOINT:
             return self._checkpoint(equation)
-        if name in ON_EVERY_DEVICE or name == _jax.SAVED:
+        if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation
         if name in RECURSED or not _carries_derivative(equation):
             return self._inside(equation)
@@ -139,19 +149,19 @@ class Keeper:
 
     def _inside(self, equation: Any) -> Any:
         """The equation with the jaxprs among its parameters kept."""
-        return _jax.with_bodies(equation, lambda _, body: self.keep(body))
+        return jaxprs.with_bodies(equation, lambda _, body: self.keep(body))
 
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
-        decomposition = self.keep(_jax.close(equation.params[body]))
+        decomposition = self.keep(jaxprs.close(equation.params[body]))
         rule = self.rules.register(op, equation, debug_info, decomposition)
         return _composite(equation, rule)
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
-        kind = _jax.kind_of_high(equation)
+        kind = high.kind_of(equation)
         if kind == "RematTraced":
             return self._checkpoint(equation)
-        body = self.keep(_jax.expand_high(equation))
+        body = self.keep(high.expand(equation))
         op = "pullback.custom_vjp_call" if kind == "CustomVJPTraced" else "pullback.custom_jvp_call"
         return _composite(equation, self.rules.register(op, equation, debug_info, body))
 
@@ -162,13 +172,13 @@ class Keeper:
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
         inside = self._inside(equation)
-        decomposition = _jax.equation_alone(inside, debug_info)
+        decomposition = jaxprs.equation_alone(inside, debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
         return _composite(equation, rule)
 
     def _checkpoint(self, equation: Any) -> Any:
-        body = self.keep(_jax.recomputed(equation))
-        return _jax.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+        body = self.keep(remat.recomputed(equation))
+        return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
 def check_tangents(values: Iterable[Any], place: str | None) -> None:
@@ -177,7 +187,7 @@ def check_tangents(values: Iterable[Any], place: str | None) -> None:
     Without that the value would count as an integer, whose derivatives are zero.
     """
     for value in values:
-        if _jax.has_tangents_of_its_own(value.aval):
+        if derivatives.has_tangents_of_its_own(value.aval):
             raise PullbackError(
                 f"cannot trace a value of type {value.aval.dtype}: its tangents have another type",
                 where=place,
@@ -196,9 +206,9 @@ def mutable_array(place: str | None) -> PullbackError:
 
 def _check_effects(equation: Any, place: str | None) -> None:
     """Raises where an equation needs what a module does not have."""
-    if _jax.uses_mutable_arrays(equation):
+    if jaxprs.uses_mutable_arrays(equation):
         raise mutable_array(place)
-    if axes := _jax.axes_of_vmaps(equation):
+    if axes := named_axes.axes_of_vmaps(equation):
         names = ", ".join(map(repr, axes))
         raise PullbackError(
             f"cannot trace one item of a batch alone: `{equation.primitive}` works along {names}, "
@@ -226,19 +236,19 @@ def shares_values(jaxpr: Any) -> bool:
     opened = getattr(jaxpr, "jaxpr", jaxpr)
     moving = {var for var in opened.invars if is_inexact(var.aval)}
     for equation in opened.eqns:
-        operands = [atom for atom in equation.invars if not isinstance(atom, _jax.Literal)]
+        operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
         if moving.isdisjoint(operands):
             continue
         if equation.primitive.name in ON_EVERY_DEVICE:
             return True
-        if any(map(shares_values, _jax.jaxprs_in(equation.params.values()))):
+        if any(map(shares_values, jaxprs.jaxprs_in(equation.params.values()))):
             return True
         moving.update(equation.outvars)
     return False
 
 
 def _composite(equation: Any, rule: Rule) -> Any:
-    return _jax.as_composite(
+    return primitives.as_composite(
         equation,
         rule.op,
         jaxpr=rule.decomposition,
@@ -248,7 +258,7 @@ def _composite(equation: Any, rule: Rule) -> Any:
 
 
 def _checkpoint_name(body: Any) -> str:
-    return "checkpoint_" + _jax.identifier(_jax.function_name(body))
+    return "checkpoint_" + link.identifier(source_info.function_name(body))
 
 
 def _carries_derivative(equation: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
+from pullback._jax import derivatives, jaxprs, structured, tracing, user_rules
 from pullback.frontend.constants import BODIES
 from pullback.frontend.supply import CALLS, Supply
 
@@ -44,8 +44,8 @@ def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None =
 
 def check(staged: Sequence[Any]) -> None:
     """Raises LeakedError where a staged rule still closes over a value of a trace."""
-    constants = [value for closed in staged for _, value in _jax.constants_of(closed)]
-    if any(map(_jax.is_tracer, constants)):
+    constants = [value for closed in staged for _, value in jaxprs.constants_of(closed)]
+    if any(map(tracing.is_tracer, constants)):
         raise LeakedError
 
 
@@ -68,7 +68,7 @@ class _Closing:
             equations = list(jaxpr.eqns)
             for position in calls:
                 equations[position] = self._equation(equations[position], here)
-            self._closed[key] = _jax.with_like_equations(jaxpr, equations)
+            self._closed[key] = jaxprs.with_like_equations(jaxpr, equations)
         return self._closed[key]
 
     def _calls_in(self, jaxpr: Any) -> dict[int, list[Any]]:
@@ -82,21 +82,21 @@ class _Closing:
     def _lifted_by(self, equation: Any) -> list[Any] | None:
         """The variables that a call with rules closes over, or those inside of an equation."""
         groups = []
-        if count := _jax.rule_inside(equation).closed_over:
+        if count := user_rules.rule_inside(equation).closed_over:
             groups.append(equation.invars[:count])
-        for name, body in _jax.bodies_of(equation):
+        for name, body in jaxprs.bodies_of(equation):
             if calls := self._calls_in(body):
                 operands = _operands(equation, name, body)
                 inside = [variable for found in calls.values() for variable in found]
                 groups.append([operands[variable] for variable in inside if variable in operands])
         atoms = [atom for group in groups for atom in group]
-        return [atom for atom in atoms if not isinstance(atom, _jax.Literal)] if groups else None
+        return [atom for atom in atoms if not isinstance(atom, jaxprs.Literal)] if groups else None
 
     def _equation(self, equation: Any, meanings: Meanings) -> Any:
         def closed(name: str, body: Any) -> Any:
             return self.close(body, _meanings(_operands(equation, name, body), meanings))
 
-        return of_operands(_jax.with_bodies(equation, closed), meanings)
+        return of_operands(jaxprs.with_bodies(equation, closed), meanings)
 
 
 def _operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
@@ -105,7 +105,7 @@ def _operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
     if start is None:
         return {}
     at = equation.params[start] if isinstance(start, str) else start
-    lifted = _jax.lifted_arguments(equation, parameter, body)
+    lifted = structured.lifted_arguments(equation, parameter, body)
     return dict(zip(lifted, equation.invars[at:], strict=False))
 
 
@@ -114,13 +114,13 @@ def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
     return {
         variable: (atom, *meanings.get(atom, ()))
         for variable, atom in operands.items()
-        if not isinstance(atom, _jax.Literal)
+        if not isinstance(atom, jaxprs.Literal)
     }
 
 
 def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
     """A call with rules that take all its operands; any other equation as it is."""
-    inside = _jax.rule_inside(equation)
+    inside = user_rules.rule_inside(equation)
     if equation.primitive.name not in CALLS or inside.closed:
         return equation
     leading = dict(enumerate(equation.invars[: inside.closed_over]))
@@ -132,11 +132,11 @@ def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
         return lambda rule: kind(rule, added, inside.closed_over, known)
 
     if equation.primitive.name == "custom_jvp_call":
-        return _jax.with_rules(equation, made(_Jvp), None)
-    return _jax.with_rules(equation, made(_Fwd), made(_Bwd) if inside.closed_over else None)
+        return user_rules.with_rules(equation, made(_Jvp), None)
+    return user_rules.with_rules(equation, made(_Fwd), made(_Bwd) if inside.closed_over else None)
 
 
-class _Forward(_jax.RuleOfOperands):
+class _Forward(user_rules.RuleOfOperands):
     """A `jvp` or `fwd` rule that gives its jaxpr, for flags that say which tangents are zero."""
 
     def __call__(self, *flags: bool) -> Any:
@@ -148,12 +148,12 @@ class _Forward(_jax.RuleOfOperands):
     def _jaxpr(self, flags: tuple[bool, ...]) -> Any:
         count = len(self.added)
         jaxpr, constants, *more = self.rule.call_wrapped(*flags[count:])
-        closed = _jax.closed_with(jaxpr, constants)
-        arguments = _jax.inputs_of(closed)
-        primals = [*map(_jax.Var, self.added), *arguments[: len(flags) - count]]
+        closed = jaxprs.closed_with(jaxpr, constants)
+        arguments = jaxprs.inputs_of(closed)
+        primals = [*map(jaxprs.Var, self.added), *arguments[: len(flags) - count]]
         tangents = [*self._ignored(flags[:count]), *arguments[len(flags) - count :]]
         found = _closed_rule(closed, primals, tangents, self.known)
-        return _jax.opened(found), found.consts, *more
+        return jaxprs.opened(found), found.consts, *more
 
     def _ignored(self, flags: Sequence[bool]) -> list[Any]:
         """Variables for the tangents of what the function closes over."""
@@ -163,40 +163,42 @@ class _Forward(_jax.RuleOfOperands):
 class _Jvp(_Forward):
     def _ignored(self, zero: Sequence[bool]) -> list[Any]:
         pairs = zip(self.added, zero, strict=True)
-        return [_jax.Var(aval.to_tangent_aval()) for aval, is_zero in pairs if not is_zero]
+        return [jaxprs.Var(aval.to_tangent_aval()) for aval, is_zero in pairs if not is_zero]
 
 
 class _Fwd(_Forward):
     def _ignored(self, perturbed: Sequence[bool]) -> list[Any]:
         if any(perturbed):
-            raise _jax.CustomVJPException
+            raise derivatives.CustomVJPException
         return []
 
 
-class _Bwd(_jax.RuleOfOperands):
+class _Bwd(user_rules.RuleOfOperands):
     """A `bwd` rule that is given what it closes over, then residuals and cotangents."""
 
     def __call__(self, *values: Any) -> Any:
         """The cotangents of all operands."""
         operands, given = values[: self.closed_over], values[self.closed_over :]
-        places = [i for i, value in enumerate(given) if not _jax.is_zero(value)]
+        places = [i for i, value in enumerate(given) if not derivatives.is_zero(value)]
         results: list[Any] = []
 
         def arrays(*moving: Any) -> list[Any]:
             full = list(given)
             for i, value in zip(places, moving, strict=True):
                 full[i] = value
-            leaves, tree = jax.tree.flatten(self.rule.call_wrapped(*full), is_leaf=_jax.is_zero)
+            leaves, tree = jax.tree.flatten(
+                self.rule.call_wrapped(*full), is_leaf=derivatives.is_zero
+            )
             results[:] = leaves, tree
-            return [leaf for leaf in leaves if not _jax.is_zero(leaf)]
+            return [leaf for leaf in leaves if not derivatives.is_zero(leaf)]
 
-        closed = jax.make_jaxpr(arrays)(*_jax.structs(jax.typeof(given[i]) for i in places))
-        leading = [_jax.Var(jax.typeof(value)) for value in operands]
-        found = _closed_rule(closed, leading, _jax.inputs_of(closed), self.known)
-        outs = iter(_jax.apply(found, [*operands, *(given[i] for i in places)]))
+        closed = jax.make_jaxpr(arrays)(*tracing.structs(jax.typeof(given[i]) for i in places))
+        leading = [jaxprs.Var(jax.typeof(value)) for value in operands]
+        found = _closed_rule(closed, leading, jaxprs.inputs_of(closed), self.known)
+        outs = iter(tracing.apply(found, [*operands, *(given[i] for i in places)]))
         leaves, tree = results
-        returned = tree.unflatten([x if _jax.is_zero(x) else next(outs) for x in leaves])
-        return _jax.with_no_cotangents(self.added, returned)
+        returned = tree.unflatten([x if derivatives.is_zero(x) else next(outs) for x in leaves])
+        return derivatives.with_no_cotangents(self.added, returned)
 
 
 def _closed_rule(
@@ -204,8 +206,8 @@ def _closed_rule(
 ) -> Any:
     """A rule with these variables as arguments, that closes over none of the known values."""
     constants, chosen = [], {}
-    for variable, value in _jax.constants_of(closed):
-        position = known.get(_jax.name_of(value)) if _jax.is_tracer(value) else None
+    for variable, value in jaxprs.constants_of(closed):
+        position = known.get(tracing.name_of(value)) if tracing.is_tracer(value) else None
         if position is None:
             constants.append((variable, value))
         else:
@@ -213,5 +215,5 @@ def _closed_rule(
     meanings: dict[Any, tuple[Any, ...]] = {}
     for name, position in known.items():
         meanings[operands[position]] = (*meanings.get(operands[position], ()), name)
-    changed = _jax.with_operands(closed, [*operands, *others], constants, chosen)
+    changed = jaxprs.with_operands(closed, [*operands, *others], constants, chosen)
     return close(changed, meanings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
 from pullback._errors import PullbackError
-from pullback._jax import ir
+from pullback._jax import ir, lowering
 from pullback.frontend import locations
 from pullback_runtime import _module
 
@@ -32,7 +32,7 @@ def lower_alone(
         if name is not None:
             module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
     try:
-        _jax.lower_into(
+        lowering.lower_into(
             module,
             symbol,
             closed,
@@ -193,6 +193,11 @@ class _Merge:
         numbered = (f"{symbol}_{number}" for number in itertools.count())
         names = itertools.chain([symbol], numbered)
         return next(name for name in names if name not in self.existing)
+
+
+def identifier(name: str) -> str:
+    """A name as MLIR prints it without quotes."""
+    return re.sub(r"\W+", "_", name).strip("_") or "function"
 
 
 def _base(symbol: str) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
-from pullback._jax import ir
+from pullback._jax import ir, source_info
 
 _FRAME = re.compile(r'"(?P<function>[^"]*)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
@@ -37,14 +36,14 @@ def of_equation(equation: Any) -> str | None:
 
     None inside a function of JAX's own that was traced by itself; its caller then has the line.
     """
-    frame = _jax.user_frame(equation)
+    frame = source_info.user_frame(equation)
     return None if frame is None else describe(*frame)
 
 
 def of_error(error: BaseException) -> str | None:
     """The user's innermost line that an error came through; None if it came through none."""
     frames = traceback.walk_tb(error.__traceback__)
-    users = [each for each in frames if _jax.is_user_file(each[0].f_code.co_filename)]
+    users = [each for each in frames if source_info.is_user_file(each[0].f_code.co_filename)]
     if not users:
         return None
     frame, line = users[-1]

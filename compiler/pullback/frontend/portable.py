@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pullback import _jax
-from pullback._jax import ir
+from pullback._jax import ir, jaxprs
 from pullback.frontend import locations
+
+CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_callback"})
+"""Primitives whose lowering holds a Python function of this process."""
 
 ATTRIBUTE = "pullback.not_portable"
 """Module attribute: `["debug_callback at model.py:12", …]`; a later save refuses these by name."""
@@ -31,7 +33,7 @@ def _callbacks(jaxpr: Any, caller: str, seen: set[int]) -> Iterator[str]:
     seen.add(id(jaxpr))
     for equation in jaxpr.eqns:
         place = locations.of_equation(equation) or caller
-        if equation.primitive.name in _jax.CALLBACKS:
+        if equation.primitive.name in CALLBACKS:
             yield f"{equation.primitive.name} at {place}"
-        for inner in _jax.jaxprs_in(equation.params.values()):
+        for inner in jaxprs.jaxprs_in(equation.params.values()):
             yield from _callbacks(inner, place, seen)

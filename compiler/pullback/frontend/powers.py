@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from pullback import _jax
+from pullback._jax import jaxprs, named_axes, tracing
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -37,8 +37,8 @@ def is_negative_power(equation: Any) -> bool:
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
     """The equation of `reciprocal_power` in the place of one of a negative power."""
     n = -equation.params["y"]
-    alone = _jax.equation_alone(equation, debug_info)
-    with _jax.tracing_context_of(alone):
-        traced = jax.make_jaxpr(lambda x: reciprocal_power(x, n))(*_jax.structs(alone.in_avals))
+    alone = jaxprs.equation_alone(equation, debug_info)
+    with named_axes.tracing_context_of(alone):
+        traced = jax.make_jaxpr(lambda x: reciprocal_power(x, n))(*tracing.structs(alone.in_avals))
     (call,) = traced.eqns
     return equation.replace(primitive=call.primitive, params=call.params)

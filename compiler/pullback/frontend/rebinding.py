@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pullback import _jax
+from pullback._jax import objects, source_info, tracing
 from pullback.frontend.closures import Nothing, Variable, reachable, variables
 
 _FRONTEND = os.path.dirname(__file__)
@@ -55,7 +55,7 @@ def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) 
       without: objects, by identity, that hold none; there are more of them afterwards.
     """
     count = len(without)
-    if not any(map(_jax.is_tracer, reachable(rule, backward=True, seen=without))):
+    if not any(map(tracing.is_tracer, reachable(rule, backward=True, seen=without))):
         return []
     while len(without) > count:  # these may lead to one
         without.popitem()
@@ -64,7 +64,7 @@ def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) 
     def keeps(function: types.FunctionType, name: str) -> bool:
         return not any(_changing(function, name, running, ASSIGNED))
 
-    return [*filter(_jax.is_tracer, reachable(rule, keeps, backward=True))]
+    return [*filter(tracing.is_tracer, reachable(rule, keeps, backward=True))]
 
 
 def _changing(
@@ -86,7 +86,7 @@ def _holding_variables(tracebacks: Sequence[Any]) -> list[Frame]:
 def _may_hold_variables(code: types.CodeType) -> bool:
     """Whether functions of the user's may close over variables that this one assigns."""
     assigns = bool(code.co_cellvars) or not _assigned(code).isdisjoint(code.co_freevars)
-    return assigns and _jax.is_user_file(code.co_filename)
+    return assigns and source_info.is_user_file(code.co_filename)
 
 
 def _assigned(code: types.CodeType) -> set[str]:
@@ -100,7 +100,7 @@ def _running(tracebacks: Sequence[Any]) -> list[Frame]:
     """The functions of the user's that have ended since: those that the trace called."""
     frames = []
     for traceback in tracebacks:
-        for frame in _jax.frames_of(traceback):
+        for frame in source_info.frames_of(traceback):
             if frame[0].co_filename.startswith(_FRONTEND):
                 break
             frames.append(frame)
@@ -184,7 +184,7 @@ def _is_harmless(variable: Variable, code: types.CodeType) -> bool:
     sources = _changed(code, name, ASSIGNED).values()
     if all(each.opname == "LOAD_CONST" and each.argval is value for each in sources):
         return True
-    functions = [value] if isinstance(value, types.FunctionType) else _jax.functions_of(value)
+    functions = [value] if isinstance(value, types.FunctionType) else objects.functions_of(value)
     codes = [each.__code__ for each in functions if isinstance(each, types.FunctionType)]
     return (
         bool(codes)

@@ -13,13 +13,13 @@ from typing import Any
 import jax
 from jax import lax
 
-from pullback import _jax
+from pullback._jax import jaxprs, tracing
 
 
 def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
     """The one equation of `call` as a tree of neighbours, whose result meets the initial values."""
     (equation,) = call.eqns
-    body = _jax.equations_to_function(_jax.close(equation.params["jaxpr"]))
+    body = tracing.equations_to_function(jaxprs.close(equation.params["jaxpr"]))
     dimensions = equation.params["dimensions"]
 
     def fold(*operands: jax.Array) -> list[jax.Array]:

@@ -16,7 +16,7 @@ import jax
 
 from pullback import _jax
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
-from pullback._jax import ir
+from pullback._jax import derivatives, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build, ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
@@ -102,7 +102,7 @@ class Rule:
     @functools.cached_property
     def sees_zeros(self) -> bool:
         """Whether its rules are told which tangents, or which cotangents, are zero."""
-        return _jax.wants_symbolic_zeros(self.call)
+        return user_rules.wants_symbolic_zeros(self.call)
 
     @property
     def linear_mask(self) -> str:
@@ -127,7 +127,7 @@ class RuleTable:
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._assigned_again: dict[str, str] = {}
         self._generation = 0
-        self._checked_axes = _jax.axes_checked_here()
+        self._checked_axes = named_axes.axes_checked_here()
         self._identities = Identities()
         self.keeper = Keeper(self)
 
@@ -149,7 +149,7 @@ class RuleTable:
 
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""
-        return self._under((*self._checked_axes, *_jax.checked_axes(equation)))
+        return self._under((*self._checked_axes, *named_axes.checked_axes(equation)))
 
     @contextlib.contextmanager
     def _under(self, checked_axes: tuple[str, ...]) -> Iterator[None]:
@@ -164,10 +164,10 @@ class RuleTable:
         key, identities = self._find(op, equation, decomposition)
         if key is None:
             key = self._new_key(_name(equation))
-            call = _jax.equation_alone(lifting.of_operands(equation), debug_info)
+            call = jaxprs.equation_alone(lifting.of_operands(equation), debug_info)
             self._rules[key] = self._rule(key, op, equation, call, decomposition)
             self._keys.update(dict.fromkeys(identities, key))
-        rule = _jax.rule_inside(equation).rule
+        rule = user_rules.rule_inside(equation).rule
         if rule is not None and key not in self._assigned_again:
             name = rebinding.assigned_again(rule, self.keeper.tracebacks)
             if name is not None:
@@ -181,11 +181,11 @@ class RuleTable:
         """
         key, identities = self._find("backward only", equation, None)
         if key is None:
-            call = _jax.equation_alone(equation, debug_info)
+            call = jaxprs.equation_alone(equation, debug_info)
             key = self._new_key(_name(equation))
             rule = self._rule(key, "pullback.linear_call", equation, call, None)
             try:
-                with _jax.tracing_context_of(rule.call, bool(rule.checked_axes)):
+                with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
                     forward = staging.forward_of_backward(rule)
                 lifting.check([forward])
             except LEAKS:
@@ -345,7 +345,7 @@ class RuleTable:
             self._try(found, module, rule, "jvp", [rule.own_mask])
             if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
                 self._try(found, module, rule, "jvp", rule.single_masks)
-        if rule.primitive != "custom_jvp_call" and _jax.has_transpose(rule.primitive):
+        if rule.primitive != "custom_jvp_call" and derivatives.has_transpose(rule.primitive):
             masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
             self._try(found, module, rule, "transpose", masks)
         return found
@@ -407,7 +407,7 @@ class RuleTable:
         given = [_marked(rule.inexact_results, of_results)] if of_results else []
         try:
             checked = bool(rule.checked_axes)
-            with _jax.whole_tracebacks(), _jax.tracing_context_of(rule.call, checked):
+            with tracing.whole_tracebacks(), named_axes.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
             staging.check_results(rule, kind, closed)
@@ -433,7 +433,7 @@ class RuleTable:
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
         if id(closed) not in lowered:
-            with _jax.tracing_context_of(closed, bool(self._checked_axes)):
+            with named_axes.tracing_context_of(closed, bool(self._checked_axes)):
                 lowered[id(closed)] = link.Source(lower(name, closed, self), name)
         return lowered[id(closed)]
 
@@ -450,7 +450,7 @@ class RuleTable:
     def _identity(self, equation: Any, decomposition: Any, by_contents: bool) -> Any:
         self._identities.begin(by_contents)
         types = tuple(atom.aval for atom in equation.invars)
-        functions = _jax.rule_functions(equation)
+        functions = user_rules.rule_functions(equation)
         if functions is None:
             params = self._identities.parameters(equation.params)
             return equation.primitive.name, types, params
@@ -465,11 +465,11 @@ class RuleTable:
             primitive=equation.primitive.name,
             call=call,
             decomposition=decomposition,
-            num_residuals=_jax.num_residuals(equation),
+            num_residuals=user_rules.num_residuals(equation),
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
             checked_axes=self._checked_axes,
-            closed_over=_jax.rule_inside(equation).closed_over,
+            closed_over=user_rules.rule_inside(equation).closed_over,
         )
 
     def _new_key(self, name: str) -> str:
@@ -493,7 +493,7 @@ def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
 
 
 def _name(equation: Any) -> str:
-    return _jax.identifier(_jax.rule_name(equation) or equation.primitive.name)
+    return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)
 
 
 def _marked(positions: list[int], mask: str) -> list[int]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _jax, _slots
+from pullback import _slots
 from pullback._errors import RuleResultError
+from pullback._jax import named_axes, structured, tracing
 from pullback.frontend import locations, refusals
 from pullback.frontend.reductions import as_fold
 
@@ -28,7 +29,7 @@ def _function_of(rule: Rule) -> Any:
     """The call; operations that a user's rule makes have their lines there."""
     if rule.primitive == "reduce":
         return as_fold(rule.call)
-    return _jax.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
+    return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
@@ -41,7 +42,7 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         results, derivatives = jax.jvp(_restricted(call, args, chosen), primals, list(tangents))
         return results, [derivatives[i] for i in outs]
 
-    args = _jax.structs(rule.call.in_avals)
+    args = tracing.structs(rule.call.in_avals)
     return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
 
 
@@ -77,10 +78,10 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
         typed = [converted(ct, aval.dtype) for aval, ct in zip(wanted, found, strict=True)]
         return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
 
-    args = _jax.structs(rule.call.in_avals)
+    args = tracing.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
-    residuals = _jax.structs(forward_closed.out_avals[len(outs) :])
-    cotangents = _jax.structs(outs[i] for i in inexact)
+    residuals = tracing.structs(forward_closed.out_avals[len(outs) :])
+    cotangents = tracing.structs(outs[i] for i in inexact)
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
 
 
@@ -89,13 +90,13 @@ def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
 
     In the IR, the cotangent of a value that is equal on all devices is in parts, whose sum it is.
     """
-    axes = _jax.equal_along(aval, rule.checked_axes)
+    axes = named_axes.equal_along(aval, rule.checked_axes)
     return jax.lax.psum(jax.lax.pcast(ct, axes, to="varying"), axes) if axes else ct
 
 
 def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     """One device's part of a cotangent that is equal on all of them."""
-    axes = _jax.equal_along(aval, rule.checked_axes)
+    axes = named_axes.equal_along(aval, rule.checked_axes)
     return ct / jax.lax.axis_size(axes) if axes else ct
 
 
@@ -115,7 +116,7 @@ def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
 
 def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
-    if rule.op == "pullback.linear_call" or _jax.calls_functions(rule.call):
+    if rule.op == "pullback.linear_call" or structured.calls_functions(rule.call):
         return (_transposed(rule, chosen, _whole, _part),)
     return (_transposed(rule, chosen),)
 
@@ -127,7 +128,7 @@ def _transposed(
     part: Callable[..., Any] = _as_it_is,
 ) -> Any:
     call = _function_of(rule)
-    avals = _jax.structs(rule.call.in_avals)
+    avals = tracing.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
 
     def transpose(args, cotangents):
@@ -147,7 +148,7 @@ def _transposed(
 
     outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
-    return jax.make_jaxpr(transpose)([avals[i] for i in kept], _jax.structs(given))
+    return jax.make_jaxpr(transpose)([avals[i] for i in kept], tracing.structs(given))
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
@@ -167,9 +168,9 @@ def forward_of_backward(rule: Rule) -> Any:
     count = rule.num_residuals or 0
     linear = list(range(count, len(rule.call.in_avals)))
     backward = _transposed(rule, linear)
-    pull = _jax.equations_to_function(backward)
-    avals = _jax.structs(rule.call.in_avals)
-    cotangents = _jax.structs(backward.in_avals[count:])
+    pull = tracing.equations_to_function(backward)
+    avals = tracing.structs(rule.call.in_avals)
+    cotangents = tracing.structs(backward.in_avals[count:])
 
     def forward(residuals, tangents):
         (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
+from pullback._jax import jaxprs, source_info, structured, tracing, user_rules
 from pullback.frontend.constants import BODIES, Bodies, sequence, with_constants
 from pullback.frontend.rebinding import kept_tracers
 
@@ -45,13 +45,13 @@ class Supply:
         Args:
           lifted: those that the function has.
         """
-        had = set(map(_jax.name_of, lifted))
+        had = set(map(tracing.name_of, lifted))
         needed = self.needed(jaxpr).items()
-        more = [value for name, value in needed if name not in had and _jax.is_going_on(value)]
+        more = [value for name, value in needed if name not in had and tracing.is_going_on(value)]
         if not more:
             return jaxpr, list(lifted)
-        leading = [_jax.Var(jax.typeof(value)) for value in more]
-        changed = _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), jaxpr.eqns)
+        leading = [jaxprs.Var(jax.typeof(value)) for value in more]
+        changed = jaxprs.with_arguments(jaxpr, leading, jaxprs.constants_of(jaxpr), jaxpr.eqns)
         return changed, [*more, *lifted]
 
     def supplied(self, jaxpr: Any, meanings: Mapping[Any, tuple[Any, ...]]) -> Any:
@@ -63,7 +63,7 @@ class Supply:
         """What rules of calls in a jaxpr may use of what is around it."""
         if id(jaxpr) not in self._needed:
             found: Values = {}
-            own = {*_jax.inputs_of(jaxpr)}
+            own = {*jaxprs.inputs_of(jaxpr)}
             for equation in jaxpr.eqns:
                 for parameter, _ in _BODIES.get(equation.primitive.name, ()):
                     inside = self._needed_in(equation, parameter)
@@ -87,9 +87,9 @@ class Supply:
 
     def _closed_over(self, equation: Any) -> Values:
         """The values of a trace that the rules of a call close over, and are no operands yet."""
-        rules, known = _jax.rule_functions(equation), _jax.rule_inside(equation).known
-        found = kept_tracers(rules, [_jax.traceback_of(equation)], self._without_tracers)
-        named = {_jax.name_of(tracer): tracer for tracer in found}
+        rules, known = user_rules.rule_functions(equation), user_rules.rule_inside(equation).known
+        found = kept_tracers(rules, [source_info.traceback_of(equation)], self._without_tracers)
+        named = {tracing.name_of(tracer): tracer for tracer in found}
         return {name: tracer for name, tracer in named.items() if name not in known}
 
     def _has_rules(self, equation: Any, parameter: str) -> bool:
@@ -101,11 +101,11 @@ class Supply:
         if not leading and id(jaxpr) not in self._with_rules:
             return jaxpr
         here, equations = dict(scope), []
-        here |= {variable: variable for variable in _jax.inputs_of(jaxpr)}
+        here |= {variable: variable for variable in jaxprs.inputs_of(jaxpr)}
         for equation in jaxpr.eqns:
             equations.append(self._equation(equation, here))
             here |= {variable: variable for variable in equation.outvars}
-        return _jax.with_arguments(jaxpr, leading, _jax.constants_of(jaxpr), equations)
+        return jaxprs.with_arguments(jaxpr, leading, jaxprs.constants_of(jaxpr), equations)
 
     def _equation(self, equation: Any, scope: Scope) -> Any:
         """The call with operands for what is needed in it, and is in scope."""
@@ -127,8 +127,8 @@ class Supply:
         """A function with these variables of its caller in scope: arguments it has, or new ones."""
         key = id(body), *((name, handed.get(v, v)) for name, v in known.items())
         if key not in self._rewritten:
-            own = _jax.inputs_of(body)
-            fresh = {variable: _jax.Var(variable.aval) for variable in new}
+            own = jaxprs.inputs_of(body)
+            fresh = {variable: jaxprs.Var(variable.aval) for variable in new}
             scope = {n: own[handed[v]] if v in handed else fresh[v] for n, v in known.items()}
             self._rewritten[key] = body, self.rewritten(body, scope, [*fresh.values()])
         return self._rewritten[key][1]
@@ -143,10 +143,10 @@ def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
     Branches have the same operands, but not all of them may tell which they close over.
     """
     if equation.primitive.name in CALLS:
-        count = _jax.rule_inside(equation).closed_over
+        count = user_rules.rule_inside(equation).closed_over
     else:
         bodies = sequence(equation.params[parameter])
-        count = min(len(_jax.lifted_arguments(equation, parameter, body)) for body in bodies)
+        count = min(len(structured.lifted_arguments(equation, parameter, body)) for body in bodies)
     at = equation.params[start] if isinstance(start, str) else start
     atoms = enumerate(equation.invars[at : at + count])
-    return {atom: i for i, atom in atoms if not isinstance(atom, _jax.Literal)}
+    return {atom: i for i, atom in atoms if not isinstance(atom, jaxprs.Literal)}

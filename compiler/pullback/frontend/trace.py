@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
-from pullback import _jax, symbolic
+from pullback import symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
+from pullback._jax import jaxprs, named_axes, tracing
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
@@ -59,15 +60,15 @@ def trace(
 
 def _program(stages: Any, rules: RuleTable) -> Program:
     supply = Supply()
-    traced, lifted = supply.with_values_around(stages.jaxpr, _jax.lifted_tracers(stages))
-    around = zip(_jax.inputs_of(traced), lifted, strict=False)
-    meanings = {variable: (_jax.name_of(tracer),) for variable, tracer in around}
+    traced, lifted = supply.with_values_around(stages.jaxpr, tracing.lifted_tracers(stages))
+    around = zip(jaxprs.inputs_of(traced), lifted, strict=False)
+    meanings = {variable: (tracing.name_of(tracer),) for variable, tracer in around}
     closed, arrays = constants.hoist(lifting.close(traced, meanings, supply))
     arrays += lifted
     kept = rules.keeper.keep(closed)
     place = "among its arguments, or what it closes over"
-    check_tangents(_jax.inputs_of(closed), place)
-    if _jax.takes_mutable_arrays(closed):
+    check_tangents(jaxprs.inputs_of(closed), place)
+    if jaxprs.takes_mutable_arrays(closed):
         raise mutable_array(place)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
@@ -77,9 +78,9 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         interface=Interface(
             stages.in_tree,
             stages.out_tree,
-            tuple(_jax.structs(closed.in_avals[hidden:])),
-            tuple(_jax.structs(closed.out_avals)),
-            _jax.argument_paths(traced)[len(lifted) :],
+            tuple(tracing.structs(closed.in_avals[hidden:])),
+            tuple(tracing.structs(closed.out_avals)),
+            jaxprs.argument_paths(traced)[len(lifted) :],
         ),
         constants=tuple(arrays),
         rules=rules,
@@ -90,9 +91,9 @@ def _program(stages: Any, rules: RuleTable) -> Program:
 
 def _shares_values(closed: Any) -> bool:
     """Whether JAX would count the cotangent of an argument or result once for all devices."""
-    axes = _jax.axes_checked_here()
+    axes = named_axes.axes_checked_here()
     border = filter(is_inexact, (*closed.in_avals, *closed.out_avals))
-    return any(_jax.equal_along(aval, axes) for aval in border) and shares_values(closed)
+    return any(named_axes.equal_along(aval, axes) for aval in border) and shares_values(closed)
 
 
 def _platforms(platforms: str | Sequence[str] | None) -> tuple[str, ...]:

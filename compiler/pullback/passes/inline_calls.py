@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pullback._jax import ir
+from pullback._jax import ir, remat
 from pullback.dialect import build
 from pullback.passes.base import Pass, Rules
 from pullback.passes.inlining import inline
@@ -18,7 +18,6 @@ from pullback.passes.symbols import (
     is_public,
 )
 
-CHECKPOINT = "pullback.checkpoint"
 LOOP = "stablehlo.while"
 
 
@@ -69,7 +68,7 @@ class _Inliner:
         if is_public(function) and not self.options.public:
             return False
         attributes = function.attributes
-        if CHECKPOINT in attributes and not self.options.checkpoint:
+        if remat.CHECKPOINT in attributes and not self.options.checkpoint:
             return False
         return "no_inline" not in attributes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback._jax import SAVED, ir
+from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
 from pullback.passes.symbols import CALL, erase_unreachable
@@ -44,7 +44,7 @@ class LowerCustomDerivatives(Pass):
         for call in ops.walk_calls(module):
             lower_call(call)
         for name, op in ops.named_composites(module):
-            if name == SAVED:
+            if name == remat.SAVED:
                 op.result.replace_all_uses_with(op.operands[0])
                 op.erase()
         erase_unreachable(module)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._jax import SAVED, ir
+from pullback._jax import ir, remat
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.ops import composite_name
@@ -20,7 +20,6 @@ from pullback.passes.differentiation import (
     terminator,
 )
 from pullback.passes.forward import jvp_function
-from pullback.passes.inline_calls import CHECKPOINT
 from pullback.passes.inlining import call, emit_call
 from pullback.passes.purity import is_used
 from pullback.passes.reverse import Split, split
@@ -101,7 +100,7 @@ def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
         _constants(op) if frame.linear else (),
         may_lose=frame.linear,
     )
-    if CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
+    if remat.CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
         found = _recompute(op, pair, cts)
     else:
         found = _store(op, pair, cts)
@@ -199,4 +198,4 @@ def _also_giving(diff: Differentiation, name: str, flags: Sequence[bool]) -> str
 def _marks(diff: Differentiation, name: str) -> list[Any]:
     """The values of a function that the policy of its checkpoint keeps."""
     found = operations(diff.block(name))
-    return [operation for operation in found if composite_name(operation) == SAVED]
+    return [operation for operation in found if composite_name(operation) == remat.SAVED]

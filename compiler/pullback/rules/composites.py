@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback._errors import MissingRuleError, NotLinearError
-from pullback._jax import SAVED, ir
+from pullback._jax import ir, remat
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
@@ -360,13 +360,13 @@ _JVP = {
     "pullback.custom_jvp_call": _custom_jvp_jvp,
     "pullback.custom_vjp_call": _custom_vjp_jvp,
     "pullback.linear_call": linear_call_jvp,
-    SAVED: _unchanged,
+    remat.SAVED: _unchanged,
 }
 _VJP = {
     "pullback.custom_jvp_call": _custom_jvp_vjp,
     "pullback.custom_vjp_call": _custom_vjp_vjp,
     "pullback.linear_call": linear_call_vjp,
-    SAVED: _unchanged,
+    remat.SAVED: _unchanged,
 }
 
 

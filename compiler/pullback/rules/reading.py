@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pullback._jax import ir
+from pullback._jax import ir, primitives
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import blocks, terminator
-
-BOUND = "pullback.max_trip_count"
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ def read_loop(operation: Any) -> Loop:
     inits, yields = list(operation.operands), list(terminator(body).operands)
     counter, trip_count = _count(cond, body, inits, yields)
     bound = None
-    if BOUND in operation.attributes:
-        bound = ir.IntegerAttr(operation.attributes[BOUND]).value
+    if primitives.MAX_TRIP_COUNT in operation.attributes:
+        bound = ir.IntegerAttr(operation.attributes[primitives.MAX_TRIP_COUNT]).value
     return Loop(cond, body, inits, yields, counter, trip_count, bound)
 
 

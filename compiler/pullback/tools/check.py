@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 import pullback
-from pullback import _jax
+from pullback._jax import tracing
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
 from pullback.tools.targets import headline, load_target
@@ -72,7 +72,7 @@ def _saying_what_takes_long(rule: Rule) -> Iterator[None]:
 
 
 def _check(rule: Rule, seed: int, tolerance: float) -> Iterator[Finding]:
-    call = _jax.equations_to_function(rule.call)
+    call = tracing.equations_to_function(rule.call)
     draw = np.random.default_rng(seed)
     args = [_random(draw, aval) for aval in rule.call.in_avals]
     tangents = [_random(draw, args[i]) for i in rule.inexact]

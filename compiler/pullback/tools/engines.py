@@ -11,8 +11,9 @@ import jax
 import numpy as np
 
 import pullback_runtime
-from pullback import Program, _jax
+from pullback import Program
 from pullback._errors import UsageError
+from pullback._jax import boundary
 from pullback.tools.arguments import random_array
 from pullback.tools.sources import Source
 from pullback_runtime import _module
@@ -50,7 +51,7 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
             do="give --input FILE.npy for each of them, or --random SEED",
         )
     pairs = zip(concrete, avals, strict=True)
-    return [np.asarray(_jax.physical(value), aval.dtype) for value, aval in pairs]
+    return [np.asarray(boundary.physical(value), aval.dtype) for value, aval in pairs]
 
 
 def _load(path: Path) -> Arrays:
@@ -104,7 +105,7 @@ def run_jax(source: Source, values: Arrays) -> Arrays:
     if source.target is None:
         raise UsageError("--jax needs a target, for a module has no Python function")
     program = source.program
-    leaves = map(_jax.logical, values, program.in_avals)
+    leaves = map(boundary.logical, values, program.in_avals)
     arguments, keywords = jax.tree.unflatten(program.in_tree, leaves)
     results = jax.jit(source.target.function)(*arguments, **keywords)
-    return [np.asarray(_jax.physical(leaf)) for leaf in jax.tree.leaves(results)]
+    return [np.asarray(boundary.physical(leaf)) for leaf in jax.tree.leaves(results)]

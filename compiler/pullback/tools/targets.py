@@ -19,8 +19,8 @@ from typing import Any
 import jax
 
 import pullback
-from pullback import _jax
 from pullback._errors import PullbackError, UsageError
+from pullback._jax import tracing
 from pullback.tools.arguments import parse_arguments
 from pullback_runtime import PullbackRuntimeError
 
@@ -54,7 +54,7 @@ class Target:
 def blaming(spec: str) -> Iterator[None]:
     """Makes a UsageError of what a target, or a rule of a function that it calls, raises."""
     try:
-        with _jax.whole_tracebacks():
+        with tracing.whole_tracebacks():
             yield
     except (PullbackError, PullbackRuntimeError) as error:
         if error.where is not None and error.where.startswith("-:"):  # MLIR's name for any text

@@ -1,0 +1,28 @@
+"""Values at the boundary of a program: JAX's arrays, and what the module takes for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax._src import lax as _lax
+
+
+def physical(value: Any) -> Any:
+    """An array as the module takes it: the words of a PRNG key, anything else as it is."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(value)
+    return value
+
+
+def logical(value: Any, aval: Any) -> Any:
+    """The inverse of `physical`, for a result of this type."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(value, impl=aval.dtype._impl)
+    return _weaken(value) if getattr(aval, "weak_type", False) else value
+
+
+def _weaken(value: Any) -> Any:
+    """The array with a type that gives way to others, as a Python number's does."""
+    return _lax.lax._convert_element_type(value, value.dtype, weak_type=True)

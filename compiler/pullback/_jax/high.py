@@ -1,0 +1,52 @@
+"""Calls in JAX's newer encoding: jax_custom_jvp3, jax_custom_vjp3 and jax_remat3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax._src import core as _core
+
+from pullback._jax import tracing
+
+
+def kind_of(equation: Any) -> str:
+    """The class of a call in this encoding."""
+    return type(_without_vmap(equation.params["_prim"])).__name__
+
+
+def expand(equation: Any) -> Any:
+    """The computation of such a call, without its rules, as a closed jaxpr."""
+    prim = equation.params["_prim"]
+
+    def expanded(*leaves: Any) -> Any:
+        return prim.expand(*jax.tree.unflatten(prim.in_tree, leaves))
+
+    avals = [atom.aval for atom in equation.invars]
+    with _core.eval_context():
+        return jax.make_jaxpr(expanded)(*tracing.structs(avals))
+
+
+def prim_parameters(value: Any) -> dict[str, Any] | None:
+    """The parameters of a call in this encoding; None if it is no such call."""
+    is_call = type(value).__module__ == "jax._src.hijax" and hasattr(value, "expand")
+    return value.params if is_call else None
+
+
+def parameters_of(equation: Any) -> Any:
+    """The parameters of a call, in either encoding."""
+    high = equation.params.get("_prim")
+    return equation.params if high is None else _without_vmap(high).params
+
+
+def mapped(prim: Any) -> Any:
+    """What a call maps, where it does."""
+    while type(prim).__name__ == "VmapOf":
+        prim = prim.params["prim"]
+    return prim
+
+
+def _without_vmap(prim: Any) -> Any:
+    """The `custom_vjp` function that JAX 0.10 wraps to map it: it has rules of the same kinds."""
+    inner = mapped(prim)
+    return inner if type(inner).__name__ == "CustomVJPTraced" else prim

@@ -1,0 +1,201 @@
+"""Jaxprs and their equations: what is in them, and others made of them.
+
+JAX 0.10 has a `Jaxpr` and a `ClosedJaxpr` around it, JAX 0.12 has one class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from jax._src import core as _core, effects as _effects
+from jax._src.state import AbstractRef, RefEffect
+
+Var = _core.Var
+"""The class of a variable; calling it with a type makes a new one."""
+
+Literal = _core.Literal
+"""The class of a constant that stands among an equation's operands."""
+
+_ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
+
+CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
+
+
+def is_jaxpr(value: object) -> bool:
+    """Whether a parameter of an equation is a jaxpr, open or closed."""
+    return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))
+
+
+def is_equation(value: object) -> bool:
+    """Whether a value is an equation of a jaxpr."""
+    return isinstance(value, _core.JaxprEqn)
+
+
+def opened(closed: Any) -> Any:
+    """The jaxpr in a closed one."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def close(jaxpr: Any) -> Any:
+    """A closed jaxpr without constants, of an open jaxpr or of a closed one."""
+    if isinstance(jaxpr, _ClosedJaxpr):
+        return jaxpr
+    return _ClosedJaxpr(jaxpr, ())
+
+
+def closed_with(jaxpr: Any, constants: Sequence[Any]) -> Any:
+    """A closed jaxpr, of an open one and the values of its constants."""
+    return _ClosedJaxpr(jaxpr, list(constants))
+
+
+def inputs_of(jaxpr: Any) -> list[Any]:
+    """The variables of a jaxpr's arguments."""
+    return list(opened(jaxpr).invars)
+
+
+def outputs_of(jaxpr: Any) -> list[Any]:
+    """The variables and literals that a jaxpr returns."""
+    return list(opened(jaxpr).outvars)
+
+
+def constants_of(jaxpr: Any) -> list[tuple[Any, Any]]:
+    """The variables of a jaxpr that stand for arrays, and these; an open jaxpr has none."""
+    inner = opened(jaxpr)
+    return list(zip(inner.constvars, getattr(jaxpr, "consts", ()), strict=False))
+
+
+def argument_paths(closed: Any) -> tuple[str, ...]:
+    """The path of each argument of a traced function, such as `params['w']`."""
+    names = opened(closed).debug_info.arg_names
+    count = len(closed.in_avals)
+    names = (names or ()) if len(names or ()) == count else ()
+    return tuple(names) or tuple(f"argument {number}" for number in range(count))
+
+
+def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
+    """The jaxprs among parameters of an equation, also inside tuples and lists."""
+    for value in values:
+        if is_jaxpr(value):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from jaxprs_in(value)
+
+
+def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
+    """The jaxprs among the parameters of an equation, and where each stands."""
+    for name, value in equation.params.items():
+        for body in jaxprs_in([value]):
+            yield name, body
+
+
+def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
+    """A parameter of an equation with others in the place of the jaxprs in it."""
+    if is_jaxpr(value):
+        return function(value)
+    if isinstance(value, (tuple, list)) and any(is_jaxpr(item) for item in value):
+        items = [map_jaxprs(function, item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def with_bodies(equation: Any, function: Callable[[str, Any], Any]) -> Any:
+    """The equation with other jaxprs: what this gives for the parameter's name and the jaxpr."""
+    params, changed = equation.params, {}
+    for name, value in params.items():
+        new = map_jaxprs(functools.partial(function, name), value)
+        if new is not value:
+            changed[name] = new
+    return equation.replace(params={**params, **changed}) if changed else equation
+
+
+def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
+    """The same jaxpr, open or closed, with other equations; none of them of JAX's high kind."""
+    return _changed(jaxpr, eqns=equations, is_high=False)
+
+
+def with_like_equations(jaxpr: Any, equations: list[Any]) -> Any:
+    """The same jaxpr, open or closed, with others of the same kinds in the place of some."""
+    return _changed(jaxpr, eqns=equations)
+
+
+def with_outputs(closed: Any, outputs: list[Any]) -> Any:
+    """The closed jaxpr with other results, of the values that it has."""
+    info = opened(closed).debug_info._replace(arg_names=None, result_paths=None)
+    return _changed(closed, outvars=outputs, debug_info=info)
+
+
+def _changed(jaxpr: Any, **changes: Any) -> Any:
+    if CLOSED_AND_OPEN_DIFFER and isinstance(jaxpr, _ClosedJaxpr):
+        return jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(**changes))
+    return jaxpr.replace(**changes)
+
+
+def with_arguments(
+    jaxpr: Any, leading: Sequence[Any], constants: Sequence[tuple[Any, Any]], equations: list[Any]
+) -> Any:
+    """The jaxpr with more arguments before its own, and with other constants and equations."""
+    inner = opened(jaxpr)
+    names = inner.debug_info.arg_names
+    if names is not None:
+        names = (*[""] * len(leading), *names)
+    changed = _core.Jaxpr(
+        [variable for variable, _ in constants],
+        [*leading, *inner.invars],
+        inner.outvars,
+        equations,
+        inner.effects,
+        inner.debug_info._replace(arg_names=names, result_paths=None),
+    )
+    closed = isinstance(jaxpr, _ClosedJaxpr)
+    return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
+
+
+def with_operands(
+    closed: Any, arguments: list[Any], constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
+) -> Any:
+    """The closed jaxpr with these arguments and constants, and others in the place of some."""
+
+    def current(atom: Any) -> Any:
+        return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
+
+    jaxpr = opened(closed)
+    changed = _core.Jaxpr(
+        [variable for variable, _ in constants],
+        arguments,
+        [*map(current, outputs_of(closed))],
+        [each.replace(invars=[*map(current, each.invars)]) for each in jaxpr.eqns],
+        jaxpr.effects,
+        jaxpr.debug_info._replace(arg_names=None, result_paths=None),
+        jaxpr.is_high,
+    )
+    return _ClosedJaxpr(changed, [value for _, value in constants])
+
+
+def equation_alone(equation: Any, debug_info: Any) -> Any:
+    """A closed jaxpr that holds one equation; its inputs are the operands, literals included."""
+    invars = [_core.Var(atom.aval) for atom in equation.invars]
+    outvars = [_core.Var(var.aval) for var in equation.outvars]
+    alone = equation.replace(invars=invars, outvars=outvars)
+    info = debug_info._replace(arg_names=None, result_paths=None)
+    effects = equation.effects
+    return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
+
+
+def numbers_its_arguments(jaxpr: Any) -> bool:
+    """Whether effects of a jaxpr name arguments by position, as those on mutable arrays do."""
+    return any(isinstance(effect, _effects.JaxprInputEffect) for effect in jaxpr.effects)
+
+
+def uses_mutable_arrays(equation: Any) -> bool:
+    """Whether an equation makes a `jax.Ref`, or reads or writes one."""
+    kinds = _core.InternalMutableArrayEffect, RefEffect
+    return any(isinstance(effect, kinds) for effect in equation.effects)
+
+
+def takes_mutable_arrays(closed: Any) -> bool:
+    """Whether a `jax.Ref` is among the arguments of a function, or what it closes over."""
+    return any(isinstance(aval, AbstractRef) for aval in closed.in_avals) or any(
+        isinstance(constant, _core.Ref) for constant in closed.consts
+    )

@@ -1,0 +1,75 @@
+"""Named axes: those of a mesh in the body of a `shard_map`, and those that a vmap maps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
+
+
+@contextlib.contextmanager
+def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
+    """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map.
+
+    With `checked`, or where a type says so, JAX keeps track of which values differ by device.
+    """
+    mesh = _manual_mesh(closed)
+    if mesh is None:
+        yield
+        return
+    names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
+    checked |= any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
+    with (
+        closed.eqns[0].ctx.manager,
+        _core.extend_axis_env_nd(names),
+        _config._check_vma(checked),
+    ):
+        yield
+
+
+def axis_context(closed: Any) -> Any:
+    """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh."""
+    mesh = _manual_mesh(closed)
+    if mesh is None:
+        return _sharding_impls.ShardingContext(num_devices=1)
+    return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
+
+
+def _manual_mesh(closed: Any) -> Any:
+    """The mesh of the shard_map that a jaxpr is part of the body of, or None."""
+    mesh = closed.eqns[0].ctx.cur_abstract_mesh if closed.eqns else None
+    return mesh if mesh is not None and mesh.manual_axes else None
+
+
+def checked_axes(equation: Any) -> tuple[str, ...]:
+    """The manual axes of a `shard_map` in whose body JAX knows which values differ by device."""
+    params = equation.params
+    return tuple(sorted(params["newly_manual_axes"])) if params["check_vma"] else ()
+
+
+def axes_checked_here() -> tuple[str, ...]:
+    """The manual axes of the checked `shard_map` in whose body this runs."""
+    if not _config._check_vma.value:
+        return ()
+    return tuple(sorted(jax.sharding.get_abstract_mesh().manual_axes))
+
+
+def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
+    """The axes along which a value is the same on all devices."""
+    varying = aval.mat.varying if getattr(aval, "mat", None) else ()
+    return tuple(axis for axis in axes if axis not in varying)
+
+
+def axes_of_vmaps(equation: Any) -> list[str]:
+    """The axes an equation works along that are no axes of a mesh."""
+    axes = {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
+    return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
+
+
+def is_axis_of_vmap(name: Any) -> bool:
+    """Whether a vmap is going on that maps an axis of this name."""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return bool(_core.get_axis_env().axis_exists(name)) and name not in manual

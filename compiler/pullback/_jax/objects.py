@@ -1,0 +1,56 @@
+"""Objects of JAX that functions close over, and what a Python function closes over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax._src import core as _core, linear_util as _linear_util, util as _util
+
+
+def functions_of(value: Any) -> Sequence[Any]:
+    """The functions inside a jitted one, or one with rules; nothing for other objects."""
+    if isinstance(value, (jax.custom_jvp, jax.custom_vjp)):
+        names = ("fun", "jvp", "fwd")
+        return [function for name in names if (function := getattr(value, name, None)) is not None]
+    is_jitted = hasattr(value, "__wrapped__") and hasattr(value, "trace")
+    return [value.__wrapped__] if is_jitted else []
+
+
+def is_debug_info(value: object) -> bool:
+    """Whether this is what JAX notes of a function for its messages."""
+    return isinstance(value, _linear_util.DebugInfo)
+
+
+def is_wrapped_function(value: object) -> bool:
+    """Whether this is one of JAX's functions with transformations put on it."""
+    return isinstance(value, _linear_util.WrappedFun)
+
+
+def is_box(value: object) -> bool:
+    """Whether this is a box around an argument that JAX does not differentiate by, in `val`."""
+    return isinstance(value, _util.Unhashable)
+
+
+def is_store(value: object) -> bool:
+    """Whether this is a box in which a transformation leaves a second result."""
+    return isinstance(value, (_linear_util.Store, _linear_util.EqualStore))
+
+
+def is_traced(value: object) -> bool:
+    """Whether this is a function that `jax.jit(…).trace` made, with a jaxpr in it."""
+    return isinstance(value, jax.stages.Traced)
+
+
+def is_type_list(value: object) -> bool:
+    """Whether this is a list of array types; JAX closes over such lists and leaves them alone."""
+    return isinstance(value, list) and all(isinstance(v, _core.ShapedArray) for v in value)
+
+
+def closed_over(function: Any, name: str) -> Any:
+    """The value a Python function closes over under this name, or None."""
+    code = getattr(function, "__code__", None)
+    if code is None or name not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(name)].cell_contents

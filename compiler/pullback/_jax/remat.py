@@ -1,0 +1,91 @@
+"""`jax.checkpoint`: bodies that the reverse pass recomputes, and what a policy keeps of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src import core as _core
+from jax._src.interpreters import partial_eval as _pe
+
+from pullback._jax import func, high, ir, jaxprs, tracing
+from pullback._jax.primitives import calling, composite_of, decomposition, flattened
+
+CHECKPOINT = "pullback.checkpoint"
+"""The attribute of a function whose body the reverse pass recomputes."""
+
+SAVED = "checkpoint.saved"
+"""The composite that is its operand: a value that the reverse pass keeps."""
+
+
+def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
+    """Emits a call to a function that says: recompute my body in the reverse pass."""
+    function = decomposition(ctx, name, jaxpr)
+    function.attributes[CHECKPOINT] = ir.UnitAttr.get()
+    symbol = ir.FlatSymbolRefAttr.get(function.sym_name.value)
+    return func.CallOp(function.type.results, symbol, flattened(ctx, operands)).results
+
+
+def _saved_lowering(ctx: Any, operand: Any, *, jaxpr: Any) -> Any:
+    """Emits a composite that is its operand, and says: keep this value for the reverse pass."""
+    return composite_of(ctx, [operand], SAVED, decomposition(ctx, "saved", jaxpr), {})
+
+
+_checkpoint = calling(CHECKPOINT, _checkpoint_lowering)
+_saved = calling(SAVED, _saved_lowering)
+
+
+def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
+    """The equation as a call whose body the reverse pass recomputes."""
+    return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
+
+
+def recomputed(equation: Any) -> Any:
+    """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
+    params = high.parameters_of(equation)
+    jaxpr, policy = params["jaxpr"], params.get("policy")
+    return jaxprs.close(jaxpr if policy is None else _with_saved(jaxpr, policy))
+
+
+def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
+    equations = []
+    for equation in jaxprs.opened(jaxpr).eqns:
+        if equation.primitive.name in ("jit", "pjit"):
+            equations.append(
+                jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))
+            )
+        elif _is_saved(equation, policy):
+            equations += _with_marks(equation)
+        else:
+            equations.append(equation)
+    return jaxprs.with_like_equations(jaxpr, equations)
+
+
+def _is_saved(equation: Any, policy: Callable[..., Any]) -> bool:
+    types = [atom.aval for atom in equation.invars]
+    found = policy(equation.primitive, *types, **equation.params)
+    return _pe.ensure_enum(found) is not _pe.Recompute
+
+
+def _with_marks(equation: Any) -> list[Any]:
+    """The equation with results of its own, and those that it had as marked copies of them."""
+    own = [jaxprs.Var(variable.aval) for variable in equation.outvars]
+    marks = [
+        equation.replace(
+            primitive=_saved,
+            invars=[mine],
+            outvars=[variable],
+            params={"jaxpr": _identity(variable.aval)},
+            effects=frozenset(),
+        )
+        for mine, variable in zip(own, equation.outvars, strict=True)
+    ]
+    return [equation.replace(outvars=own), *marks]
+
+
+@functools.lru_cache(maxsize=256)
+def _identity(aval: Any) -> Any:
+    with _core.eval_context():
+        return jax.make_jaxpr(lambda x: x)(*tracing.structs([aval]))

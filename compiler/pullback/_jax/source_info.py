@@ -1,0 +1,40 @@
+"""Where in the user's program something was traced."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from jax._src import source_info_util as _source_info
+
+from pullback._jax import jaxprs
+
+_NUMPY = os.path.dirname(np.__file__) + os.sep
+
+
+def function_name(jaxpr: Any) -> str:
+    """The name of the Python function that a jaxpr was traced from."""
+    info = jaxprs.opened(jaxpr).debug_info
+    return str(info.func_src_info).split(" ")[0]
+
+
+def user_frame(equation: Any) -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that an equation comes from."""
+    frame = _source_info.user_frame(equation.source_info.traceback)
+    return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
+
+
+def is_user_file(name: str) -> bool:
+    """Whether a file is the user's: not of the standard library, NumPy, JAX or pullback."""
+    return _source_info.is_user_filename(name) and not name.startswith(_NUMPY)
+
+
+def traceback_of(equation: Any) -> Any:
+    """Where an equation was traced."""
+    return equation.source_info.traceback
+
+
+def frames_of(traceback: Any) -> list[tuple[Any, int]]:
+    """The functions that were running, innermost first, and the instruction that each was at."""
+    return [] if traceback is None else list(zip(*traceback.raw_frames(), strict=True))

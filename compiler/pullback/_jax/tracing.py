@@ -1,0 +1,120 @@
+"""Tracing: the values of a trace, what to trace with, and jaxprs as functions that are traced."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import (
+    config as _config,
+    core as _core,
+    linear_util as _linear_util,
+    source_info_util as _source_info,
+)
+
+from pullback._jax import jaxprs, objects
+
+
+def is_tracer(value: object) -> bool:
+    """Whether a value stands for one of a trace, that goes on or has ended."""
+    return isinstance(value, _core.Tracer)
+
+
+def is_variable(value: object) -> bool:
+    """Whether a value stands for another: a variable of a jaxpr, or a tracer."""
+    return isinstance(value, (_core.Var, _core.Tracer))
+
+
+def is_dead_tracer(value: object) -> bool:
+    """Whether a value stands for one of a trace that has ended, as all have where none goes on."""
+    return isinstance(value, _core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
+
+
+def is_going_on(tracer: Any) -> bool:
+    """Whether a value is one of a trace that goes on."""
+    return tracer._trace in _core.unsafe_get_trace_stack(_core.trace_ctx.trace)
+
+
+def name_of(tracer: Any) -> Any:
+    """What tells a value of a trace: the variable of a jaxpr that it became, if it became one."""
+    variable = getattr(tracer, "val", None)
+    return variable if isinstance(variable, _core.Var) else id(tracer)
+
+
+def lifted_tracers(traced: Any) -> list[Any]:
+    """The values of a trace that goes on around this one: leading arguments of its jaxpr."""
+    return list(traced._consts)
+
+
+def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
+    """Abstract arguments for tracing with these types."""
+    return [_struct(aval) for aval in avals]
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    weak_type = getattr(aval, "weak_type", False)
+    if not getattr(aval, "mat", None):
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak_type)
+    return jax.ShapeDtypeStruct(
+        aval.shape,
+        aval.dtype,
+        weak_type=weak_type,
+        sharding=aval.sharding,
+        manual_axis_type=aval.mat,
+    )
+
+
+def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
+    """For a while, exceptions keep the frames of JAX, and of libraries that have theirs hidden."""
+    return _config.traceback_filtering("off")
+
+
+def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of a closed jaxpr, in the trace that is going on."""
+    return _core.eval_jaxpr(jaxprs.opened(closed), closed.consts, *operands)
+
+
+def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:
+    """The function that evaluates a closed jaxpr, equation by equation.
+
+    What is traced on the way has the line of its equation, or with `own_lines` the line of the
+    Python code that runs: that of a user's rule.
+    """
+    if not own_lines:
+        return _core.jaxpr_as_fun(closed)
+    jaxpr = jaxprs.opened(closed)
+    jaxpr = jaxprs.with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
+    return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
+
+
+def _with_own_lines(equation: Any) -> Any:
+    """A call whose backward rule has its own lines: JAX gives it that of the call."""
+    if "bwd" not in equation.params:
+        return equation
+    bwd = equation.params["bwd"]
+    wrapped = objects.is_wrapped_function(bwd)
+    run = bwd.call_wrapped if wrapped else bwd
+
+    def with_own_lines(*args: Any) -> Any:
+        with _no_line():
+            return run(*args)
+
+    if wrapped:
+        rule = _linear_util.wrap_init(with_own_lines, debug_info=bwd.debug_info)
+    else:
+        rule = functools.wraps(bwd)(with_own_lines)
+    return equation.replace(params={**equation.params, "bwd": rule})
+
+
+@contextlib.contextmanager
+def _no_line() -> Iterator[None]:
+    """What is traced meanwhile has the line of the Python code that runs."""
+    here = _source_info._source_info_context
+    outer, here.context = here.context, _source_info.SourceInfo(None, here.context.name_stack)
+    try:
+        yield
+    finally:
+        here.context = outer

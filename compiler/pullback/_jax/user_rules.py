@@ -1,0 +1,253 @@
+"""The rules of a user's function, inside of what JAX puts around them in an equation."""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
+
+from pullback._jax import high, source_info
+from pullback._jax.objects import closed_over, is_wrapped_function
+
+
+def rule_functions(equation: Any) -> tuple[Any, ...] | None:
+    """What tells one user rule from another: the rule functions and the plain parameters.
+
+    None for an equation of a primitive of JAX, which is told by its parameters.
+    """
+    name, params = equation.primitive.name, equation.params
+    if name in _THUNKS:
+        inside, bwd = rule_inside(equation), _without_const_handling(params.get("bwd"))
+        return name, inside.rule, bwd, inside.closed_over, params["symbolic_zeros"]
+    if name == "linear_call":
+        return name, params["transpose_thunk"], params["num_callee_consts"], params["num_res"]
+    if name == "call_hi_primitive":
+        return name, params["_prim"]
+    if name == "call_hi_primitive_linearized":
+        return name, tuple(sorted(params.items()))
+    if name == "custom_lin":
+        zeros = tuple(params["in_zeros"]), params["symbolic_zeros"], params["num_res"]
+        return name, _without_const_handling(params["bwd"]), zeros
+    return None
+
+
+BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
+"""Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
+
+
+def wants_symbolic_zeros(closed: Any) -> bool:
+    """Whether the one call in there has rules that see which operands are perturbed."""
+    return bool(high.parameters_of(closed.eqns[0]).get("symbolic_zeros", False))
+
+
+def num_residuals(equation: Any) -> int | None:
+    """How many leading operands of a linear call are residuals; None for other calls."""
+    name, params = equation.primitive.name, equation.params
+    if name == "linear_call":
+        return params["num_callee_consts"] + params["num_res"]
+    if name == "custom_lin":
+        return params["num_res"]
+    if name == "call_hi_primitive_linearized":
+        return params["residuals_tree"].num_leaves
+    return None
+
+
+def rule_name(equation: Any) -> str | None:
+    """The name of the user's function that an equation with a custom rule calls."""
+    for body in ("call_jaxpr", "callee"):
+        if body in equation.params:
+            name = source_info.function_name(equation.params[body])
+            return _custom_gradient_name(equation) if name == "wrapped_fun" else name
+    if equation.primitive.name == "custom_lin":
+        return str(equation.params["bwd"].debug_info.func_name) + "_forward"
+    if "_prim" in equation.params:
+        prim = high.mapped(equation.params["_prim"])
+        traced = prim.params.get("traced")
+        name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
+        name = _custom_gradient_name(equation) if name == "wrapped_fun" else name
+        return name + "_forward" * (equation.primitive.name in BACKWARD_ONLY)
+    return None
+
+
+def _custom_gradient_name(equation: Any) -> str:
+    """The name of the function under a `custom_gradient`, which JAX 0.10 hides in a closure."""
+    if "_prim" in equation.params:
+        forward = equation.params["_prim"].params.get("fwd")
+    elif (thunk := equation.params.get("fwd_jaxpr_thunk")) is not None:
+        forward = _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk").rule
+    else:
+        return "wrapped_fun"
+    function = closed_over(getattr(forward, "f", forward), "fun")
+    return getattr(function, "__name__", "wrapped_fun")
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+_THUNKS = {
+    "custom_jvp_call": ("jvp_jaxpr_fun", "jvp"),
+    "custom_vjp_call": ("fwd_jaxpr_thunk", "fwd"),
+}
+"""The parameter that holds the forward rule of a user's call, and the rule's name inside of it."""
+
+
+class RuleInside(NamedTuple):
+    """The forward rule of a user's call, in whatever JAX and we have put around it.
+
+    Attributes:
+      rule: what tells it from others.
+      closed_over: how many leading operands the call's function closes over: JAX has no
+        derivatives by these.
+      known: which of those operands each value of a trace is, by name.
+      closed: whether there is a `RuleOfOperands` around it.
+    """
+
+    rule: Any
+    closed_over: int = 0
+    known: Mapping[Any, int] = {}
+    closed: bool = False
+
+
+class RuleOfOperands:
+    """A rule, as JAX holds it, that finds what it closes over among the operands of its call.
+
+    Attributes:
+      rule: the rule that closes over values of a trace.
+      added: types of leading operands that this has more than the rule.
+      closed_over, known: as of `RuleInside`.
+      made: what it has given, by its arguments.
+    """
+
+    def __init__(self, rule: Any, added: Sequence[Any], closed_over: int, known: Mapping[Any, int]):
+        self.rule = rule
+        self.added = added
+        self.closed_over = closed_over
+        self.known = known
+        self.made: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the rule."""
+        raise NotImplementedError
+
+
+def rule_inside(equation: Any) -> RuleInside:
+    """The forward rule of a user's call; one that knows nothing for other calls."""
+    name, params = equation.primitive.name, equation.params
+    if name not in _THUNKS:
+        return _NO_RULE
+    thunk, rule = _THUNKS[name]
+    inside = _memoised(params[thunk], rule, thunk)
+    return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
+
+
+def _memoised(thunk: Any, rule: str, lifted: str) -> RuleInside:
+    """What `_unwrapped` finds, which is asked for several times of each call."""
+    function = getattr(thunk, "f", thunk)
+    is_function = isinstance(function, types.FunctionType)
+    inside = _insides.get(function) if is_function else None
+    if inside is None:
+        inside = _unwrapped(thunk, rule, lifted)
+        if is_function and inside.rule is not thunk:  # which would keep its own key alive
+            _insides[function] = inside
+    return inside
+
+
+_NO_RULE = RuleInside(None)
+
+_insides: weakref.WeakKeyDictionary[Any, RuleInside] = weakref.WeakKeyDictionary()
+"""By the function that JAX has put around the rule, for as long as that is there."""
+
+
+def _lifted(inside: RuleInside, count: int) -> RuleInside:
+    """The rule of a call that has so many leading operands more."""
+    known = {name: count + position for name, position in inside.known.items()}
+    return inside._replace(closed_over=count + inside.closed_over, known=known)
+
+
+def _unwrapped(thunk: Any, rule: str, lifted: str) -> RuleInside:
+    """The user's rule inside the layers that JAX puts on it, and the constants they lift.
+
+    An equation holds a memoised function around the rule, new at each call. When JAX evaluates
+    the equation again (inside another rule, say), it lifts the constants and wraps that once more;
+    and so when it removes dead code, which changes nothing where all results are used.
+    Should JAX come to store rules in another way, the thunk's own identity decides, and the rule
+    is staged once per use.
+    """
+    function = getattr(thunk, "f", thunk)
+    if isinstance(function, RuleOfOperands):
+        unwrapped = _unwrapped(function.rule, rule, lifted).rule
+        return RuleInside(unwrapped, function.closed_over, function.known, closed=True)
+    traced = closed_over(function, "fn")
+    if (before := _before_dead_code(traced, lifted)) is not None:
+        inside = _unwrapped(before, rule, lifted)
+        return inside._replace(rule=_for_used(inside.rule, traced))
+    inner = closed_over(traced, rule)
+    if inner is None:
+        return RuleInside(thunk)
+    before = closed_over(getattr(inner, "f", inner), lifted)
+    if before is None:
+        return RuleInside(inner)
+    inside = _lifted(_unwrapped(before, rule, lifted), closed_over(inner.f, "num_consts"))
+    if inner.transforms:
+        inside = inside._replace(rule=(inside.rule, inner.transforms, inner.params))
+    return inside
+
+
+def with_rules(
+    equation: Any,
+    forward: Callable[[Any], RuleOfOperands],
+    backward: Callable[[Any], RuleOfOperands] | None,
+) -> Any:
+    """A user's call with other rules, made of its own, which take all its operands.
+
+    What the forward rule closes over is given to the backward rule before the residuals.
+    """
+    params, thunk = equation.params, _THUNKS[equation.primitive.name][0]
+    changed = {thunk: _rule(forward, params[thunk]), "num_consts": 0}
+    if backward is not None:
+        changed["bwd"] = _rule(backward, params["bwd"])
+        count = changed["bwd"].f.closed_over
+        changed["out_trees"] = functools.partial(_with_residuals, params["out_trees"], count)
+    return equation.replace(params={**params, **changed})
+
+
+def _rule(make: Callable[[Any], RuleOfOperands], old: Any) -> Any:
+    return _linear_util.wrap_init(make(old), debug_info=old.debug_info.with_unknown_names())
+
+
+def _with_residuals(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
+    """The trees of results and residuals, and which operands are residuals: so many more."""
+    out_tree, tree, forwarded = trees()
+    leaves = list(range(count + tree.num_leaves))
+    return out_tree, jax.tree.structure(leaves), [*range(count), *forwarded]
+
+
+def _without_const_handling(bwd: Any) -> Any:
+    """The parts of a backward rule, without the wrapping that evaluating an equation adds."""
+    if not is_wrapped_function(bwd):
+        return bwd
+    layers = _custom_derivatives._handle_consts_in_bwd.args
+    transforms = tuple(t for t in bwd.transforms if t[0] not in layers)
+    if not transforms and isinstance(bwd.f, RuleOfOperands):
+        return _without_const_handling(bwd.f.rule)
+    if not transforms and (before := _before_dead_code(bwd.f, "bwd")) is not None:
+        return _for_used(_without_const_handling(before), bwd.f)
+    return bwd.f, transforms, bwd.params
+
+
+def _before_dead_code(function: Any, name: str) -> Any:
+    """The rule inside the function that JAX makes of it where it removes dead code; or None."""
+    return None if closed_over(function, "used_outs") is None else closed_over(function, name)
+
+
+def _for_used(rule: Any, function: Any) -> Any:
+    """What tells the rule from the same one without dead code, if there was any."""
+    used = tuple(closed_over(function, "used_outs"))
+    return rule if all(used) else (rule, used)

@@ -1,0 +1,57 @@
+"""Equations with simpler rules in the place of others that lower to the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback._jax import jaxprs
+
+
+def in_simpler_terms(jaxpr: Any) -> list[Any]:
+    """The equations of a jaxpr, with those whose rules are simpler and that lower to the same."""
+    return [_SIMPLER.get(each.primitive.name, _as_it_is)(each, jaxpr) for each in jaxpr.eqns]
+
+
+def _as_it_is(equation: Any, jaxpr: Any) -> Any:
+    return equation
+
+
+def _square_as_product(equation: Any, jaxpr: Any) -> Any:
+    """A real square as a product, which needs no rule."""
+    if np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
+        return equation
+    both = [equation.invars[0]] * 2
+    return equation.replace(primitive=jax.lax.mul_p, invars=both, params={})
+
+
+def _without_unused_aux(equation: Any, jaxpr: Any) -> Any:
+    """A linear solve without its auxiliary results, where nothing uses them.
+
+    JAX solves for a tangent with the same function, and leaves the auxiliary results there. They
+    need not be linear in the right-hand side, and JAX's transpose rule takes no cotangents of them.
+    """
+    functions = equation.params["jaxprs"]
+    count = len(functions.matvec.out_avals)
+    aux = set(equation.outvars[count:])
+    if not aux or not aux.isdisjoint(_used_in(jaxpr)):
+        return equation
+    solves = {
+        name: solve and jaxprs.with_outputs(solve, jaxprs.outputs_of(solve)[:count])
+        for name, solve in functions._asdict().items()
+        if name in ("solve", "transpose_solve")
+    }
+    params = {**equation.params, "jaxprs": functions._replace(**solves)}
+    return equation.replace(outvars=equation.outvars[:count], params=params)
+
+
+def _used_in(jaxpr: Any) -> set[Any]:
+    """The variables that the equations of a jaxpr read, and those that it returns."""
+    read = [atom for equation in jaxpr.eqns for atom in equation.invars]
+    atoms = [*jaxprs.outputs_of(jaxpr), *read]
+    return {atom for atom in atoms if not isinstance(atom, jaxprs.Literal)}
+
+
+_SIMPLER = {"square": _square_as_product, "custom_linear_solve": _without_unused_aux}
