@@ -557,6 +557,18 @@ LOOPS = (
         (SUMS,),
     ),
     Mutant(
+        "rules/parts.py",
+        "if first < end:",
+        "if False:",
+        ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "if self.value is None and len(parts) == len(self.places) > 1:",
+        "if len(parts) == len(self.places) > 1:",
+        ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
         "passes/residuals.py",
         "needed = dict.fromkeys(map(self._current, self.placeholders))",
         "needed = self.placeholders",

@@ -41,11 +41,49 @@ from pullback.passes.differentiation import (
 from pullback.passes.purity import is_used
 from pullback.passes.residuals import Residuals
 from pullback.passes.zeros import is_nan, is_zero
+from pullback.rules.parts import joined
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
 
 def identity(v: Value) -> Value:
     return v
+
+
+class Gathered:
+    """Contributions to a cotangent, some of them in place: they wait until it is asked for.
+
+    Those that do not meet, and so may lie side by side, are known by then.
+    """
+
+    __slots__ = ("loc", "places", "type", "value")
+
+    def __init__(self, type: Any, value: Value | None, first: InPlace) -> None:
+        self.type = type
+        self.value = value
+        self.places = [first]
+        self.loc = build.here.loc
+
+    def add(self, ct: Value | InPlace) -> None:
+        if ct.__class__ is InPlace:
+            self.places.append(ct)
+        else:
+            self.value = build.add(self.value, ct)
+
+    def emit(self) -> Value:
+        build.here.loc = self.loc
+        parts = [place.part for place in self.places if place.part is not None]
+        if self.value is None and len(parts) == len(self.places) > 1:
+            whole = joined(parts, self.type)
+            if whole is not None:
+                return whole
+        total = build.zeros(self.type) if self.value is None else self.value
+        for place in self.places:
+            total = place.update(total)
+        return total
+
+
+def _emitted(ct: Value | Gathered | None) -> Value | None:
+    return ct.emit() if ct.__class__ is Gathered else ct
 
 
 class Reverse:
@@ -81,8 +119,10 @@ class Reverse:
 
     def _add(self, v: Value, ct: Value | InPlace) -> None:
         known = self.cts.get(v)
-        if ct.__class__ is InPlace:
-            self.cts[v] = ct.update(build.zeros(v.type) if known is None else known)
+        if known.__class__ is Gathered:
+            known.add(ct)
+        elif ct.__class__ is InPlace:
+            self.cts[v] = Gathered(v.type, known, ct)
         else:
             self.cts[v] = ct if known is None else build.add(known, ct)
 
@@ -96,9 +136,9 @@ class Reverse:
                 ct = take(results[0], None)
                 if ct is None:
                     continue
-                cts: Sequence[Any] = (ct,)
+                cts: Sequence[Any] = (ct.emit() if ct.__class__ is Gathered else ct,)
             else:
-                cts = [take(r, None) for r in results]
+                cts = [_emitted(take(r, None)) for r in results]
                 if all(ct is None for ct in cts):
                     continue
             here.loc = op.operation.location
@@ -114,6 +154,8 @@ class Reverse:
                     self._add(v, ct)
                 else:
                     known[v] = ct
+        for v, ct in known.items():
+            known[v] = _emitted(ct)
 
     @staticmethod
     def _check(op: Op, found: Sequence[Any]) -> None:

@@ -20,7 +20,7 @@ import functools
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pullback._errors import DuplicateRuleError, MissingRuleError
 from pullback.dialect import build
@@ -110,17 +110,28 @@ class FarOp(Op):
         return self.frame.primal(self.results[0])
 
 
+class Part(NamedTuple):
+    """A value and where it starts in another."""
+
+    start: Sequence[int]
+    value: Value
+
+
 class InPlace:
     """A cotangent contribution that updates the accumulator instead of being added to it.
 
     The cotangent of a slice touches few elements: adding a full-size array of zeros for each
     would make a loop over slices quadratic.
+
+    Attributes:
+      part: what is added, if that is one part of the accumulator.
     """
 
-    __slots__ = ("update",)
+    __slots__ = ("part", "update")
 
-    def __init__(self, update: Callable[[Value], Value]) -> None:
+    def __init__(self, update: Callable[[Value], Value], part: Part | None = None) -> None:
         self.update = update
+        self.part = part
 
 
 Jvp = Callable[[Op, Tangents], Sequence[Value | None]]

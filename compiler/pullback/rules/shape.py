@@ -12,7 +12,7 @@ from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero_constant
 from pullback.rules.batching import MappedOp, along, batch, batch_alike, repeated, shifted
-from pullback.rules.registry import InPlace, Op, Tangents, linear
+from pullback.rules.registry import InPlace, Op, Part, Tangents, linear
 
 
 def integers(op: Op | MappedOp, name: str) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def slice_(op: Op, cts: Tangents) -> list[object]:
         here = build.slice_(total, start, limit)
         return build.dynamic_update_slice(total, build.add(here, ct), starts)
 
-    return [InPlace(update)]
+    return [InPlace(update, Part(start, ct))]
 
 
 def _among_zeros(

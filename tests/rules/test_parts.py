@@ -1,0 +1,71 @@
+"""Cotangents of several slices of one value: side by side, with gaps, on top of each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+
+X = np.random.default_rng(0).standard_normal((6, 8))
+
+
+def of(*slices):
+    """A function of some slices of its argument, each in another way."""
+    return lambda x: sum(jnp.sum((i + 1) * jnp.sin(x[s]) ** 2) for i, s in enumerate(slices))
+
+
+CASES = {
+    "the whole": of(np.s_[:, 0:3], np.s_[:, 3:4], np.s_[:, 4:8]),
+    "not in order": of(np.s_[4:6], np.s_[0:1], np.s_[1:4]),
+    "gaps": of(np.s_[:, 1:3], np.s_[:, 5:6]),
+    "one of them empty": of(np.s_[0:3], np.s_[3:3], np.s_[3:6]),
+    "one of them twice": of(np.s_[0:3], np.s_[0:3], np.s_[3:6]),
+    "overlapping": of(np.s_[0:4], np.s_[2:6]),
+    "all of it, and a part": of(np.s_[:], np.s_[2:6]),
+    "along two dimensions": of(np.s_[0:2, 0:4], np.s_[2:6, 4:8]),
+    "along two dimensions, touching": of(np.s_[0:2], np.s_[2:6, 0:4], np.s_[2:6, 4:8]),
+    "strided": of(np.s_[0:6:2], np.s_[1:6:2], np.s_[:, 2:4]),
+    "and the value itself": lambda x: of(np.s_[0:3], np.s_[3:6])(x) + jnp.sum(x**3),
+    "and a slot": lambda x: of(np.s_[0:3], np.s_[3:6])(x) + jnp.sum(jnp.cos(x[jnp.argmax(x[0])])),
+    "of what is computed": lambda x: of(np.s_[:, 0:4], np.s_[:, 4:8])(jnp.tanh(x) * x),
+    "one result unused": lambda x: jnp.sum(jnp.split(jnp.exp(x), 4, axis=1)[2]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_jax(name):
+    f = CASES[name]
+    np.testing.assert_allclose(pb.grad(f)(X), jax.grad(f)(X), rtol=1e-12, atol=1e-13)
+    found = pb.grad(lambda x: jnp.sum(jnp.cos(pb.grad(f)(x))))(X)
+    expected = jax.grad(lambda x: jnp.sum(jnp.cos(jax.grad(f)(x))))(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["the whole", "gaps", "overlapping", "strided"])
+def test_in_a_loop(name):
+    """What the loop carries, and what it has from outside."""
+    f = CASES[name]
+
+    def loss(x, y):
+        def step(_, h):
+            return jnp.tanh(h) * (1 + f(h)) + f(y) * y
+
+        return jnp.sum(jax.lax.fori_loop(0, 3, step, x))
+
+    args = X / 5, X / 7
+    for found, expected in zip(
+        pb.grad(loss, (0, 1))(*args), jax.grad(loss, (0, 1))(*args), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def ops(f, name):
+    return str(pb.trace(f)(X).grad()).count(f"stablehlo.{name} ")
+
+
+def test_parts_side_by_side_are_one_concatenation():
+    for name in ("the whole", "not in order", "gaps"):
+        assert ops(CASES[name], "concatenate") == 1
+        assert not ops(CASES[name], "pad") + ops(CASES[name], "dynamic_update_slice")
+    assert not ops(CASES["overlapping"], "concatenate")
