@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -129,6 +130,42 @@ def test_arguments_that_are_not_arrays():
         assert_agrees(pb.grad(function)(*args, **kwargs), jax.grad(function)(*args, **kwargs))
     second = pb.grad(pb.grad(function))(1.2, "sin")
     assert_agrees(second, jax.grad(jax.grad(function))(1.2, "sin"))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def scaled_sine(scale, x):
+    return scale * jnp.sin(x)
+
+
+scaled_sine.defvjp(
+    lambda scale, x: (scaled_sine(scale, x), x),
+    lambda scale, x, ct: (2 * scale * jnp.cos(x) * ct,),  # false on purpose
+)
+
+
+@pytest.mark.parametrize("transformed", ["grad", "jacfwd", "jacrev"])
+def test_a_float_that_python_needs_becomes_part_of_the_function(transformed):
+    def damped(mode, rate, x):
+        return jnp.exp(-rate * x) if mode == "on" and rate > 0.5 else x**2
+
+    ours, theirs = getattr(pb, transformed), getattr(jax, transformed)
+    for rate in (0.1, 1.0):
+        assert_agrees(ours(damped, 2)("on", rate, 1.2), theirs(damped, 2)("on", rate, 1.2))
+    if transformed != "jacfwd":
+        assert_agrees(ours(scaled_sine, 1)(2.0, 3.0), theirs(scaled_sine, 1)(2.0, 3.0))
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        ours(damped, 1)("on", 1.0, 1.2)
+
+
+def test_a_float_is_traced_where_only_others_are_needed():
+    def counted(mode, rate, x):
+        rates.append(rate)
+        return rate * x**2 if mode == "on" else x
+
+    rates = []
+    for rate in (1.0, 2.0, 3.0):
+        assert pb.grad(counted, 2)("on", rate, 2.0) == 4 * rate
+    assert not any(isinstance(rate, float) for rate in rates)
 
 
 def count_traces(function):

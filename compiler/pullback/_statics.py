@@ -3,6 +3,7 @@
 JAX's transformations pass such arguments on as they are. Ours trace, so every number becomes an
 abstract value at first; only where that fails, the plain Python values among the arguments that
 are not differentiated become part of the function, and each set of values is traced for itself.
+Floats, which may be others in every call, are the last to do so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from pullback._errors import PullbackError
 
-ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, float, complex)
+ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
+FLOATS = (float, complex)
 
 
 def falling_back(
@@ -39,9 +41,10 @@ def falling_back(
             [[i in _resolved(differentiated, args)] * _size(arg) for i, arg in enumerate(args)]
         )
         mine += [False] * (len(leaves) - len(mine))
-        values = {
+        plain = {
             i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
         }
+        values = {i: leaf for i, leaf in plain.items() if not isinstance(leaf, FLOATS)} or plain
         key = _key(tree, values)
         if not values or key is None:
             raise error
