@@ -162,3 +162,40 @@ def test_log_determinant() -> None:
         return jnp.linalg.slogdet(x)[1]
 
     np.testing.assert_allclose(pb.grad(loss)(x), jax.grad(loss)(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.sin(jnp.ldexp(x * x, np.array([1, -2]))).sum(),
+        lambda x: jnp.frexp(x * x)[0].sum(),
+    ],
+    ids=["ldexp", "frexp"],
+)
+def test_a_function_is_linear_by_its_own_rules(function: Any, tmp_path: Path) -> None:
+    x = jnp.array([0.7, 1.5])
+    np.testing.assert_allclose(pb.grad(function)(x), jax.grad(function)(x), rtol=1e-6)
+    pb.trace(function)(x).save(tmp_path / "f.mlirbc", order=2)
+    loaded = pb.load(tmp_path / "f.mlirbc").grad()
+    np.testing.assert_allclose(loaded(x), jax.grad(function)(x), rtol=1e-6)
+    second = jax.jvp(jax.grad(function), (x,), (x,))[1]
+    np.testing.assert_allclose(loaded.jvp()(x, x)[1], second, rtol=1e-5)
+    many = loaded.vmap(axis_size=2)(jnp.stack([x, x + 1]))
+    np.testing.assert_allclose(many[1], jax.grad(function)(x + 1), rtol=1e-6)
+
+
+def test_a_linear_call_may_go_through_bits() -> None:
+    def double(residual: Any, x: Any) -> Any:
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+        return residual * jax.lax.bitcast_convert_type(bits + jnp.uint32(1 << 23), jnp.float32)
+
+    @jax.custom_jvp
+    def f(x: Any) -> Any:
+        return 2.0 * x
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        moved = pb.linear_call(double, lambda r, ct: 2.0 * r * ct, 3.0, tangents[0])
+        return f(*primals), moved
+
+    assert pb.grad(f)(1.5) == 6.0

@@ -592,8 +592,20 @@ def forgets_its_tangent(x):
 forgets_its_tangent.defjvp(lambda p, t: (p[0], jnp.ones(2)))
 
 
+@jax.custom_jvp
+def ones_for_its_tangent(x):
+    return x * 1.0
+
+
+ones = jax.custom_jvp(jnp.ones_like)
+ones.defjvp(lambda p, t: (ones(*p), t[0]))
+ones_for_its_tangent.defjvp(lambda p, t: (p[0], ones(t[0])))
+
+
 @pytest.mark.parametrize(
-    "f", [squares_its_tangent, adds_to_its_tangent, forgets_its_tangent], ids=lambda f: f.__name__
+    "f",
+    [squares_its_tangent, adds_to_its_tangent, forgets_its_tangent, ones_for_its_tangent],
+    ids=lambda f: f.__name__,
 )
 def test_a_jvp_rule_that_is_not_linear_is_an_error_in_reverse_mode(f):
     with pytest.raises(NotLinearError, match=r"test_user_rules.py:\d+"):

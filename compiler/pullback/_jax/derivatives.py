@@ -10,6 +10,8 @@ import numpy as np
 from jax._src import custom_derivatives as _custom_derivatives
 from jax._src.interpreters import ad as _ad
 
+from pullback._jax import high
+
 
 def is_zero(value: object) -> bool:
     """Whether this stands for a tangent or cotangent that is zero."""
@@ -37,9 +39,13 @@ def has_tangents_of_its_own(aval: Any) -> bool:
     return bool(tangent(dtype) != jax.dtypes.float0)
 
 
-def has_transpose(primitive: str, known: Any = _ad.primitive_transposes) -> bool:
-    """Whether JAX has a transpose rule for the primitive of this name."""
-    return any(each.name == primitive for each in known)
+def has_transpose(equation: Any) -> bool:
+    """Whether there is a transpose rule that is not that of the function called."""
+    if equation.primitive.name == "call_hi_primitive":
+        return "transpose" in high.rules_of(equation)
+    return equation.primitive.name != "custom_jvp_call" and (
+        equation.primitive in _ad.primitive_transposes
+    )
 
 
 CustomVJPException = _ad.CustomVJPException

@@ -15,6 +15,24 @@ def kind_of(equation: Any) -> str:
     return type(_without_vmap(equation.params["_prim"])).__name__
 
 
+def rules_of(equation: Any) -> set[str]:
+    """The rules of such a call that are not derived from others: "jvp", "vjp", "transpose".
+
+    Reverse mode that JAX derives is a rule of its own where there is no forward mode.
+    """
+    prim = mapped(equation.params["_prim"])
+    if type(prim).__name__ in _ONE_RULE:
+        return {_ONE_RULE[type(prim).__name__]}
+    *classes, _, _ = type(prim).__mro__
+    own = {name: value for each in reversed(classes) for name, value in vars(each).items()}
+    found = own.keys() & {"jvp", "transpose"}
+    derived = getattr(own.get("vjp_fwd"), "__module__", None) == "jax._src.hijax"
+    return found | {"vjp"} if "vjp_fwd" in own and not (derived and "jvp" in own) else found
+
+
+_ONE_RULE = {"CustomJVPTraced": "jvp", "CustomVJPTraced": "vjp"}
+
+
 def expand(equation: Any) -> Any:
     """The computation of such a call, without its rules, as a closed jaxpr."""
     prim = equation.params["_prim"]

@@ -194,6 +194,11 @@ def uses_mutable_arrays(equation: Any) -> bool:
     return any(isinstance(effect, kinds) for effect in equation.effects)
 
 
+def are_ordered(effects: Any) -> bool:
+    """Whether some of these effects happen in the order of the program."""
+    return bool(_effects.ordered_effects.filter_in(effects))
+
+
 def takes_mutable_arrays(closed: Any) -> bool:
     """Whether a `jax.Ref` is among the arguments of a function, or what it closes over."""
     return any(isinstance(aval, AbstractRef) for aval in closed.in_avals) or any(

@@ -345,7 +345,7 @@ class RuleTable:
             self._try(found, module, rule, "jvp", [rule.own_mask])
             if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
                 self._try(found, module, rule, "jvp", rule.single_masks)
-        if rule.primitive != "custom_jvp_call" and derivatives.has_transpose(rule.primitive):
+        if derivatives.has_transpose(rule.call.eqns[0]):
             masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
             self._try(found, module, rule, "transpose", masks)
         return found

@@ -81,11 +81,13 @@ class Composite:
         ours = kind in _VJP
         with contextlib.suppress(*[MissingRuleError] * ours):
             if not ours or op.frame.linear:
-                # A linear call may be transposed by its own rule, whatever its decomposition does.
-                return op.frame.diff.function_activity(
+                flags = op.frame.diff.function_activity(
                     decomposition(op), mask_of(op.active), op.frame
                 )
-            if kind in _ACTIVITY:
+                # It may be linear by its own transpose, as `jnp.ldexp`, which goes through bits.
+                if any(flags) or not (ours and of_kind(op, _has_transpose)):
+                    return flags
+            elif kind in _ACTIVITY:
                 return of_kind(op, _ACTIVITY[kind])
         return [inexact(r.type) for r in op.results]
 
@@ -230,6 +232,17 @@ def _linear_part(op: Op, mask: str, name: str, ct_mask: str) -> tuple[str, Split
 
 def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
     return mask_of([m == "1" and not z for m, z in zip(ct_mask, zero, strict=True)])
+
+
+def _has_transpose(op: Op, values: Tangents) -> bool:
+    """Whether a call has a transpose of its own, which gives cotangents that are not zero."""
+    view = ops.view(op.operation)
+    if view is None or view.NAME == ops.CustomVJPCall.NAME or not inexact_results(op):
+        return False
+    if view.NAME == ops.LinearCall.NAME:
+        return not any(op.active[: view.num_residuals])
+    name = find_rule(op.frame.diff, view, "transpose", inexact_mask(op))
+    return name is not None and not all(zero_results(op.frame.diff, name))
 
 
 def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
