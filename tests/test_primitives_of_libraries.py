@@ -13,6 +13,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import hijax
 from jax.interpreters import ad, mlir
 
 import pullback as pb
@@ -199,3 +200,62 @@ def test_a_linear_call_may_go_through_bits() -> None:
         return f(*primals), moved
 
     assert pb.grad(f)(1.5) == 6.0
+
+
+HiPrim = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # of JAX 0.12, and of JAX 0.10
+
+
+class Sine(HiPrim):
+    """A call with rules that are methods. They are false, and each is another one."""
+
+    def __init__(self, aval: Any) -> None:
+        self.in_avals, self.out_aval, self.params = (aval,), aval, {"aval": aval}
+        super().__init__()
+
+    def expand(self, x: Any) -> Any:
+        return jnp.sin(x)
+
+
+class Forward(Sine):
+    def jvp(self, primals: Any, tangents: Any) -> Any:
+        return self(*primals), 2.0 * jnp.cos(primals[0]) * tangents[0]
+
+
+class Backward(Sine):
+    def vjp_fwd(self, nzs_in: Any, x: Any) -> Any:
+        return self(x), x
+
+    def vjp_bwd_retval(self, x: Any, ct: Any) -> Any:
+        return (3.0 * jnp.cos(x) * ct,)
+
+
+class Both(Forward, Backward):
+    pass
+
+
+def applied(kind: Any) -> Any:
+    return lambda x: kind(jax.typeof(x))(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "forward", "backward"), [(Forward, 2, 2), (Backward, 3, 3), (Both, 2, 3)]
+)
+def test_a_call_is_differentiated_by_its_methods(
+    kind: Any, forward: float, backward: float, tmp_path: Path
+) -> None:
+    x, f = jnp.float32(0.7), applied(kind)
+    program = pb.trace(f)(x)
+    program.save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc")
+    for grad in (pb.grad(f), pb.grad(jax.jit(f)), program.grad(), loaded.grad()):
+        np.testing.assert_allclose(grad(x), backward * jnp.cos(x), rtol=1e-6)
+    for first in (pb.grad(f), loaded.grad()):
+        np.testing.assert_allclose(pb.grad(first)(x), -backward * jnp.sin(x), rtol=1e-6)
+    for jvp in (program.jvp(), loaded.jvp()):
+        np.testing.assert_allclose(jvp(x, 1.0)[1], forward * jnp.cos(x), rtol=1e-6)
+    batch = loaded.vmap(axis_size=2).jvp()(jnp.stack([x, 0.0]), jnp.ones(2))[1]
+    np.testing.assert_allclose(batch, forward * jnp.array([jnp.cos(x), 1.0]), rtol=1e-6)
+    if kind is not Forward:
+        np.testing.assert_allclose(pb.grad(f)(x), jax.grad(f)(x), rtol=1e-6)
+    if kind is not Backward:
+        np.testing.assert_allclose(pb.jvp(f, (x,), (x,))[1], jax.jvp(f, (x,), (x,))[1], rtol=1e-6)

@@ -158,11 +158,11 @@ class Keeper:
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
-        kind = high.kind_of(equation)
-        if kind == "RematTraced":
+        if high.kind_of(equation) == "RematTraced":
             return self._checkpoint(equation)
         body = self.keep(high.expand(equation))
-        op = "pullback.custom_vjp_call" if kind == "CustomVJPTraced" else "pullback.custom_jvp_call"
+        backward = "vjp" in high.rules_of(equation)
+        op = "pullback.custom_vjp_call" if backward else "pullback.custom_jvp_call"
         return _composite(equation, self.rules.register(op, equation, debug_info, body))
 
     def _backward_only(self, equation: Any, debug_info: Any) -> Any:

@@ -16,7 +16,7 @@ import jax
 
 from pullback import _jax
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
-from pullback._jax import derivatives, ir, jaxprs, named_axes, tracing, user_rules
+from pullback._jax import derivatives, high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build, ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
@@ -103,6 +103,12 @@ class Rule:
     def sees_zeros(self) -> bool:
         """Whether its rules are told which tangents, or which cotangents, are zero."""
         return user_rules.wants_symbolic_zeros(self.call)
+
+    @property
+    def goes_forward(self) -> bool:
+        """Whether a call with a backward rule has one for forward mode, too."""
+        is_high = self.primitive == "call_hi_primitive"
+        return is_high and high.rules_of(self.call.eqns[0]) >= {"jvp", "vjp"}
 
     @property
     def linear_mask(self) -> str:
@@ -270,6 +276,10 @@ class RuleTable:
             self._rules[new] = dataclasses.replace(rule, key=new, batch=batch)
         return self._keys[identity]
 
+    def goes_forward(self, key: str) -> bool:
+        """Whether a call with a backward rule has one for forward mode, too."""
+        return self._rules[key].goes_forward
+
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
 
@@ -336,6 +346,7 @@ class RuleTable:
         if rule.op == "pullback.custom_vjp_call":
             if rule.generation <= last:
                 self._vjp_symbols(found, module, rule)
+                self._try(found, module, rule, "jvp", [rule.own_mask] * rule.goes_forward)
             return found
         if rule.op == "pullback.linear_call":
             with _noting(found, "transpose"):

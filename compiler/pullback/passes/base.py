@@ -23,6 +23,9 @@ class Rules(Protocol):
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
         """What `stage` would link: modules with the function `entry` among their `functions`."""
 
+    def goes_forward(self, key: str) -> bool:
+        """As `RuleTable.goes_forward`."""
+
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Replaces every `rule` attribute in `module` by symbol references."""
 
@@ -37,6 +40,10 @@ class NoRules:
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
         """Raises MissingRuleError."""
         raise _without_table(key, kind, mask)
+
+    def goes_forward(self, key: str) -> bool:
+        """No rule is here."""
+        return False
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Raises MissingRuleError for the first `rule` that is not staged."""

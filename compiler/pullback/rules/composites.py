@@ -302,9 +302,10 @@ class TransposedPullback:
 def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | None:
     """None for a call that has a jvp rule as well."""
     view, mask = ops.view(op.operation), rule_mask(op)
-    if view.jvp(mask) is not None or view.jvp(view.own_mask) is not None:
-        return None
     diff, gives = op.frame.diff, inexact_results(op)
+    staged = view.jvp(mask) is not None or view.jvp(view.own_mask) is not None
+    if staged or (view.rule_key is not None and diff.rules.goes_forward(view.rule_key)):
+        return None
     fwd, bwd, mask = vjp_rule(op)
     covered = in_mask(op, mask)
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
