@@ -102,6 +102,33 @@ def test_ordered_effects_happen_in_order():
     assert "io_callback at" in str(program)
 
 
+def printed(x):
+    jax.debug.print("{}", x, ordered=True)
+    return jnp.sin(x)
+
+
+def with_a_rule(function, rule):
+    f = jax.custom_jvp(function)
+    f.defjvp(lambda primals, tangents: (function(*primals), rule(tangents[0])))
+    return f
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        jax.checkpoint(printed),
+        with_a_rule(printed, lambda t: t),
+        with_a_rule(jnp.sin, lambda t: printed(1.0) * t),
+        lambda x: io_callback(np.sin, jnp.float32(0.0), x, ordered=True),
+    ],
+    ids=["checkpoint", "function", "rule", "result"],
+)
+def test_an_order_that_cannot_be_kept_is_an_error_with_its_line(function):
+    with pytest.raises(pb.PullbackError, match="ordered=True") as caught:
+        pb.grad(lambda x: function(x))(jnp.float32(1.0))
+    assert "test_program.py" in str(caught.value.where)
+
+
 ON_FOUR_DEVICES = """
 import jax, jax.numpy as jnp, numpy as np, pullback as pb
 from jax.sharding import AxisType, PartitionSpec as P

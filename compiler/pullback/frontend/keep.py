@@ -154,7 +154,7 @@ class Keeper:
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
         decomposition = self.keep(jaxprs.close(equation.params[body]))
         rule = self.rules.register(op, equation, debug_info, decomposition)
-        return _composite(equation, rule)
+        return self._composite(equation, rule)
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
@@ -163,22 +163,43 @@ class Keeper:
         body = self.keep(high.expand(equation))
         backward = "vjp" in high.rules_of(equation)
         op = "pullback.custom_vjp_call" if backward else "pullback.custom_jvp_call"
-        return _composite(equation, self.rules.register(op, equation, debug_info, body))
+        return self._composite(equation, self.rules.register(op, equation, debug_info, body))
 
     def _backward_only(self, equation: Any, debug_info: Any) -> Any:
         """The tangent map of a `custom_vjp` function, which JAX knows by its transpose only."""
         rule = self.rules.register_backward(equation, debug_info)
-        return _composite(equation, rule)
+        return self._composite(equation, rule)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
         inside = self._inside(equation)
         decomposition = jaxprs.equation_alone(inside, debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
-        return _composite(equation, rule)
+        return self._composite(equation, rule)
+
+    def _composite(self, equation: Any, rule: Rule) -> Any:
+        self.check_order(equation.effects)
+        return primitives.as_composite(
+            equation,
+            rule.op,
+            jaxpr=rule.decomposition,
+            key=rule.key,
+            counts=rule.counts,
+        )
 
     def _checkpoint(self, equation: Any) -> Any:
+        self.check_order(equation.effects)
         body = self.keep(remat.recomputed(equation))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+    def check_order(self, effects: Any) -> None:
+        """Raises where effects in order are part of what may move, or run again."""
+        if jaxprs.are_ordered(effects):
+            raise PullbackError(
+                "an effect with ordered=True cannot keep its order in a jax.checkpoint, in a "
+                "function that has derivative rules, in a rule, or where it returns floats",
+                where=self.place,
+                do="leave out ordered=True, or take the effect out of there",
+            )
 
 
 def check_tangents(values: Iterable[Any], place: str | None) -> None:
@@ -245,16 +266,6 @@ def shares_values(jaxpr: Any) -> bool:
             return True
         moving.update(equation.outvars)
     return False
-
-
-def _composite(equation: Any, rule: Rule) -> Any:
-    return primitives.as_composite(
-        equation,
-        rule.op,
-        jaxpr=rule.decomposition,
-        key=rule.key,
-        counts=rule.counts,
-    )
 
 
 def _checkpoint_name(body: Any) -> str:

@@ -421,6 +421,8 @@ class RuleTable:
             with tracing.whole_tracebacks(), named_axes.tracing_context_of(rule.call, checked):
                 closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
+            for each in closed:
+                self.keeper.check_order(each.effects)
             staging.check_results(rule, kind, closed)
             with self._under(rule.checked_axes):
                 return tuple(self.keeper.keep(lifting.close(each)) for each in closed)
