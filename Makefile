@@ -124,6 +124,7 @@ mutants: setup
 
 # JAX's own test files with our derivatives in the place of JAX's: half an hour.
 # JAX_TESTS is the folder `tests` of a checkout of JAX; FILES chooses some of those listed.
+# With VENV=$(NEWER), as `make test-newer` makes it, they run with the newest JAX.
 JAX_TESTS ?=
 CHECKOUT = git clone --depth 1 --branch jax-v$$($(BIN)/python -c 'import jax; print(jax.__version__)')
 jax-tests: setup

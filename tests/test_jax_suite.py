@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from tests.jax_suite import functions, results
-from tests.jax_suite.__main__ import run
+from tests.jax_suite.__main__ import run, run_and_report
 from tests.jax_suite.catalogue import KNOWN, RUNS, Known, Run
 from tests.jax_suite.functions import DERIVATIVES, MAPS
 from tests.jax_suite.results import FAILED, PASSED, SKIPPED, UNFINISHED, Outcome
@@ -55,10 +55,19 @@ def test_failures_are_held_against_the_catalogue(monkeypatch: pytest.MonkeyPatch
         "f.py::T::test_d": Outcome(SKIPPED, ""),
     }
     found = results.judge(outcomes, DERIVATIVES)
-    assert found.counts() == "1 passed (1 with a call of ours), 2 failed, 1 known, 1 skipped"
+    counts = "1 passed (1 with a call of ours), 2 failed, 1 known, 0 by JAX too, 1 skipped"
+    assert found.counts() == counts
     assert set(found.failed) == {"f.py::U::test_b", "f.py::T::test_c"}
     assert found.known == {"f.py::T::test_b": expected}
     assert found.passing == [mended]
+
+
+def test_what_fails_with_jax_as_well_is_not_ours():
+    outcomes = {f"f.py::{name}": Outcome(FAILED, "E   ours") for name in "abc"}
+    found = results.judge(outcomes, DERIVATIVES)
+    found = found.beside({"f.py::a": Outcome(PASSED), "f.py::b": Outcome(FAILED, "E   JAX's")})
+    assert set(found.failed) == {"f.py::a", "f.py::c"}
+    assert found.by_jax == {"f.py::b": Outcome(FAILED, "E   ours")}
 
 
 def test_what_is_known_is_of_files_that_run():
@@ -116,3 +125,21 @@ def test_a_run_goes_on_behind_a_crash(tmp_path: Path):
     assert [outcome.status for outcome in found.values()] == [PASSED, FAILED, FAILED]
     assert [outcome.calls for outcome in found.values()] == [1, 0, 1]
     assert run(Run("none.py"), tmp_path, tmp_path / "none").startswith("pytest ended with 4")
+
+
+OF_BOTH = """
+import jax
+
+def test_of_jax(): assert jax.grad(jax.numpy.sin)(0.0) == 2
+def test_of_ours(): assert "Push" not in repr(jax.linearize(jax.numpy.sin, 0.0)[1])
+"""
+
+
+@pytest.mark.slow
+def test_what_fails_is_run_again_without_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "some_test.py").write_text(OF_BOTH)
+    assert not run_and_report(Run("some_test.py"), tmp_path)
+    said = capsys.readouterr().out
+    assert "1 failed, 0 known, 1 by JAX too" in said
+    assert "FAILED some_test.py::test_of_ours" in said
+    assert "fails with JAX's own too: some_test.py::test_of_jax" in said

@@ -2,8 +2,10 @@
 
     python -m tests.jax_suite FOLDER [FILE…]
 
-FOLDER is the folder `tests` of a checkout of JAX, at the tag of the version that is installed. Each
-file runs in a process of its own. A failure that the catalogue does not know makes it end with 1.
+FOLDER is the folder `tests` of a checkout of JAX, at the tag of the version that is installed; or
+such a folder alone, of a version near to it. Each file runs in a process of its own. What fails is
+run again with JAX's own functions: what fails with these too is not ours. Any other failure that
+the catalogue does not know makes it end with 1.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +26,7 @@ import jax
 from tests import conftest
 from tests.jax_suite import results
 from tests.jax_suite.catalogue import RUNS, Run
-from tests.jax_suite.functions import OURS
+from tests.jax_suite.functions import NONE, OURS
 from tests.jax_suite.results import Findings
 
 ROOT = Path(__file__).parents[2]
@@ -32,17 +35,20 @@ ENDED = (0, 1, 5)
 """How pytest ends when it has run all there is: passed, failed, nothing to run."""
 
 
-def run(planned: Run, folder: Path, log: Path) -> str:
+def run(planned: Run, folder: Path, log: Path, tests: Collection[str] = ()) -> str:
     """Runs a file until all its tests have run; what is wrong with that, or nothing.
 
     A test that ends the process has failed; the next process goes on behind it.
+
+    Args:
+      tests: the only ones to run, by their names; by default all that are planned.
     """
     until = time.monotonic() + planned.longest
     while True:
         before = len(results.read(log))
         try:
             done = subprocess.run(
-                _command(planned, folder, log),
+                _command(planned, folder, log, tests),
                 cwd=ROOT,
                 env=_environment(),
                 capture_output=True,
@@ -57,11 +63,12 @@ def run(planned: Run, folder: Path, log: Path) -> str:
             return f"pytest ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
 
 
-def _command(planned: Run, folder: Path, log: Path) -> list[str]:
+def _command(planned: Run, folder: Path, log: Path, tests: Collection[str]) -> list[str]:
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "tests.jax_suite.plugin"]
     apart = ["-c", os.devnull, "--rootdir", folder, "--noconftest", "-p", "no:cacheprovider"]
     options = ["--replace", planned.mode, "--results", log, "-k", planned.only]
-    return [*map(str, (*pytest, *apart, *options, folder / planned.file))]
+    chosen = [folder / name for name in tests or (planned.file,)]
+    return [*map(str, (*pytest, *apart, *options, *chosen))]
 
 
 def _environment() -> dict[str, str]:
@@ -78,6 +85,8 @@ def report(planned: Run, found: Findings, wrong: str, seconds: float) -> None:
         print(f"  STOPPED: {wrong}")
     for test, outcome in found.failed.items():
         print(f"  FAILED {test}\n    {outcome.last_line()}")
+    for test, outcome in found.by_jax.items():
+        print(f"  fails with JAX's own too: {test}\n    {outcome.last_line()}")
     for known in found.passing:
         print(f"  passes now: {known.tests} ({known.reason})")
     sys.stdout.flush()
@@ -94,9 +103,12 @@ def run_and_report(planned: Run, folder: Path) -> bool:
     """Whether a file has nothing but passed tests and known failures."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as logs:
-        log = Path(logs, "results.jsonl")
+        log, by_jax = Path(logs, "results.jsonl"), Path(logs, "by_jax.jsonl")
         wrong = run(planned, folder, log)
         found = results.judge(results.read(log), planned.mode)
+        if found.failed and planned.mode != NONE:
+            run(replace(planned, mode=NONE), folder, by_jax, found.failed)
+            found = found.beside(results.read(by_jax))
     report(planned, found, wrong, time.monotonic() - start)
     return not wrong and not found.failed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Findings:
       failed: what the catalogue does not know.
       known: what it knows, with the reason.
       passing: what it says of tests that ran, none of which failed.
+      by_jax: what fails with JAX's own functions too: so it is not ours.
     """
 
     passed: int
@@ -70,11 +71,20 @@ class Findings:
     failed: dict[str, Outcome]
     known: dict[str, Known]
     passing: list[Known]
+    by_jax: dict[str, Outcome] = field(default_factory=dict)
+
+    def beside(self, without_ours: dict[str, Outcome]) -> Findings:
+        """The same, when it is known how tests that failed end with JAX's own functions."""
+        by_jax = {test for test, outcome in without_ours.items() if outcome.status == FAILED}
+        both = {test: outcome for test, outcome in self.failed.items() if test in by_jax}
+        ours = {test: outcome for test, outcome in self.failed.items() if test not in by_jax}
+        return replace(self, failed=ours, by_jax=both)
 
     def counts(self) -> str:
         """How many there are of each, in words."""
-        others = f"{len(self.failed)} failed, {len(self.known)} known, {self.skipped} skipped"
-        return f"{self.passed} passed ({self.calling} with a call of ours), {others}"
+        passed = f"{self.passed} passed ({self.calling} with a call of ours)"
+        failed = f"{len(self.failed)} failed, {len(self.known)} known"
+        return f"{passed}, {failed}, {len(self.by_jax)} by JAX too, {self.skipped} skipped"
 
 
 def judge(outcomes: dict[str, Outcome], mode: str) -> Findings:
