@@ -166,6 +166,8 @@ class Sums:
         size = sum(build.size_in_bytes(v.type) for v in missing)
         if size > min(self.room, build.size_in_bytes(summand.source.type)):
             return None
+        if any(-1 in build.shape(v) for v in missing):
+            return None
         self.room -= size
         self.new.update(dict.fromkeys(missing))
         if summand.slots is None:
