@@ -26,6 +26,44 @@ def same(ours, theirs, rtol=1e-5):
 # ------------------------------------------------------------------------ symbolic zeros
 
 
+def with_residuals_by_what_is_perturbed():
+    """A rule that keeps other things for one argument than for both, in a jitted function."""
+
+    @jax.custom_vjp
+    def f(x, y):
+        return x * y**2
+
+    def fwd(x, y):
+        out = f(x.value, y.value)
+        if x.perturbed and y.perturbed:
+            return out, {"1 x": x.value, "2 y": y.value}
+        if y.perturbed:
+            raise ValueError("not by y alone")
+        return out, {"1 y": y.value, "2 x": x.value}
+
+    def bwd(kept, ct):
+        x, y = (kept[name] for key in "xy" for name in kept if key in name)
+        return ct * y**2, ct * 2 * x * y
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    return jax.jit(lambda x, y: f(x, y))
+
+
+def test_the_residuals_of_a_rule_are_those_of_what_is_perturbed():
+    f = with_residuals_by_what_is_perturbed()
+    for factor in (1.0, 2.0):
+        same(pb.grad(lambda x: factor * f(x, 3.0))(2.0), factor * 9.0)  # noqa: B023
+        same(pb.grad(lambda x: factor * f(x, x))(2.0), factor * 12.0)  # noqa: B023
+
+
+def test_a_rule_that_has_refused_runs_again_for_others():
+    f = with_residuals_by_what_is_perturbed()
+    for factor in (1.0, 2.0):
+        same(pb.grad(lambda x: factor * f(x, 3.0))(2.0), factor * 9.0)  # noqa: B023
+        with pytest.raises(ValueError, match="not by y alone"):
+            pb.grad(lambda y: factor * f(2.0, y))(3.0)  # noqa: B023
+
+
 def seen_by_jvp():
     """A rule that multiplies by ten what it receives while the other tangent is absent."""
 

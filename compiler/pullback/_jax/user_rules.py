@@ -107,12 +107,14 @@ class RuleInside(NamedTuple):
         derivatives by these.
       known: which of those operands each value of a trace is, by name.
       closed: whether there is a `RuleOfOperands` around it.
+      memories: what it has given, by its arguments, in each of the layers.
     """
 
     rule: Any
     closed_over: int = 0
     known: Mapping[Any, int] = {}
     closed: bool = False
+    memories: tuple[dict[Any, Any], ...] = ()
 
 
 class RuleOfOperands:
@@ -145,6 +147,16 @@ def rule_inside(equation: Any) -> RuleInside:
     thunk, rule = _THUNKS[name]
     inside = _memoised(params[thunk], rule, thunk)
     return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
+
+
+def forget_runs(closed: Any) -> None:
+    """Lets the forward rule of the one call in there run again for arguments that it has had.
+
+    A run leaves the trees of the results and residuals beside the rule, where those of the last run
+    are: it may have been one for other arguments, or have failed.
+    """
+    for memory in rule_inside(closed.eqns[0]).memories:
+        memory.clear()
 
 
 def _memoised(thunk: Any, rule: str, lifted: str) -> RuleInside:
@@ -182,13 +194,20 @@ def _unwrapped(thunk: Any, rule: str, lifted: str) -> RuleInside:
     """
     function = getattr(thunk, "f", thunk)
     if isinstance(function, RuleOfOperands):
-        unwrapped = _unwrapped(function.rule, rule, lifted).rule
-        return RuleInside(unwrapped, function.closed_over, function.known, closed=True)
-    traced = closed_over(function, "fn")
+        inside, known = _unwrapped(function.rule, rule, lifted), function.known
+        memories = function.made, *inside.memories
+        return RuleInside(inside.rule, function.closed_over, known, True, memories)
+    traced, memory = closed_over(function, "fn"), closed_over(function, "cells")
     if (before := _before_dead_code(traced, lifted)) is not None:
         inside = _unwrapped(before, rule, lifted)
-        return inside._replace(rule=_for_used(inside.rule, traced))
-    inner = closed_over(traced, rule)
+        inside = inside._replace(rule=_for_used(inside.rule, traced))
+    else:
+        inside = _beneath(thunk, closed_over(traced, rule), rule, lifted)
+    return inside if memory is None else inside._replace(memories=(memory, *inside.memories))
+
+
+def _beneath(thunk: Any, inner: Any, rule: str, lifted: str) -> RuleInside:
+    """The user's rule inside the function that a thunk traces, if that is known."""
     if inner is None:
         return RuleInside(thunk)
     before = closed_over(getattr(inner, "f", inner), lifted)

@@ -29,6 +29,7 @@ def _function_of(rule: Rule) -> Any:
     """The call; operations that a user's rule makes have their lines there."""
     if rule.primitive == "reduce":
         return as_fold(rule.call)
+    user_rules.forget_runs(rule.call)
     return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
