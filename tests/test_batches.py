@@ -367,6 +367,29 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
 
 
 @pytest.mark.parametrize("count", [2, 3])
+def test_a_branch_not_taken_calls_nobody(count):
+    """As where a library raises an error for a number that is out of range."""
+
+    def fails(x):
+        raise ValueError(f"{x} is negative")
+
+    @jax.custom_jvp
+    def checked(x):
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        refuse = jax.jit(lambda: jax.pure_callback(fails, like, x))
+        branches = [refuse, *[lambda: x] * (count - 1)]
+        return jax.lax.switch(jnp.int32(x >= 0.0), branches)
+
+    checked.defjvp(lambda primals, tangents: (checked(*primals), *tangents))
+    xs, f = jnp.array([0.5, 3.0, 0.0]), lambda x: jnp.sin(checked(x))
+    (slopes,) = pb.trace(f)(xs[0]).vmap(axis_size=3).vjp()(xs, jnp.ones(3))[1]
+    for found in slopes, pb.vmap(pb.grad(f))(xs), -jax.vmap(pb.grad(pb.grad(pb.grad(f))))(xs):
+        np.testing.assert_allclose(found, jnp.cos(xs), rtol=1e-6)
+    with pytest.raises(Exception, match="is negative"):
+        pb.vmap(pb.grad(f))(xs - 1)
+
+
+@pytest.mark.parametrize("count", [2, 3])
 def test_a_branch_not_taken_makes_no_gradient_nan(count):
     """The slopes there are infinite, by what differs between items and by what they share."""
 

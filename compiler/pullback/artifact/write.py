@@ -19,7 +19,7 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
 from pullback.frontend import locations, portable
-from pullback.passes import symbols
+from pullback.passes import purity, symbols
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _constants, _container, _jax as runtime_jax, _meshes, _trees
 from pullback_runtime._artifact import version_numbers
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 OLDEST_TARGET = (1, 0, 0)
 # Shardy has no VHLO form: such ops are written as they are, as jax.export does.
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
-CALLBACK = "callback"
 ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
 ACCURACY = "result_accuracy"
@@ -387,8 +386,7 @@ def refuse_callbacks(module: ir.Module) -> None:
         notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
         raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
     for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
-        name = ir.StringAttr(op.attributes["call_target_name"]).value
-        if CALLBACK in name:
+        if name := purity.callback(op):
             raise _not_portable(name, locations.user_line_of(op) or _function_around(op))
 
 

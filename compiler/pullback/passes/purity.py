@@ -1,4 +1,4 @@
-"""Which values are used, and which ops can be erased when nobody uses their results."""
+"""Which values are used, which ops can be erased when nobody uses their results, and callbacks."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ IMPURE = frozenset(
         "stablehlo.send",
     }
 )
+
+
+def callback(op: ir.Operation) -> str | None:
+    """The target of a custom call, if it calls Python in this process."""
+    if op.name != "stablehlo.custom_call":
+        return None
+    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    return target if "callback" in target else None
 
 
 def is_used(value: ir.Value) -> bool:

@@ -18,8 +18,10 @@ from pullback.passes.differentiation import (
     terminator,
 )
 from pullback.passes.forward import Forward
+from pullback.passes.purity import callback
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
+from pullback.passes.symbols import called
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -201,10 +203,15 @@ for _name in ("stablehlo.case", "stablehlo.if"):
 
 
 @batch("stablehlo.case", "stablehlo.if", captures=True)
-def _batch(op: MappedOp) -> list[Value]:
-    """The branch that all items take; where each takes its own, all branches, and a choice."""
+def _batch(op: MappedOp) -> list[Value] | None:
+    """The branch that all items take; where each takes its own, all branches, and a choice.
+
+    Branches that call back run for one item after the other: what an item does not take, it does
+    not call, such as what raises an error.
+    """
     if op.batched[0]:
-        return _batch_choice(op)
+        calls_back = _calls_back(op.frame.diff, op.operation)
+        return None if calls_back else _batch_choice(op)
     frame, operation = op.frame, op.operation
     rows = [frame.flags(block) for block in blocks(operation)]
     flags = [any(column) for column in zip(*rows, strict=True)]
@@ -217,6 +224,23 @@ def _batch(op: MappedOp) -> list[Value]:
     new = build.emit(op.name, types, op.values, regions=len(operation.regions))
     move_regions(operation, new)
     return list(new.results)
+
+
+def _calls_back(diff: Any, operation: Any) -> bool:
+    """Whether there is a callback into Python in an op, or in what is called there."""
+    found = False
+
+    def visit(each: Any) -> Any:
+        nonlocal found
+        name = called(each)
+        found = callback(each) is not None or (name is not None and of_function(name))
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    def of_function(name: str) -> bool:
+        return diff.cached(("calls back", name), lambda: _calls_back(diff, diff.function(name)))
+
+    operation.walk(visit)
+    return found
 
 
 def _batch_choice(op: MappedOp) -> list[Value]:
