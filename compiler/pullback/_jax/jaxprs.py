@@ -9,7 +9,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from jax._src import core as _core, effects as _effects
+from jax._src.interpreters import partial_eval as _pe
 from jax._src.state import AbstractRef, RefEffect
 
 Var = _core.Var
@@ -62,8 +64,21 @@ def outputs_of(jaxpr: Any) -> list[Any]:
 
 def constants_of(jaxpr: Any) -> list[tuple[Any, Any]]:
     """The variables of a jaxpr that stand for arrays, and these; an open jaxpr has none."""
-    inner = opened(jaxpr)
-    return list(zip(inner.constvars, getattr(jaxpr, "consts", ()), strict=False))
+    values = map(_untraced, getattr(jaxpr, "consts", ()))
+    return list(zip(opened(jaxpr).constvars, values, strict=False))
+
+
+def _untraced(value: Any) -> Any:
+    """The number that a value of a trace is, if JAX has written it down as that."""
+    literal = getattr(value, "val", None) if isinstance(value, _core.Tracer) else None
+    if not isinstance(literal, Literal):
+        return value
+    return np.asarray(literal.val, literal.aval.dtype)
+
+
+def depending(closed: Any, arguments: Sequence[bool]) -> list[bool]:
+    """Which results of a jaxpr depend on these of its arguments."""
+    return list(_pe.partial_eval_jaxpr_nounits(closed, list(arguments), False)[2])
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:

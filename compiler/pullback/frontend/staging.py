@@ -13,7 +13,7 @@ import jax
 
 from pullback import _slots
 from pullback._errors import RuleResultError
-from pullback._jax import named_axes, structured, tracing
+from pullback._jax import jaxprs, named_axes, structured, tracing, user_rules
 from pullback.frontend import locations, refusals
 from pullback.frontend.reductions import as_fold
 
@@ -44,7 +44,23 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         return results, [derivatives[i] for i in outs]
 
     args = tracing.structs(rule.call.in_avals)
-    return (jax.make_jaxpr(jvp)(args, [args[i] for i in chosen]),)
+    tangents = [args[i] for i in chosen]
+    closed = jax.make_jaxpr(jvp)(args, tangents)
+    if rule.primitive in USERS:
+        return (closed,)
+    given = [False] * len(args) + [True] * len(tangents)
+    moving = jaxprs.depending(closed, given)[len(rule.call.out_avals) :]
+
+    def linear(args, tangents):
+        """The rule of a primitive: what does not depend on its tangents is zero.
+
+        That may not be seen of it, as of the solution of a system whose right side is zero.
+        """
+        results, derivatives = jvp(args, tangents)
+        pairs = zip(derivatives, moving, strict=True)
+        return results, [t if moves else jax.numpy.zeros_like(t) for t, moves in pairs]
+
+    return (closed if all(moving) else jax.make_jaxpr(linear)(args, tangents),)
 
 
 def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
