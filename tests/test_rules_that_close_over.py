@@ -714,3 +714,29 @@ def test_a_variable_of_the_function_that_derives_may_be_assigned_again():
         f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
         found = pb.grad(lambda x: f(x))(0.3)
         assert jnp.allclose(found, factor * jnp.cos(0.3), rtol=1e-5)
+
+
+class Solver:
+    """An object with a number in it; there, a value of the trace is not found."""
+
+    def __init__(self):
+        self.largest = jnp.asarray(2.0)
+
+    def solve(self, x):
+        return jax.lax.fori_loop(0, 2, lambda _, x: jnp.minimum(jnp.sin(x), self.largest), x)
+
+
+def solved(x):
+    solver = Solver()
+    f = jax.custom_vjp(solver.solve)
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (solver.largest * jnp.cos(x) * ct,))
+    return f(x)
+
+
+def test_a_number_that_was_made_in_the_trace_is_just_a_number():
+    x = jnp.float32(0.3)
+    wanted = 2.0 * jnp.cos(x)
+    assert jnp.allclose(jax.grad(solved)(x), wanted)
+    for place in (solved, jax.jit(solved), lambda x: jax.lax.map(solved, x[None])[0]):
+        assert jnp.allclose(pb.grad(place)(x), wanted)
+        assert jnp.allclose(pb.jvp(place, (x,), (x,))[1], x * wanted)
