@@ -26,6 +26,7 @@ from pullback.passes.reverse import Split, split
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero
 from pullback.rules.batching import MappedOp, batch, batch_type
+from pullback.rules.reaching import reached_in
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -56,12 +57,30 @@ class Call:
         return op.frame.diff.function_activity(callee(op.operation), mask_of(op.active), op.frame)
 
     @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        return reached_by_function(op, callee(op.operation), results)
+
+    @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         return jvp_of_function(op, callee(op.operation), tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, callee(op.operation), cts)
+
+
+def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool]:
+    """The operands that get cotangents of an op that calls @name on them."""
+    diff = op.frame.diff
+
+    def compute() -> list[bool]:
+        arguments = list(diff.block(name).arguments)
+        active = [a for a, moves in zip(arguments, op.active, strict=True) if moves]
+        found = reached_in(op, diff.block(name), active, results)
+        return [a in found for a in arguments]
+
+    key = "reached", name, mask_of(op.active), mask_of(results), op.frame.linear
+    return diff.cached(key, compute)
 
 
 @batch("func.call")

@@ -24,7 +24,13 @@ from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch
-from pullback.rules.calls import before, jvp_of_function, scatter, vjp_of_function
+from pullback.rules.calls import (
+    before,
+    jvp_of_function,
+    reached_by_function,
+    scatter,
+    vjp_of_function,
+)
 from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
 from pullback.rules.lookup import (
     find_rule,
@@ -90,6 +96,19 @@ class Composite:
             elif kind in _ACTIVITY:
                 return of_kind(op, _ACTIVITY[kind])
         return [inexact(r.type) for r in op.results]
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
+        kind = str(ops.composite_name(op.operation))
+        if kind not in _VJP:
+            return reached_by_function(op, decomposition(op), results)
+        if kind in _PULLBACKS and not op.frame.linear:
+            cts = [True if has else None for has in results]
+            with contextlib.suppress(MissingRuleError, NotLinearError):
+                rules = of_kind(op, _PULLBACKS[kind], cts)
+                given = {i for each in rules for i in each.gives}
+                return [i in given for i in range(len(op.operands))]
+        return op.active
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -369,6 +388,10 @@ def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
 _ACTIVITY = {
     "pullback.custom_jvp_call": jvp_activity,
     "pullback.custom_vjp_call": vjp_activity,
+}
+_PULLBACKS = {
+    "pullback.custom_jvp_call": _transposed_rules,
+    "pullback.custom_vjp_call": _vjp_rules,
 }
 _JVP = {
     "pullback.custom_jvp_call": _custom_jvp_jvp,

@@ -24,20 +24,12 @@ from pullback.passes.reverse import Reverse
 from pullback.passes.symbols import called
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before
+from pullback.rules.reaching import reached, reached_in
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
 def active_operands(op: Op) -> list[Value]:
     return [v for v, a in zip(op.operands, op.active, strict=True) if a]
-
-
-def reached(records: Sequence[Op], seeds: Sequence[Value]) -> set[Value]:
-    """Active values that a cotangent of `seeds` reaches."""
-    found = set(seeds)
-    for op in reversed(records):
-        if any(r in found for r in op.results):
-            found.update(active_operands(op))
-    return found
 
 
 def move_regions(operation: Any, new: Any) -> None:
@@ -58,6 +50,12 @@ class Branches:
             for i, v in enumerate(terminator(block).operands):
                 flags[i] |= v in active
         return flags
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        active = active_operands(op)
+        found = set().union(*(reached_in(op, b, active, results) for b in blocks(op.operation)))
+        return [a and v in found for v, a in zip(op.operands, op.active, strict=True)]
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:

@@ -29,7 +29,8 @@ from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
-from pullback.rules.control_flow import move_regions, reached
+from pullback.rules.control_flow import move_regions
+from pullback.rules.reaching import reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
 from pullback.rules.stacks import Stack, aliases, stacks_of
@@ -72,6 +73,16 @@ class While:
     @staticmethod
     def activity(op: Op) -> list[bool]:
         return loop_activity(op).carries
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        activity, body = loop_activity(op), blocks(op.operation)[1]
+        arguments = zip(body.arguments, activity.carries, strict=True)
+        active = {*activity.captured, *(a for a, c in arguments if c)}
+        records = analyze(body, active, op.frame.diff, op.frame)
+        carries, free = _reached(activity, body, records, results)
+        rest = op.operands[len(results) :]
+        return [*(i in carries for i in range(len(results))), *(v in free for v in rest)]
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -139,6 +150,21 @@ def widen(op: Op, inits: Sequence[Value], attributes: dict[str, Any] | None = No
 # ----------------------------------------------------------------------------- reverse mode
 
 
+def _reached(
+    activity: Activity, body: Any, records: Sequence[Op], results: Sequence[bool]
+) -> tuple[list[int], list[Value]]:
+    """Carries and captured values that a cotangent of these results reaches at any iteration."""
+    arguments, yields = list(body.arguments), list(terminator(body).operands)
+    pairs = enumerate(zip(results, activity.carries, strict=True))
+    carries = {i for i, (has, active) in pairs if has and active}
+    while True:
+        found = reached(records, [yields[i] for i in carries])
+        grown = carries | {i for i, a in enumerate(arguments) if a in found}
+        if grown == carries:
+            return sorted(carries), [v for v in activity.captured if v in found]
+        carries = grown
+
+
 class _Reversed:
     """What both kinds of reverse loop find out first."""
 
@@ -150,21 +176,8 @@ class _Reversed:
         activity = loop_activity(op)
         active = [a for a, c in zip(self.arguments, activity.carries, strict=True) if c]
         self.frame.analyze(loop.body, [*active, *activity.captured])
-        self.carries, self.free = self._reached(activity)
-
-    def _reached(self, activity: Activity) -> tuple[list[int], list[Value]]:
-        """Carries and captured values that a cotangent reaches at any iteration."""
-        carries = {
-            i
-            for i, (ct, c) in enumerate(zip(self.cts, activity.carries, strict=True))
-            if ct is not None and c
-        }
-        while True:
-            found = reached(self.frame.records, [self.loop.yields[i] for i in carries])
-            grown = carries | {i for i, a in enumerate(self.arguments) if a in found}
-            if grown == carries:
-                return sorted(carries), [v for v in activity.captured if v in found]
-            carries = grown
+        given = [ct is not None for ct in cts]
+        self.carries, self.free = _reached(activity, loop.body, self.frame.records, given)
 
     def _primal(self, v: Value) -> Value:
         raise NotImplementedError

@@ -151,6 +151,7 @@ class Rule:
     keeps_type: bool = False  # results are inexact whenever an operand is active
     regions: bool = False  # regions may capture active values
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
+    reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
 
     plain: bool = field(init=False)  # an active operand makes all results so, and no more is told
@@ -310,12 +311,16 @@ def nondifferentiable(why: str, *names: str, module: str) -> None:
 
 
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:
-    """Class decorator for ops of no family: static methods `jvp`, `vjp` and, if any, `activity`."""
+    """Class decorator for ops of no family: static methods `jvp`, `vjp` and, if any, two more.
+
+    They are `activity`, and `reached(op, results)`: which operands get cotangents where these
+    results have them. For an op that does not say it, those are all that are active.
+    """
 
     def enter(cls: Any) -> Any:
-        activity = getattr(cls, "activity", None)
         flags.setdefault("family", "own")
-        register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, activity=activity, **flags))
+        more: Any = {of: getattr(cls, of, None) for of in ("activity", "reached")}
+        register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, **more, **flags))
         return cls
 
     return enter

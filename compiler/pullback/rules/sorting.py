@@ -11,6 +11,7 @@ from pullback.dialect.build import Value
 from pullback.dialect.indexing import Dimensions
 from pullback.rules.batching import MappedOp, batch, batch_alike
 from pullback.rules.calls import before
+from pullback.rules.reaching import each_its_own
 from pullback.rules.registry import (
     InPlace,
     Mask,
@@ -51,7 +52,14 @@ def _payload(active: Mask) -> bool:
 
 def _sort_rule(linear: Callable[[Mask], bool]) -> Rule:
     return Rule(
-        "stablehlo.sort", Sort.jvp, Sort.vjp, linear, __name__, "own", activity=Sort.activity
+        "stablehlo.sort",
+        Sort.jvp,
+        Sort.vjp,
+        linear,
+        __name__,
+        "own",
+        activity=Sort.activity,
+        reached=each_its_own,
     )
 
 

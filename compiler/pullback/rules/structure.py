@@ -14,6 +14,7 @@ from pullback.rules.batching import MappedOp, batch, repeated
 from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
 from pullback.rules.expansion import jvp_of_function, map_as_function
+from pullback.rules.reaching import each_its_own
 from pullback.rules.registry import RULES, Mask, Op, Tangents, jointly, rule
 
 
@@ -25,6 +26,8 @@ def one_by_one(active: Mask) -> bool:
 @rule("stablehlo.optimization_barrier", linear=one_by_one, family="structure")
 class OptimizationBarrier:
     """Tangents and cotangents pass a barrier of their own."""
+
+    reached = staticmethod(each_its_own)
 
     @staticmethod
     def activity(op: Op) -> list[bool]:

@@ -1,0 +1,39 @@
+"""Which values cotangents reach: what a loop has to sum up, and what not.
+
+A value that only decides which branch is taken has none. It must not get a zero instead, which the
+ops that made it would multiply by their slopes: by one that is infinite, for NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback.dialect.build import Value
+from pullback.passes.differentiation import analyze, terminator
+from pullback.rules.registry import Op
+
+
+def reached(records: Sequence[Op], seeds: Sequence[Value]) -> set[Value]:
+    """Active values that a cotangent of `seeds` reaches."""
+    found = set(seeds)
+    for op in reversed(records):
+        results = [r in found for r in op.results]
+        if any(results):
+            find = op.rule.reached
+            flags = op.active if find is None else find(op, results)
+            found.update(v for v, flag in zip(op.operands, flags, strict=True) if flag)
+    return found
+
+
+def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
+    """For an op that moves each operand to a result of its own."""
+    return [has and active for has, active in zip(results, op.active, strict=True)]
+
+
+def reached_in(op: Op, block: Any, active: Sequence[Value], results: Sequence[bool]) -> set[Value]:
+    """Those in a block of an op, or of what it calls, where these results have cotangents."""
+    known = set(active)
+    records = analyze(block, known, op.frame.diff, op.frame)
+    ends = zip(terminator(block).operands, results, strict=True)
+    return reached(records, [v for v, has in ends if has and v in known])
