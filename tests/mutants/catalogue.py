@@ -368,7 +368,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/loops.py",
-        "grown = carries | {i for i, a in enumerate(self.arguments) if a in found}",
+        "grown = carries | {i for i, a in enumerate(arguments) if a in found}",
         "grown = carries",
         flow("carries that swap-vjp"),
     ),
