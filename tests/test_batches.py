@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.custom_derivatives import linear_call
+from jax.custom_derivatives import SymbolicZero, linear_call
 
 import pullback as pb
 from pullback._errors import ArgumentMismatchError, NotDifferentiableError, PullbackError
@@ -351,6 +351,21 @@ def test_a_rule_that_calls_its_own_function_ends():
         for _ in range(order):
             ours, expected = slope(ours), slope(expected)
         np.testing.assert_allclose(ours(XS), expected(XS), rtol=1e-5)
+
+
+def test_a_rule_that_is_told_of_zero_cotangents_is_batched():
+    """Both of one result are used by one program, one of them by the other."""
+
+    def bwd(x, cts):
+        of_sin, of_cos = (0.0 if isinstance(ct, SymbolicZero) else ct for ct in cts)
+        return (of_sin * jnp.cos(x) - of_cos * jnp.sin(x),)
+
+    f = jax.custom_vjp(lambda x: (jnp.sin(x), jnp.cos(x)))
+    f.defvjp(lambda x: (f(x.value), x.value), bwd, symbolic_zeros=True)
+    for g in (lambda x: 2.0 * f(x)[0], lambda x: 2.0 * f(x)[1], lambda x: sum(f(x))):
+        xs, cts = XS[0], jnp.ones_like(XS[0])
+        (slopes,) = pb.trace(g)(xs[0]).vmap(axis_size=len(xs)).vjp()(xs, cts)[1]
+        np.testing.assert_allclose(slopes, jax.vmap(jax.grad(g))(xs), rtol=1e-6)
 
 
 def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):

@@ -432,10 +432,10 @@ class Signature:
 
         The cotangent of an operand that all items share is the sum of what each item has for it.
         """
-        of_operands, _, of_results = mask.partition("|")
+        of_operands = mask.partition("|")[0]
         chosen = [i for i, m in zip(self.inexact, of_operands, strict=True) if m == "1"]
         moved = [self.flags[i] for i in chosen]
-        cts = [True] * (of_results.count("1") if of_results else self.inexact_results)
+        cts = [True] * self.inexact_results  # all of them, also of a rule that is told of zeros
         if kind == "jvp":
             count = self.results + self.inexact_results
             return (batching.function(names[0], [*self.flags, *moved], [True] * count)[0],)
