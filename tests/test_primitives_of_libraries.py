@@ -117,6 +117,49 @@ def test_who_waits_for_rules_is_told_once_of_order(tmp_path: Path, monkeypatch: 
     assert "test_primitives_of_libraries.py" in text
 
 
+applied_p = jax.extend.core.Primitive("applied")
+applied_p.multiple_results = True
+
+
+def _applied(*args: Any, function: Any, note: Note) -> Any:
+    return jax.extend.core.jaxpr_as_fun(function)(*args)
+
+
+def _applied_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    return applied_p.bind(*primals, **params), applied_p.bind(*tangents, **params)
+
+
+applied_p.def_impl(_applied)
+applied_p.def_abstract_eval(lambda *_, function, note: function.out_avals)
+mlir.register_lowering(applied_p, mlir.lower_fun(_applied, multiple_results=True))
+ad.primitive_jvps[applied_p] = _applied_jvp
+
+
+def _applied_transpose(cts: Any, *_: Any, function: Any, note: Note) -> Any:
+    assert note.found is function, "another function than was given"
+    return _applied(*cts, function=function, note=note)
+
+
+ad.primitive_transposes[applied_p] = _applied_transpose
+
+
+def test_a_primitive_may_hold_a_function_twice() -> None:
+    """The function has a call in it whose rule closes over a value there."""
+
+    def twice(x: Any) -> Any:
+        two = 2.0 + 0.0 * jax.lax.stop_gradient(x)
+        f = jax.custom_jvp(lambda x: x * two)
+        f.defjvp(lambda primals, tangents: (f(*primals), 2.0 * tangents[0]))
+        return f(x)
+
+    function = jax.make_jaxpr(twice)(A)
+
+    def f(x: Any) -> Any:
+        return jnp.sum(applied_p.bind(x, function=function, note=Note(function))[0])
+
+    np.testing.assert_allclose(pb.grad(f)(A), 2.0 * jnp.ones_like(A))
+
+
 at_rest_p = jax.extend.core.Primitive("at_rest")
 
 

@@ -20,6 +20,7 @@ import jax
 
 from pullback._jax import derivatives, jaxprs, structured, tracing, user_rules
 from pullback.frontend.constants import BODIES
+from pullback.frontend.keep import CHECKPOINT, RECURSED
 from pullback.frontend.supply import CALLS, Supply
 
 Meanings = Mapping[Any, tuple[Any, ...]]
@@ -27,6 +28,10 @@ Meanings = Mapping[Any, tuple[Any, ...]]
 
 # By primitive and parameter, where the operands of the function in there begin.
 _BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
+
+
+# JAX's, and ours. A primitive of a library may hold a function twice, and compare.
+_WITH_CALLS = RECURSED | CHECKPOINT | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
 
 
 class LeakedError(Exception):
@@ -84,7 +89,8 @@ class _Closing:
         groups = []
         if count := user_rules.rule_inside(equation).closed_over:
             groups.append(equation.invars[:count])
-        for name, body in jaxprs.bodies_of(equation):
+        is_known = equation.primitive.name in _WITH_CALLS
+        for name, body in jaxprs.bodies_of(equation) if is_known else ():
             if calls := self._calls_in(body):
                 operands = _operands(equation, name, body)
                 inside = [variable for found in calls.values() for variable in found]
