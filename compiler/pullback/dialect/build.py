@@ -139,9 +139,14 @@ def _full_complex(type: Any, value: complex) -> Value:
     return emit1("stablehlo.complex", type, [full(part, value.real), full(part, value.imag)])
 
 
+def is_result_of(v: Value, *names: str) -> bool:
+    """Whether a value is the result of an op of one of these names."""
+    return not isinstance(v, ir.BlockArgument) and v.owner.name in names
+
+
 def is_constant(v: Value) -> bool:
     """Whether a value is the result of a constant op."""
-    return not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant"
+    return is_result_of(v, "stablehlo.constant")
 
 
 def zeros(type: Any) -> Value:

@@ -262,8 +262,8 @@ def _keeps_zero(region: Any) -> bool:
 
 def is_nan(v: Value) -> bool:
     """Whether a value is NaN throughout for certain: a constant, or one moved around."""
-    while not isinstance(v, ir.BlockArgument) and v.owner.name in _NAN_PRESERVING:
+    while build.is_result_of(v, *_NAN_PRESERVING):
         v = v.owner.operands[0]
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.constant":
+    if not build.is_constant(v):
         return False
     return _NAN.search(v.owner.get_asm(**_SHORT)) is not None

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pullback._errors import DuplicateRuleError
-from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 
@@ -157,7 +156,7 @@ def repeated(v: Value, size: int) -> Value:
     """A batch of one value; if that is a broadcast, of what it is one of."""
     dims = build.shape(v)
     places: Sequence[int] = range(len(dims))
-    if not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.broadcast_in_dim":
+    if build.is_result_of(v, "stablehlo.broadcast_in_dim"):
         places = build.integers(v.owner.operation.attributes["broadcast_dimensions"])
         v = v.owner.operands[0]
     return build.broadcast_in_dim(v, (size, *dims), shifted(places))

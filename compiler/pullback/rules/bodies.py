@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pullback._jax import ir
-from pullback.dialect.build import Value, info
+from pullback.dialect.build import Value, info, is_result_of
 from pullback.rules.registry import Op, unsupported
 
 CONSTRAINT = "sdy.sharding_constraint"
@@ -39,7 +38,7 @@ def _unconstrained(values: Sequence[Value]) -> list[Value]:
 
 def unconstrained(v: Value) -> Value:
     """The value that a chain of sharding constraints hands on."""
-    while not isinstance(v, ir.BlockArgument) and v.owner.name == CONSTRAINT:
+    while is_result_of(v, CONSTRAINT):
         v = v.owner.operands[0]
     return v
 

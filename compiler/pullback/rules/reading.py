@@ -80,7 +80,7 @@ def _count(
     cond: Any, body: Any, inits: list[Value], yields: list[Value]
 ) -> tuple[Counter | None, int | None]:
     predicate = terminator(cond).operands[0]
-    if isinstance(predicate, ir.BlockArgument) or predicate.owner.name != "stablehlo.compare":
+    if not build.is_result_of(predicate, "stablehlo.compare"):
         return None, None
     compare = predicate.owner
     direction = build.enumerator(compare.attributes["comparison_direction"])

@@ -6,6 +6,7 @@ reads slot i of it. And a residual that is stacked anyway needs no second buffer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None
     if uses(argument) != 1 or uses(result) != 1:
         return None
     _, update, *starts = operation.operands
-    if not _is_one_slot(argument, update, starts):
+    if not is_one_slot(argument, update, starts):
         return None
     slots = _slots(loop, counter, count, starts[0])
     size = build.shape(argument)[0]
@@ -83,7 +84,7 @@ def uses(v: Value) -> int:
     return sum(1 for _ in v.uses)
 
 
-def _is_one_slot(buffer: Value, update: Value, starts: list[Value]) -> bool:
+def is_one_slot(buffer: Value, update: Value, starts: Sequence[Value]) -> bool:
     """Whether the update covers one index of the first dimension, and all of the others."""
     big, small = build.shape(buffer), build.shape(update)
     if not big or small != (1, *big[1:]):

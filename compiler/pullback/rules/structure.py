@@ -188,11 +188,11 @@ class GetTupleElement:
 
 def _source(op: Op, v: Value) -> Value:
     """The value that a chain of tuples and get_tuple_elements hands on."""
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.get_tuple_element":
+    if not build.is_result_of(v, "stablehlo.get_tuple_element"):
         return v
     index = ir.IntegerAttr(v.owner.attributes["index"]).value
     whole = _source(op, v.owner.operands[0])
-    if isinstance(whole, ir.BlockArgument) or whole.owner.name != "stablehlo.tuple":
+    if not build.is_result_of(whole, "stablehlo.tuple"):
         raise missing_rule(op.operation, op.name, " of a tuple from another function")
     return _source(op, whole.owner.operands[index])
 

@@ -24,11 +24,11 @@ from pullback.rules import products, slots
 from pullback.rules.batching import BATCHES, MappedOp, shifted
 from pullback.rules.bodies import body_name
 from pullback.rules.control_flow import move_regions
-from pullback.rules.stacks import affine, uses
+from pullback.rules.stacks import affine, is_one_slot, uses
 
 _ADD, _PRODUCT, _REDUCTION = "stablehlo.add", "stablehlo.dot_general", "stablehlo.reduce"
 _SLICE, _UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
-_VIEWS = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
+_VIEWS = "stablehlo.reshape", "stablehlo.transpose"
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Sums:
         elif operation.name == "stablehlo.reshape" and operation.operands[0] in self.read:
             self.read[operation.result] = self.read[operation.operands[0]]
 
-    def _slots(self, buffer: Value, start: Value, *_: Value, part: Value) -> Slots | None:
+    def _slots(self, buffer: Value, *starts: Value, part: Value) -> Slots | None:
         """The slots of a buffer, if a part is one of them, and another in each iteration."""
         dims, last = build.shape(buffer), self.size - 1
-        if build.shape(part) != (1, *dims[1:]) or dims[0] != self.size:
+        if not is_one_slot(buffer, part, starts) or dims[0] != self.size:
             return None
-        ends = affine(start, self.body.arguments[0], (0, last))
+        ends = affine(starts[0], self.body.arguments[0], (0, last))
         if ends not in ((0, last), (last, 0)):
             return None
         return Slots(buffer, dims, ends == (0, last))
@@ -135,7 +135,7 @@ class Sums:
         """What the body adds to a carry or to a slot of it, if it does nothing else with it."""
         first, v = self.body.arguments[index], terminator(self.body).operands[index]
         of = None
-        if uses(v) == 1 and _is_result_of(v, _UPDATE):
+        if uses(v) == 1 and build.is_result_of(v, _UPDATE):
             carry, part, *starts = v.owner.operands
             of = self._slots(carry, *starts, part=part) if carry == first else None
             slot = _read_for(v.owner.operation) if of is not None else None
@@ -143,7 +143,7 @@ class Sums:
                 return []
             first, v = slot, part
         found = []
-        while v != first and uses(v) == 1 and _is_result_of(v, _ADD):
+        while v != first and uses(v) == 1 and build.is_result_of(v, _ADD):
             addition = v.owner.operation
             v, term = addition.operands
             found.append(Summand(index, of, addition, *_shown_by(term)))
@@ -154,7 +154,7 @@ class Sums:
 
         One factor of slots is the same in all iterations.
         """
-        if not _is_result_of(summand.source, _PRODUCT):
+        if not build.is_result_of(summand.source, _PRODUCT):
             return None
         operation = summand.source.owner.operation
         factors = list(operation.operands)
@@ -180,7 +180,7 @@ class Sums:
             return None
         if summand.source in self.new:
             return lambda: self._reduced(summand.source, ())
-        if not _is_result_of(summand.source, _REDUCTION):
+        if not build.is_result_of(summand.source, _REDUCTION):
             return None
         operation = summand.source.owner.operation
         v, init, *more = operation.operands
@@ -272,10 +272,6 @@ class Sums:
         return summand.slots.in_order(build.reshape(total, summand.slots.shape))
 
 
-def _is_result_of(v: Value, name: str) -> bool:
-    return not isinstance(v, ir.BlockArgument) and v.owner.name == name
-
-
 def _read_for(update: Any) -> Value | None:
     """What is read, for this update only, of the slot that it writes; None if there is no such."""
     if update.name != _UPDATE:
@@ -293,7 +289,7 @@ def _read_for(update: Any) -> Value | None:
 def _shown_by(v: Value) -> tuple[Value, list[Any]]:
     """The value that another shows, and the ops between the two."""
     views = []
-    while not isinstance(v, ir.BlockArgument) and v.owner.name in _VIEWS:
+    while build.is_result_of(v, *_VIEWS):
         views.append(v.owner.operation)
         v = v.owner.operands[0]
     return v, views
