@@ -36,6 +36,20 @@ def _scatter(scatter, mode):
 
 
 UPDATES = jnp.ones((4, 4)) * jnp.arange(4.0)[:, None]
+PLANE = jnp.array([[0.5 - 1.0j, 2.0 + 0.3j, -1.0 + 0.7j], [-0.2 - 0.4j, 1.5j, -3.0]])
+INTEGERS = jnp.array([[1.0, 2.0, 2.0, 0.0], [2.0, 2.0, 1.0, 0.0], [0.0, -1.0, -1.0, 0.0]])
+
+
+def _windows(combine, init, **settings):
+    return lambda x: lax.reduce_window(x, init, combine, (2, 3), (1, 2), "SAME", **settings)
+
+
+def _convolution(**settings):
+    return lambda x, k: lax.conv_general_dilated(x, k, (2, 1), ((1, 0), (-1, 2)), **settings)
+
+
+IMAGES = jnp.sin(jnp.arange(2.0 * 4 * 5 * 4)).reshape(2, 4, 5, 4)
+KERNELS = jnp.cos(jnp.arange(4.0 * 2 * 3 * 2)).reshape(4, 2, 3, 2)
 
 CASES = [
     ("add", lax.add, (TIES, OTHER)),
@@ -97,6 +111,40 @@ CASES = [
     ("sort", lambda x, y: lax.sort((jnp.ones(4), x, y), num_keys=2), (TIES[::-1], OTHER)),
     ("sort", lambda x: lax.sort((jnp.array([2, 0, 2, 1]), x), num_keys=1)[1], (OTHER,)),
     ("reduce_sum", lambda x: jnp.sum(x, axis=0), (MATRIX,)),
+    ("sinh", lax.sinh, (TIES,)),
+    ("cosh", lax.cosh, (TIES,)),
+    ("asinh", lax.asinh, (TIES * 1e8,)),
+    ("atan", lax.atan, (TIES * 1e8,)),
+    ("exp2", lax.exp2, (TIES * 100,)),
+    ("reduce_precision", lambda x: lax.reduce_precision(x, 5, 4), (MATRIX,)),
+    ("real", lax.real, (PLANE,)),
+    ("imag", lax.imag, (PLANE,)),
+    ("complex", lax.complex, (TIES, OTHER)),
+    ("conj", lax.conj, (TIES,)),
+    ("fft", jnp.fft.fft, (MATRIX,)),
+    ("fft", lambda x: jnp.fft.rfft2(x, (3, 5)), (MATRIX,)),
+    ("fft", lambda z: jnp.fft.irfft(z, 5), (PLANE,)),
+    ("fft", lambda z: jnp.fft.irfft(z, 4), (PLANE,)),
+    ("conv_general_dilated", _convolution(feature_group_count=2), (IMAGES, KERNELS)),
+    ("conv_general_dilated", _convolution(batch_group_count=2), (IMAGES[:, :2], KERNELS)),
+    (
+        "conv_general_dilated",
+        _convolution(lhs_dilation=(2, 3), rhs_dilation=(1, 2)),
+        (IMAGES[:, :2], KERNELS),
+    ),
+    ("conv_general_dilated", _convolution(), (IMAGES[:0, :2], KERNELS)),
+    ("scatter", _scatter(lax.scatter, "clip"), (MATRIX, UPDATES)),
+    ("scatter", _scatter(lax.scatter, "drop"), (MATRIX, UPDATES)),
+    ("scatter-sub", _scatter(lax.scatter_sub, "drop"), (MATRIX, UPDATES)),
+    ("reduce_max", lambda x: jnp.max(x, axis=1), (INTEGERS,)),
+    ("reduce_min", lambda x: jnp.min(x, axis=(0, 1)), (INTEGERS,)),
+    ("reduce_window_sum", _windows(lax.add, 0.0), (MATRIX,)),
+    ("reduce_window_sum", _windows(lax.add, 0.0, base_dilation=(2, 1)), (MATRIX,)),
+    ("reduce_window_sum", _windows(lax.add, 0.0, window_dilation=(2, 1)), (MATRIX,)),
+    ("reduce_window_max", _windows(lax.max, -jnp.inf), (MATRIX,)),
+    ("reduce_window_min", _windows(lax.min, jnp.inf, base_dilation=(2, 1)), (MATRIX,)),
+    ("cumsum", lambda x: lax.cumsum(x, 1), (MATRIX,)),
+    ("cumsum", lambda x: lax.cumsum(x, 0, reverse=True), (MATRIX,)),
     ("dot_general", lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ()))), (MATRIX, MATRIX)),
     (
         "dot_general",
@@ -108,6 +156,20 @@ CASES = [
     ("convert_element_type", lambda x: x.astype(jnp.bfloat16) * 2, (TIES,)),
     ("name", lambda x: checkpoint_name(x, "kept"), (TIES,)),
     ("optimization_barrier", lambda x, y: lax.optimization_barrier([x, y])[0] * y, (TIES, OTHER)),
+]
+CASES += [
+    (name, getattr(lax, name), (PLANE,))
+    for name in "exp expm1 log log1p rsqrt tan sinh cosh asinh atan square abs conj".split()
+]
+CASES += [
+    ("integer_pow", lambda z: lax.integer_pow(z, 3), (PLANE,)),
+    ("cumsum", lambda z: lax.cumsum(z, 1), (PLANE,)),
+    ("fft", jnp.fft.ifft, (PLANE,)),
+    ("convert_element_type", lambda x: x.astype(jnp.complex64), (MATRIX,)),
+    ("scatter", lambda z, u: z.at[0, jnp.array([2, 2])].set(u), (PLANE, PLANE[0, :2])),
+    ("scatter-add", lambda z, u: z.at[0, jnp.array([2, 2])].add(u), (PLANE, PLANE[0, :2])),
+    ("scatter-sub", lambda z, u: z.at[0, jnp.array([2, 2])].subtract(u), (PLANE, PLANE[0, :2])),
+    ("reduce_window_sum", _windows(lax.add, 0.0j), (PLANE,)),
 ]
 if hasattr(lax, "stack"):
     CASES += [("stack", lambda x, y: lax.stack([x, y]), (TIES, OTHER))]
@@ -128,9 +190,18 @@ def _assert_same(found, wanted) -> None:
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         if theirs.dtype == jax.dtypes.float0:
             continue
+        wide = np.complex128 if np.iscomplexobj(theirs) else np.float64
         np.testing.assert_allclose(
-            np.asarray(ours, np.float64), np.asarray(theirs, np.float64), rtol=3e-6, atol=1e-7
+            np.asarray(ours, wide), np.asarray(theirs, wide), rtol=3e-6, atol=1e-7
         )
+
+
+def _random(like, seed: int):
+    random = np.random.RandomState(seed)
+    found = random.randn(*like.shape)
+    if jnp.iscomplexobj(like):
+        found = found + 1j * random.randn(*like.shape)
+    return jnp.asarray(found, like.dtype)
 
 
 def _differentiable(args) -> list[int]:
@@ -152,22 +223,17 @@ def test_derivatives_agree_with_jax(name, f, args) -> None:
         return f(*full)
 
     primals = [jnp.asarray(args[i]) for i in wrt]
-    directions = [
-        jnp.asarray(np.random.RandomState(i).randn(*p.shape), p.dtype)
-        for i, p in enumerate(primals)
-    ]
+    directions = [_random(p, i) for i, p in enumerate(primals)]
     value, tangent = jax.jvp(restricted, primals, directions)
     _assert_same(program(*args), value)
     _assert_same(program.jvp(wrt)(*args, *directions), (value, tangent))
 
     value, pull = jax.vjp(restricted, *primals)
-    cotangent = jax.tree.map(
-        lambda v: jnp.asarray(np.random.RandomState(7).randn(*v.shape), v.dtype), value
-    )
+    cotangent = jax.tree.map(lambda v: _random(v, 7), value)
     _assert_same(program.vjp(wrt)(*args, cotangent), (value, pull(cotangent)))
 
 
-@pytest.mark.parametrize("name", ["sin", "exp", "tanh", "sqrt", "pow"])
+@pytest.mark.parametrize("name", ["sin", "cos", "tanh", "sqrt", "exp2", "sign", "pow"])
 def test_complex_functions_are_kept_unless_their_lowering_is_the_same(name: str) -> None:
     z = jnp.array([1.0 + 2.0j, -0.5j])
     f = getattr(lax, name)

@@ -18,13 +18,23 @@ _STEPS = "one StableHLO op, constant between its steps: no derivative, as in JAX
 _MOVES = "moves elements and computes nothing; JAX clamps indices the way StableHLO does"
 _PARTS = "slices or concatenations, which move elements only"
 _EXTREMUM = "a scatter whose rule is JAX's, and finite where indices are dropped"
+_SHARED = "a StableHLO reduce, whose rule gives equal elements equal shares, as JAX does"
+_FIRST = (
+    "a StableHLO reduce_window: the first of equal elements has the derivative, as in JAX's "
+    "reverse mode; JAX's forward mode takes another one at times"
+)
 _SORTED = "one StableHLO op, whose rule sorts the positions as well, as JAX's rule does"
+_WINDOWS = "a StableHLO reduce_window with an add, linear"
 _NOTHING = "lowers to its operand"
 
 NATIVE: dict[str, str] = {
     **dict.fromkeys(("add", "add_any", "sub", "mul", "div", "neg"), _ONE_OP),
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt"), _ONE_OP),
     **dict.fromkeys(("sin", "cos", "tan", "tanh", "atan2", "abs", "rem"), _ONE_OP),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "atan", "reduce_precision"), _ONE_OP),
+    **dict.fromkeys(("real", "imag", "complex", "fft", "conv_general_dilated"), _ONE_OP),
+    "conj": "the two parts, one of them negated, put together again",
+    "exp2": "exp of a multiple of the operand",
     "pow": _ONE_OP + "; with an integer exponent it is kept, for x ** 0 has derivative 0 at 0",
     **dict.fromkeys(("max", "min"), _TIES),
     **dict.fromkeys(("floor", "ceil", "round", "sign"), _STEPS),
@@ -36,10 +46,15 @@ NATIVE: dict[str, str] = {
     "square": "one chlo op, whose rule is JAX's rule",
     "select_n": "selects on predicates that have no tangent",
     "gather": "a gather that clamps, and where JAX fills, a select on the indices beside it",
+    "scatter": "a scatter whose rule finds the update that stays, as JAX's does",
     "scatter-add": "a scatter with an add; clamped or dropped indices as in JAX's own transpose",
+    "scatter-sub": "a scatter with a subtraction, linear",
     **dict.fromkeys(("scatter-max", "scatter-min"), _EXTREMUM),
     "sort": _SORTED + ", and so has no rules of rules without end",
     "reduce_sum": "a StableHLO reduce with an add",
+    **dict.fromkeys(("reduce_max", "reduce_min"), _SHARED),
+    **dict.fromkeys(("reduce_window_sum", "cumsum"), _WINDOWS),
+    **dict.fromkeys(("reduce_window_max", "reduce_window_min"), _FIRST),
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
     "convert_element_type": "one StableHLO op, linear between floats",
     "optimization_barrier": "one StableHLO op; what moves passes one of its own, as in JAX",
@@ -50,10 +65,14 @@ NATIVE: dict[str, str] = {
 
 ALSO_COMPLEX = frozenset(
     "add sub mul div neg reshape transpose broadcast_in_dim squeeze rev slice dynamic_slice "
-    "dynamic_update_slice concatenate pad split stack unstack select_n gather reduce_sum "
-    "dot_general optimization_barrier copy copy_p name".split()
+    "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
+    "scatter-sub reduce_sum reduce_window_sum cumsum dot_general fft real imag complex conj abs "
+    "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh asinh atan square integer_pow "
+    "optimization_barrier copy copy_p name".split()
 )
-"""The entries whose lowering is the same for complex numbers; the others expand into real parts."""
+"""The entries of which the same holds for complex numbers. The others expand into real parts (sin),
+have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the
+second derivative nearly zero (tanh)."""
 
 
 def is_native(equation: Any) -> bool:
