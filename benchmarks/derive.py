@@ -130,6 +130,41 @@ def lstm(steps: int = 50, width: int = 32) -> tuple[Function, tuple[Any, ...]]:
     return loss, (params, array(steps, 8, width))
 
 
+def convnet(blocks: int = 4, width: int = 16) -> tuple[Function, tuple[Any, ...]]:
+    def conv(x, w):
+        return jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    def loss(params, x):
+        for first, second, scale in params:
+            for w in (first, second):
+                x = conv(x, w)
+                x = (x - x.mean((0, 1, 2))) * scale / jnp.sqrt(x.var((0, 1, 2)) + 1e-5)
+                x = jax.nn.relu(x)
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return -jnp.mean(jax.nn.log_softmax(x.mean((1, 2)))[:, 0])
+
+    widths = [3] + [width * 2**i for i in range(blocks)]
+    params = [
+        (array(3, 3, n, m), array(3, 3, m, m), array(m))
+        for n, m in zip(widths, widths[1:], strict=False)
+    ]
+    return loss, (params, array(2, 32, 32, 3))
+
+
+def waves(steps: int = 8, size: int = 32) -> tuple[Function, tuple[Any, ...]]:
+    """The nonlinear Schroedinger equation by split steps, in the plane of complex numbers."""
+
+    def loss(potential, psi, k):
+        for _ in range(steps):
+            psi = jnp.fft.ifft2(jnp.exp(-0.05j * k**2) * jnp.fft.fft2(psi))
+            psi = psi * jnp.exp(-0.1j * (potential + jnp.abs(psi) ** 2))
+        return jnp.mean(jnp.abs(psi - 1) ** 2)
+
+    return loss, (array(size, size), array(size, size) + 0j, array(size, size))
+
+
 def rules(uses: int = 200, kinds: int = 10) -> tuple[Function, tuple[Any, ...]]:
     """`uses` calls of `kinds` custom rules, half custom_jvp, half custom_vjp."""
 
@@ -160,6 +195,8 @@ CASES = [
     Case("transformer, 24 jitted layers", lambda: transformer(24, jitted=True)),
     Case("rnn scan", rnn),
     Case("lstm scan", lstm),
+    Case("convnet, 8 layers", convnet),
+    Case("waves, 8 steps of FFTs", waves),
     Case("200 uses of 10 rules", rules),
 ]
 
