@@ -276,6 +276,10 @@ class RuleTable:
             self._rules[new] = dataclasses.replace(rule, key=new, batch=batch)
         return self._keys[identity]
 
+    def stops(self, key: str) -> bool:
+        """Whether a call lets no tangent pass, which need not be staged to be known."""
+        return self._rules[key].primitive in staging.STOPS
+
     def goes_forward(self, key: str) -> bool:
         """Whether a call with a backward rule has one for forward mode, too."""
         return self._rules[key].goes_forward

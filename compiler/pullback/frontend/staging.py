@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
 """Calls whose rules a user has written."""
 
+STOPS = frozenset({"stop_gradient"})
+"""Primitives that are there to have no derivative."""
+
 
 def _function_of(rule: Rule) -> Any:
     """The call; operations that a user's rule makes have their lines there."""

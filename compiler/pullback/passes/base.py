@@ -23,6 +23,9 @@ class Rules(Protocol):
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
         """What `stage` would link: modules with the function `entry` among their `functions`."""
 
+    def stops(self, key: str) -> bool:
+        """As `RuleTable.stops`."""
+
     def goes_forward(self, key: str) -> bool:
         """As `RuleTable.goes_forward`."""
 
@@ -41,9 +44,11 @@ class NoRules:
         """Raises MissingRuleError."""
         raise _without_table(key, kind, mask)
 
-    def goes_forward(self, key: str) -> bool:
+    def stops(self, key: str) -> bool:
         """No rule is here."""
         return False
+
+    goes_forward = stops
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Raises MissingRuleError for the first `rule` that is not staged."""

@@ -127,8 +127,11 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
     view = ops.view(op.operation)
     if list(view.attributes) != [ops.RULE]:
         return None
+    rules = op.frame.diff.rules
+    if rules.stops(view.rule_key):
+        return [True] * (len(op.results) + len(inexact_results(op)))
     try:
-        (source,) = op.frame.diff.rules.sources(view.rule_key, "jvp", rule_mask(op))
+        (source,) = rules.sources(view.rule_key, "jvp", rule_mask(op))
     except MissingRuleError:
         return None
     if source not in _KNOWN_ZEROS:
