@@ -203,6 +203,12 @@ def total(program):
     return pb.trace(lambda x: jnp.sum(program(x)))(X)
 
 
+def sums_up_to(x):
+    """A cumulative sum by a primitive that is kept."""
+    differences = jnp.eye(x.size) - jnp.eye(x.size, k=-1)
+    return jax.scipy.linalg.solve_triangular(differences, x, lower=True)
+
+
 def test_of_reverse_rules_up_to_an_order():
     @jax.custom_vjp
     def function(x):
@@ -210,13 +216,13 @@ def test_of_reverse_rules_up_to_an_order():
 
     function.defvjp(
         lambda x: (cube_sum(x), x),
-        lambda x, ct: (jnp.cumsum(ct * jnp.cos(models.doubled_sine(x))),),
+        lambda x, ct: (sums_up_to(ct * jnp.cos(models.doubled_sine(x))),),
     )
     loaded = pb.load(artifact.serialize(pb.trace(lambda x: function(x))(X), order=1))
     gradient = jnp.cumsum(jnp.cos(jnp.sin(X)))
     assert jnp.allclose(loaded.grad()(X), gradient)
     assert jnp.allclose(loaded.jvp()(X, X)[1], jnp.vdot(gradient, X))
-    with pytest.raises(pb.MissingRuleError, match=r"no (jvp|vjp) rule for `(cumsum|doubled_sine)"):
+    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `triangular_solve"):
         loaded.grad().jvp()
 
 
