@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import blocks
-from pullback.passes.inlining import inline
+from pullback.passes.differentiation import blocks, operations
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded
@@ -57,7 +57,7 @@ def _loop(
     with build.inserting(ir.InsertionPoint(body)):
         i, *state = body.arguments
         slices = [slots.read(x, i) for x in inputs]
-        found = inline(op.operation, [*slices, *state[: len(carries)]])
+        found = _step(op.operation, [*slices, *state[: len(carries)]])
         written = [
             slots.write(buffer, v, i)
             for buffer, v in zip(state[len(carries) :], found[: len(buffers)], strict=True)
@@ -65,6 +65,20 @@ def _loop(
         build.return_([build.add(i, step), *found[len(buffers) :], *written])
     results = list(loop.results)[1:]
     return results[: len(carries)], results[len(carries) :]
+
+
+def _step(operation: Any, values: Sequence[Value]) -> list[Value]:
+    """The ops of the body on these values, here, where nothing follows; what they return."""
+    copy = operation.clone(False)
+    block = copy.regions[0].blocks[0]
+    for argument, v in zip(list(block.arguments), values, strict=True):
+        argument.replace_all_uses_with(v)
+    *steps, end = operations(block)
+    results = list(end.operands)
+    for step in steps:
+        build.here.ip.block.append(step)
+    end.erase()
+    return results
 
 
 def _segment(op: Op, name: str) -> int:
