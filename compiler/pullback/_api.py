@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
-from pullback import _calls, _derivation, _named_axes, _pairs, _slots, _statics
+from pullback import _calls, _derivation, _named_axes, _pairs, _platforms, _slots, _statics
 from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
@@ -58,10 +58,13 @@ def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
 
 
 def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-    """The Program of a function for such arguments; what was derived here is not traced again."""
+    """The Program of a function for such arguments; what was derived here is not traced again.
+
+    Of one for several platforms it is the variant for this one.
+    """
     if isinstance(fun, Program):
         fun.flatten(args, kwargs)
-        return fun
+        return _platforms.here(fun)
     base, steps = _origin(fun)
     if base is fun:
         return trace(fun)(*args, **kwargs)

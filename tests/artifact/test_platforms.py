@@ -66,6 +66,32 @@ def test_calls_choose_the_platform_they_run_on(saved, x):
     assert runtime(x) == pytest.approx(float(expected(jnp.sin, x)), rel=1e-6)
 
 
+DERIVATIVES = {
+    "grad": lambda library, f, x: library.grad(f)(x),
+    "value_and_grad": lambda library, f, x: library.value_and_grad(f)(x),
+    "jvp": lambda library, f, x: library.jvp(f, (x,), (x,)),
+    "vjp": lambda library, f, x: library.vjp(f, x)[1](2.0),
+    "linearize": lambda library, f, x: library.linearize(f, x)[1](x),
+    "jacfwd": lambda library, f, x: library.jacfwd(f)(x),
+    "hessian": lambda library, f, x: library.hessian(f)(x),
+    "vmap": lambda library, f, x: library.vmap(library.grad(f))(jnp.stack([x, 2 * x])),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("platforms", [("tpu", "cpu"), ("cpu", "tpu")])
+def test_derivatives_choose_the_platform_they_run_on(platforms, derivative, x):
+    """Where it is not the first one, the value was taken for the gradient."""
+
+    def cubed(x):
+        return jnp.sum(jax.lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos) ** 3)
+
+    derive = DERIVATIVES[derivative]
+    found = derive(pb, pb.trace(cubed, platforms=platforms)(x), x)
+    wanted = derive(jax, lambda x: jnp.sum(jnp.sin(x) ** 3), x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
+
+
 def test_derived_programs_have_all_platforms(saved, x):
     forward, linear = pb.load(saved).linearize()
     derived = pb.load(artifact.serialize(pb.load(saved).grad()))
