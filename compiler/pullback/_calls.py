@@ -19,8 +19,9 @@ import pullback_runtime
 from pullback import _derivation
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
+from pullback._jax import high
 from pullback._slots import spell
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.keep import high_type, is_inexact
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._meshes import on_devices_of
 
@@ -99,9 +100,14 @@ def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def check_operands(program: Program, operands: list[Any]) -> None:
-    """Raises ArgumentMismatchError for an argument of another shape or dtype, naming its path."""
+    """Raises ArgumentMismatchError for an argument of another shape or dtype, naming its path.
+
+    One that is no array is a PullbackError, as where it is traced.
+    """
     for path, aval, value in zip(program.arg_paths, program.in_avals, operands, strict=True):
         found = jax.typeof(value)
+        if high.is_type(found):
+            raise high_type(found, path)
         if found.shape != _plain(aval).shape or not _fits(found, _plain(aval)):
             raise ArgumentMismatchError(
                 f"{path} must have type {spell(aval)}, but it is {spell(found)}",

@@ -13,7 +13,9 @@ import numpy as np
 
 from pullback import _calls, _slots
 from pullback._errors import ArgumentMismatchError
+from pullback._jax import high
 from pullback._program import Program
+from pullback.frontend.keep import high_type
 from pullback_runtime import ArgumentError, _trees
 
 
@@ -131,7 +133,10 @@ def _kind(dtype: Any) -> Any:
 
 def _type_of(value: Any) -> Any:
     is_type = isinstance(value, (jax.core.ShapedArray, jax.ShapeDtypeStruct))
-    return value if is_type else jax.typeof(value)
+    found = value if is_type else jax.typeof(value)
+    if high.is_type(found):
+        raise high_type(found, "among the tangents or cotangents")
+    return found
 
 
 def _misfit(primal: Any, other: Any, what: str, where: str) -> ArgumentMismatchError:
@@ -167,7 +172,10 @@ class _Pair:
 
 
 def _moves(primal: Any) -> bool:
-    return _kind(getattr(primal, "dtype", None) or np.result_type(primal)) is not None
+    dtype = getattr(primal, "dtype", None)
+    if dtype is None and high.has_type(primal):
+        raise high_type(jax.typeof(primal), "among the primal values")
+    return _kind(dtype or np.result_type(primal)) is not None
 
 
 def _first_difference(primals: Any, given: Any, root: str) -> str:

@@ -42,6 +42,8 @@ def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
             do="pass one array per parameter, in this order",
         )
     for index, (aval, expected) in enumerate(zip(avals, handle.in_avals, strict=True)):
+        if not hasattr(aval, "dtype"):
+            raise _no_array(handle, index, aval, expected)
         if tuple(aval.shape) != expected.shape or aval.dtype != expected.dtype:
             raise _mismatch(handle, index, aval, expected)
 
@@ -68,6 +70,16 @@ def _mismatch(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> Ar
         f"expected {spell(expected)}, got {spell(aval)}",
         where=f"in a call of @{handle.entry}",
         do=_remedy(aval, expected),
+    )
+
+
+def _no_array(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
+    """The error of a value whose type a user has defined for JAX (jax.experimental.hijax)."""
+    return ArgumentError(
+        f"{argument_name(handle.arg_names, index)} is no array: "
+        f"expected {spell(expected)}, got {type(aval).__name__}",
+        where=f"in a call of @{handle.entry}",
+        do="make an array of it first",
     )
 
 

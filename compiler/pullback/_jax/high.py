@@ -5,9 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import core as _core
+from jax._src import core as _core, hijax as _hijax
 
 from pullback._jax import tracing
+
+
+def is_type(aval: object) -> bool:
+    """Whether this is a type of a user's own, whose values are no arrays to a trace."""
+    return isinstance(aval, _TYPES)
+
+
+def has_type(value: object) -> bool:
+    """Whether a value is of such a type."""
+    if type(value) not in _core.pytype_aval_mappings:
+        return False
+    return is_type(jax.typeof(value))
+
+
+_TYPES = (_hijax.HiType, getattr(_hijax, "MutableHiType", _hijax.HiType))
 
 
 def kind_of(equation: Any) -> str:

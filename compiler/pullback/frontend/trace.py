@@ -67,7 +67,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     arrays += lifted
     kept = rules.keeper.keep(closed)
     place = "among its arguments, or what it closes over"
-    check_tangents(jaxprs.inputs_of(closed), place)
+    check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
     if jaxprs.takes_mutable_arrays(closed):
         raise mutable_array(place)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
