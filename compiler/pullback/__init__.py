@@ -26,6 +26,7 @@ from pullback._errors import (
     UnsupportedJaxVersion as UnsupportedJaxVersion,
 )
 from pullback._jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
+from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback._loops import bounded_while_loop as bounded_while_loop
 from pullback._program import Program as Program
 from pullback.artifact import from_exported as from_exported, load as load

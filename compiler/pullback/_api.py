@@ -16,7 +16,17 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
-from pullback import _calls, _derivation, _named_axes, _pairs, _platforms, _slots, _statics
+from pullback import (
+    _calls,
+    _derivation,
+    _flags,
+    _named_axes,
+    _pairs,
+    _platforms,
+    _slots,
+    _splits,
+    _statics,
+)
 from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
@@ -96,7 +106,7 @@ def _jitted(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
         results = _calls.apply(program, args, kwargs)
         if not dict(steps[-1].options)["allow_int"]:
             return results
-        return _with_gradients(results, args, steps[-1], _slots.restore_float0)
+        return _with_gradients(results, args, steps[-1], _slots.restore_zeros)
 
     function.__name__ = steps[-1].name
     return jax.jit(function)
@@ -196,50 +206,133 @@ def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
         program = program_of(get(), primals, {})
         derived = _derivation.jvp(program, has_aux=has_aux)
         out, moved, *aux = _calls.apply(derived, (*primals, *tangents), {})
-        return out, _slots.restore_float0(moved, out), *aux
+        return out, _slots.restore_zeros(moved, out), *aux
 
     return jax.jit(function)
 
 
 def vjp(
-    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    reduce_axes: Any = (),
+    saveable_args: Any = True,
+    in_nzs: Any = None,
 ) -> tuple[Any, ...]:
     """The value of a function, and the map from cotangents of it to those of its arguments.
 
     As `jax.vjp`. The map closes over the residuals of the forward pass, which is not run again; it
-    is a pytree, as JAX's is, and so it may cross the border of a jitted function. What it gives is
-    summed over the axes in `reduce_axes` as by `grad`.
+    is a pytree, as JAX's is, and so it may cross the border of a jitted function.
 
-    Returns: `(out, map)`, and with `has_aux` the auxiliary data.
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      primals: its arguments.
+      has_aux: `fun` returns a pair, of which only the first item is differentiated.
+      reduce_axes: what the map gives is summed over these axes, as by `grad`.
+      saveable_args: False, or a tree of bools that is a prefix of the arguments: those that are
+        False are not among the residuals. `pull.args_res` has `pb.NotSaveable()` where the map
+        needs one, which has to be put there before the map is called.
+      in_nzs: a tree of bools as well: those that are False are constants, whose cotangents are
+        zero. `pull.out_nzs` tells which results have a tangent that may not be zero.
+
+    Returns: `(out, pull)`, and with `has_aux` the auxiliary data.
     """
-    make = functools.partial(_split_jitted, _derivation.split_vjp, _pairs.PullBack, has_aux)
-    out, pull, *aux = derived_once(fun, ("vjp", has_aux), make)(*primals)
-    if names := _named_axes.names_of(reduce_axes):
-        pull = Partial(_named_axes.TotalPullBack(names), pull, primals)
+    tree = jax.tree.structure(primals)
+    saveable = _flags.flags_of(saveable_args, tree, "saveable_args", "pb.vjp")
+    perturbed = _perturbed(in_nzs, tree, "pb.vjp")
+    names = _named_axes.names_of(reduce_axes)
+    if names and not all(saveable):
+        raise ArgumentMismatchError(
+            "saveable_args is not for a VJP function with reduce_axes: it needs all arguments",
+            do="leave out one of them",
+        )
+    make = functools.partial(_vjp_jitted, has_aux, perturbed)
+    out, pull, *aux = derived_once(fun, ("vjp", has_aux, perturbed), make)(*primals)
+    pull.args_res = pull.fun.saved(primals, saveable)
+    if names:
+        pull = pull.replace(reduce_axes=names, primals=primals)
     return out, pull, *aux
 
 
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def linearize(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, in_nzs: Any = None
+) -> tuple[Any, ...]:
     """The value of a function, and the map from tangents of its arguments to those of it.
 
-    As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree.
+    As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree. It
+    takes a tangent for each argument; those that are False in `in_nzs` count as zero, as for `vjp`.
 
-    Returns: `(out, map)`, and with `has_aux` the auxiliary data.
+    Returns: `(out, push)`, and with `has_aux` the auxiliary data.
     """
-    make = functools.partial(_split_jitted, _derivation.linearize, _pairs.PushForward, has_aux)
-    return derived_once(fun, ("linearize", has_aux), make)(*primals)
+    perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
+    make = functools.partial(_linearize_jitted, has_aux, perturbed)
+    out, push, *aux = derived_once(fun, ("linearize", has_aux, perturbed), make)(*primals)
+    push.out_nzs = push.func.out_nzs
+    return out, push, *aux
 
 
-def _split_jitted(split: Any, kind: Any, has_aux: bool, get: Callable[[], Any]) -> Any:
+def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
+    """A flag for each leaf of the arguments; None for all of them."""
+    flags = (True,) if in_nzs is None else _flags.flags_of(in_nzs, tree, "in_nzs", taker)
+    return None if all(flags) else flags
+
+
+def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
     def function(*primals: Any) -> Any:
         program = program_of(get(), primals, {})
-        forward, linear = split(program, has_aux=has_aux)
-        out, residuals = _calls.apply(forward, primals, {})
-        out, *aux = out if has_aux else (out,)
-        types = jax.tree.map(jax.typeof, (program.as_taken(primals), out))
-        return out, Partial(kind(linear, *types), residuals), *aux
+        order = _order(program, primals)
+        flags = perturbed and [perturbed[i] for i in order]
+        split = _derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
+        (forward, linear), leaves = _splits.without_arguments(split)
+        (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+        pull = _pairs.PullBack(
+            linear,
+            of_args,
+            of_out,
+            in_tree=jax.tree.structure(primals),
+            sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
+            nonzero=_for_leaves(out, _splits.takes_cotangents(linear)),
+        )
+        return out, _pairs.VJP(pull, None, residuals), *aux
 
     return jax.jit(function)
+
+
+def _linearize_jitted(
+    has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]
+) -> Any:
+    def function(*primals: Any) -> Any:
+        program = program_of(get(), primals, {})
+        flags = perturbed and [perturbed[i] for i in _order(program, primals)]
+        forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
+        (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+        nonzero = _for_leaves(out, _splits.gives_tangents(linear))
+        push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
+        return out, Partial(push, residuals), *aux
+
+    return jax.jit(function)
+
+
+def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:
+    """Which leaf of the arguments is each that the program takes."""
+    tree = jax.tree.structure(primals)
+    numbers = list(range(tree.num_leaves))
+    if tree == program.in_tree.children()[0]:
+        return numbers
+    return jax.tree.leaves(program.as_taken(tree.unflatten(numbers)))  # a file may have another
+
+
+def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, ...]:
+    """The results, the residuals, and the types of the arguments and of what is differentiated."""
+    out, residuals = _calls.apply(forward, primals, {})
+    results = out if has_aux else (out,)
+    types = jax.tree.map(jax.typeof, (forward.as_taken(primals), results[0]))
+    return results, residuals, *types
+
+
+def _for_leaves(out: Any, flags: Any) -> list[bool]:
+    """A flag for each leaf of a result; an integer has none in the tree."""
+    return list(map(bool, jax.tree.structure(out).flatten_up_to(flags)))
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
@@ -315,11 +408,13 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
+    sum_match: bool = False,
 ) -> Callable[..., Any]:
     """A function that maps another one over an axis of its arguments; as `jax.vmap`.
 
     A function is batched by JAX before it is traced, its derivative rules with it. A Program, and a
     derivative made here, is batched in the IR, and so are the rules in it; see `Program.vmap`.
+    With `sum_match`, `out_axes=None` of what differs between the items asks for their sum.
     """
     function = fun.__call__ if isinstance(fun, Program) else fun
     return jax.vmap(
@@ -329,4 +424,5 @@ def vmap(
         axis_name=axis_name,
         axis_size=axis_size,
         spmd_axis_name=spmd_axis_name,
+        sum_match=sum_match,
     )

@@ -120,12 +120,19 @@ def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
 
 
 def split_vjp(
-    program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    program: Program,
+    wrt: int | Sequence[int] | None = None,
+    has_aux: bool = False,
+    perturbed: Sequence[bool] | None = None,
 ) -> Split:
-    """Reverse mode in two programs, the second of which is the map of cotangents."""
+    """Reverse mode in two programs, the second of which is the map of cotangents.
+
+    `perturbed` has a flag for each leaf of `wrt`: the others are constants.
+    """
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    primals = _chosen(old, wrt)
+    chosen = _chosen(old, wrt)
+    primals = _slots.only(perturbed, chosen, chosen)
     _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
     cts = (moving(out, "cotangent"),)
@@ -134,12 +141,19 @@ def split_vjp(
 
 
 def linearize(
-    program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+    program: Program,
+    wrt: int | Sequence[int] | None = None,
+    has_aux: bool = False,
+    perturbed: Sequence[bool] | None = None,
 ) -> Split:
-    """Forward mode in two programs, the second of which is the map of tangents."""
+    """Forward mode in two programs, the second of which is the map of tangents.
+
+    `perturbed` is as for `split_vjp`.
+    """
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    primals = _chosen(old, wrt)
+    chosen = _chosen(old, wrt)
+    primals = _slots.only(perturbed, chosen, chosen)
     derivative = Linearize(wrt=inexact_positions(primals), outs=inexact_positions(out))
     tangents = moving(primals, "tangent")
     return _split(program, derivative, tangents, moving(out, "tangent"))

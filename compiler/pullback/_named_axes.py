@@ -9,7 +9,6 @@ primitive decides it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -54,16 +53,6 @@ def totals(gradients: Any, primals: Any, names: tuple[Any, ...]) -> Any:
         return gradient if is_float0(gradient) else _total.bind(gradient, primal, axes=names)
 
     return jax.tree.map(total, primals, gradients) if names else gradients
-
-
-@dataclass(frozen=True)
-class TotalPullBack:
-    """A map of cotangents whose results are totals; what it is made of comes first."""
-
-    names: tuple[Any, ...]
-
-    def __call__(self, pull: Any, primals: Any, *cotangents: Any) -> Any:
-        return totals(pull(*cotangents), primals, self.names)
 
 
 def _batch(axis: Any, values: Any, dims: Any, *, axes: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 
-from pullback import _calls, _slots
+from pullback import _calls, _flags, _named_axes, _slots
 from pullback._errors import ArgumentMismatchError
 from pullback._jax import high
+from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._program import Program
 from pullback.frontend.keep import high_type
 from pullback_runtime import ArgumentError, _trees
@@ -27,11 +30,17 @@ class PullBack:
       linear: the program that does it.
       primals: types of the function's arguments.
       out: types of its result.
+      in_tree: the structure of the arguments as the caller has it.
+      sources: of each residual, the leaf of the arguments that it is, if it is one.
+      nonzero: of each leaf of the result, whether its cotangent counts.
     """
 
     linear: Program
     primals: Any
     out: Any
+    in_tree: PyTreeDef
+    sources: Sequence[int | None]
+    nonzero: Sequence[bool]
 
     def __call__(self, residuals: Any, *cotangents: Any) -> Any:
         if len(cotangents) != 1:
@@ -46,29 +55,148 @@ class PullBack:
     def _jitted(self) -> Any:
         def pull(residuals: Any, cotangent: Any) -> Any:
             found = _calls.apply(self.linear, (residuals, cotangent), {})
-            return _slots.restore_float0(found, self.primals)
+            return _slots.restore_zeros(found, self.primals)
 
         return jax.jit(pull)
+
+    def saved(self, primals: Any, saveable: Sequence[bool]) -> list[Any]:
+        """The arguments that are residuals, in the structure of all; others as JAX marks them."""
+        used = set(self.sources)
+
+        def kept(number: int, leaf: Any, may_be: bool) -> Any:
+            if number not in used:
+                return NotNeeded()
+            if not may_be:
+                return NotSaveable()
+            # A copy of NumPy's: its owner may write to it.
+            return leaf if isinstance(leaf, jax.Array) else jax.numpy.array(leaf)
+
+        leaves = jax.tree.leaves(primals)
+        return list(_flags.mirrored(self.in_tree, map(kept, range(len(leaves)), leaves, saveable)))
+
+    def residuals(self, args_res: Any, others: Sequence[Any]) -> list[Any]:
+        """All residuals, of which these arguments are some."""
+        leaves = jax.tree.leaves(args_res, is_leaf=_is_mark)
+        if len(leaves) != self.in_tree.num_leaves:
+            raise ArgumentMismatchError(
+                f"args_res of a VJP function must have {self.in_tree.num_leaves} leaves, as the "
+                f"arguments have, but it has {len(leaves)}",
+                where="args_res",
+                do="restore the arguments in their places, and leave the others as they are",
+            )
+        missing = [i for i in self.sources if i is not None and _is_mark(leaves[i])]
+        if missing:
+            names = self._names()
+            raise ArgumentMismatchError(
+                "the VJP function was applied before restoring its not-saveable residuals",
+                where=", ".join(names[i] for i in missing),
+                do="because of saveable_args they were not saved: assign these arguments to their "
+                "places in the attribute args_res of the VJP function",
+            )
+        rest = iter(others)
+        return [next(rest) if i is None else leaves[i] for i in self.sources]
+
+    def _names(self) -> list[str]:
+        numbered = _flags.mirrored(self.in_tree, range(self.in_tree.num_leaves))
+        paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
+        return [f"args{jax.tree_util.keystr(path)}" for path, _ in paths]
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, (NotNeeded, NotSaveable))
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(eq=False)
+class VJP:
+    """The map of cotangents that `pb.vjp` returns: a pytree, with attributes that JAX's has too.
+
+    Attributes:
+      fun: what it does.
+      args_res: the arguments that it needs, in the structure of all.
+      opaque_residuals: what else it needs.
+      reduce_axes: axes over which its results are summed, as by `grad`.
+      primals: the arguments, where there are such axes.
+    """
+
+    fun: PullBack
+    args_res: Any
+    opaque_residuals: Any
+    reduce_axes: tuple[Any, ...] = ()
+    primals: Any = ()
+
+    @property
+    def in_tree(self) -> PyTreeDef:
+        """The structure of the arguments."""
+        return self.fun.in_tree
+
+    @property
+    def out_tree(self) -> PyTreeDef:
+        """The structure of the result."""
+        return jax.tree.structure(self.fun.out)
+
+    @property
+    def out_nzs(self) -> Any:
+        """Whether each result has a tangent that may not be zero, in the structure of the result.
+
+        Containers that are no tuples, lists or dictionaries are tuples there.
+        """
+        return _flags.mirrored(self.out_tree, self.fun.nonzero)
+
+    def __call__(self, *cotangents: Any) -> Any:
+        """The cotangents of the arguments, of those of the result."""
+        found = self.fun(self.fun.residuals(self.args_res, self.opaque_residuals), *cotangents)
+        return _named_axes.totals(found, self.primals, self.reduce_axes)
+
+    def replace(self, **changes: Any) -> VJP:
+        """The same map with other attributes, such as `args_res`."""
+        return dataclasses.replace(self, **changes)
+
+    def tree_flatten(self) -> Any:
+        """The residuals, and all that is no array."""
+        return (self.args_res, self.opaque_residuals, self.primals), (self.fun, self.reduce_axes)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, children: Any) -> VJP:
+        """The inverse of `tree_flatten`."""
+        (fun, reduce_axes), (args_res, others, primals) = static, children
+        return cls(fun, args_res, others, reduce_axes, primals)
 
 
 @dataclass(frozen=True, eq=False)
 class PushForward:
-    """Tangents of a function's arguments to those of its result; the residuals come first."""
+    """Tangents of a function's arguments to those of its result; the residuals come first.
+
+    Attributes:
+      linear: the program that does it.
+      primals: types of the function's arguments.
+      out: types of its result.
+      nonzero: of each leaf of the result, whether its tangent may not be zero.
+      perturbed: of each leaf of the arguments, whether its tangent counts; None for all.
+    """
 
     linear: Program
     primals: Any
     out: Any
+    nonzero: Sequence[bool]
+    perturbed: Sequence[bool] | None
 
     def __call__(self, residuals: Any, *tangents: Any) -> Any:
-        return self._jitted(residuals, *check_tree(self.primals, tangents, "tangent", ""))
+        moving = check_tree(self.primals, tangents, "tangent", "")
+        return self._jitted(residuals, *_slots.only(self.perturbed, self.primals, moving))
 
     @functools.cached_property
     def _jitted(self) -> Any:
         def push(residuals: Any, *tangents: Any) -> Any:
             found = _calls.apply(self.linear, (residuals, *tangents), {})
-            return _slots.restore_float0(found, self.out)
+            return _slots.restore_zeros(found, self.out)
 
         return jax.jit(push)
+
+    @property
+    def out_nzs(self) -> Any:
+        """As that of `VJP`."""
+        return _flags.mirrored(jax.tree.structure(self.out), self.nonzero)
 
 
 def check_tangents(primals: Any, tangents: Any) -> Any:

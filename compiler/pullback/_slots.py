@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError
+from pullback._jax import derivatives
 from pullback.frontend.keep import is_inexact
 
 FLOAT0 = jax.dtypes.float0
@@ -58,6 +59,15 @@ def moving(tree: Any, what: str) -> Any:
     return jax.tree.map(lambda slot: slot.tangent(what) if is_inexact(slot.aval) else None, tree)
 
 
+def only(flags: Sequence[bool] | None, primals: Any, tree: Any) -> Any:
+    """The tree with None in the place of the leaves of `primals` without a flag."""
+    if flags is None:
+        return tree
+    structure = jax.tree.structure(primals)
+    pairs = zip(structure.flatten_up_to(tree), flags, strict=True)
+    return structure.unflatten([part if flag else None for part, flag in pairs])
+
+
 def inexact_positions(tree: Any) -> tuple[int, ...]:
     """The operands among the slots of a tree that have tangents, in order."""
     return tuple(sorted(s.position for s in jax.tree.leaves(tree) if is_inexact(s.aval)))
@@ -98,11 +108,16 @@ def _needed(number: int) -> int:
     return number + 1 if number >= 0 else -number
 
 
-def restore_float0(tree: Any, primals: Any) -> Any:
-    """JAX's float0 zeros where a tree of cotangents has None; `primals` is a tree of avals."""
-    return jax.tree.map(
-        lambda aval, ct: np.zeros(aval.shape, FLOAT0) if ct is None else ct, primals, tree
-    )
+def restore_zeros(tree: Any, primals: Any) -> Any:
+    """Zeros where a tree of tangents or cotangents has None: JAX's float0 for an integer.
+
+    `primals` is a tree of avals, or of arrays.
+    """
+    return jax.tree.map(lambda primal, ct: _zeros(primal) if ct is None else ct, primals, tree)
+
+
+def _zeros(primal: Any) -> Any:
+    return derivatives.zeros_of(primal) if is_inexact(primal) else np.zeros(primal.shape, FLOAT0)
 
 
 def is_float0(leaf: Any) -> bool:

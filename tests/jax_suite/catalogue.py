@@ -90,8 +90,10 @@ WORDS = "both refuse, in other words than JAX's"
 NUMBERS = "wants numbers of Python back; ours are arrays, as under jax.jit"
 WORKS = "JAX refuses; here it has a derivative"
 OF_VJP = (
-    "wants what jax.vjp's own object does with mutable arrays, saved inputs and logs: with_refs, "
-    "saveable_args, with_logs, …"
+    "wants what jax.vjp's own object does with mutable arrays and logs: with_refs, with_logs, …"
+)
+OTHERS_SAVED = (
+    "wants cos(x) saved for the cotangent of a sine or a cosine; here it is x: docs/api.md"
 )
 TRACEBACKS = "counts the lines of a traceback"
 NO_LOWERING = "a primitive of the test's own without a lowering, or tokens: so not under jax.jit"
@@ -144,7 +146,7 @@ CUSTOM_RULES = (
     Known("custom_api_test.py::*::test_jvp_extra_batched_*", BATCHED, "Lists differ"),
     Known("custom_api_test.py::*::test_jvp_extra_batched_*", BATCHED, "axis spec None"),
     Known("custom_api_test.py::*::test_partial_eval_raises", WORKS, "ValueError not raised"),
-    Known("custom_api_test.py::*", OF_VJP, "'Partial' object has no attribute"),
+    Known("custom_api_test.py::*", OF_VJP, "'VJP' object has no attribute"),
 )
 
 LOOPS_AND_SOLVERS = (
@@ -241,8 +243,10 @@ API = (
     Known("api_test.py::*::test_remat_residual_logging", JAXPRS, "False is not true"),
     Known("api_test.py::DCETest::*", JAXPRS, "Lists differ"),
     Known("api_test.py::DCETest::*", JAXPRS, "call_module["),
-    Known("api_test.py::*", OF_VJP, "'Partial' object has no attribute"),
-    Known("api_test.py::*", OF_VJP, "unexpected keyword argument 'saveable_args'"),
+    Known("api_test.py::*", OF_VJP, "'VJP' object has no attribute"),
+    Known("api_test.py::InputSavedVJPTest::test_fsdp_error", WORDS, "does not match"),
+    Known("api_test.py::InputSavedVJPTest::test_basic_opaque_*", OTHERS_SAVED, "[] is not true"),
+    Known("api_test.py::InputSavedVJPTest::test_*unused_*", OTHERS_SAVED, "not an instance of"),
     Known("api_test.py::TracebackTest::*", TRACEBACKS, " != 9"),
 )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import custom_derivatives as _custom_derivatives
+from jax._src import api as _api, custom_derivatives as _custom_derivatives
 from jax._src.interpreters import ad as _ad
 
 from pullback._jax import high
@@ -16,6 +17,24 @@ from pullback._jax import high
 def is_zero(value: object) -> bool:
     """Whether this stands for a tangent or cotangent that is zero."""
     return isinstance(value, (_ad.Zero, _custom_derivatives.SymbolicZero))
+
+
+def zeros_of(aval: Any) -> Any:
+    """The zeros that are the tangent or cotangent of a float of this type."""
+    return _ad.instantiate_zeros(_ad.Zero(aval.to_ct_aval()))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, slots=True)
+class _NotSaveable:
+    """As that of JAX 0.12."""
+
+
+NotNeeded = _api.NotNeeded
+"""What stands for an argument that a map of cotangents does not need."""
+
+NotSaveable: Any = getattr(_api, "NotSaveable", _NotSaveable)
+"""What stands for an argument that a map of cotangents needs, and was told not to save."""
 
 
 def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:

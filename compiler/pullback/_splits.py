@@ -1,0 +1,75 @@
+"""What the two programs of a split say: which residuals are arguments, and which results move."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from pullback._derivation import Signature, Split
+from pullback._edits import SelectResults
+from pullback._interface import Interface
+from pullback._jax import ir
+from pullback.passes import manager
+from pullback.passes.differentiation import terminator
+from pullback.passes.purity import is_used
+from pullback.passes.symbols import functions
+from pullback.passes.zeros import is_zero
+
+Sources = tuple[int | None, ...]
+"""For each residual, the leaf of the arguments that it is, if it is one."""
+
+
+def without_arguments(split: Split) -> tuple[Split, Sources]:
+    """The split, in which the forward program does not return arguments as residuals."""
+    forward, linear = split
+    out, residuals = Signature.of(forward).out
+    returned = list(_end(forward).operands)
+    hidden = len(forward.constants)
+    sources = tuple(_argument(returned[slot.position], hidden) for slot in residuals)
+    rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
+    kept, out_tree = jax.tree.flatten((out, rest))
+    select = SelectResults(tuple(slot.position for slot in kept))
+    manager.run_stages(forward.module, (select,), forward.rules)
+    avals = tuple(slot.aval for slot in kept)
+    ahead = Interface(forward.in_tree, out_tree, forward.in_avals, avals, forward.arg_paths)
+    names = ["" if leaf is None else f"the residual {forward.arg_paths[leaf]}" for leaf in sources]
+    paths = zip(names, linear.arg_paths, strict=False)
+    behind = Interface(
+        linear.in_tree,
+        linear.out_tree,
+        linear.in_avals,
+        linear.out_avals,
+        (*(name or path for name, path in paths), *linear.arg_paths[len(names) :]),
+    )
+    halves = (forward, ahead), (linear, behind)
+    return Split(*(dataclasses.replace(half, interface=new) for half, new in halves)), sources
+
+
+def _argument(value: Any, hidden: int) -> int | None:
+    position = value.arg_number if isinstance(value, ir.BlockArgument) else -1
+    return position - hidden if position >= hidden else None
+
+
+def takes_cotangents(linear: Any) -> Any:
+    """Of the linear half of reverse mode: whether it uses the cotangent of each result.
+
+    As all trees of tangents, it has None for integers.
+    """
+    (block,) = functions(linear.module)["main"].regions[0].blocks
+    cotangents = Signature.of(linear).args[1]
+    return jax.tree.map(lambda slot: is_used(block.arguments[slot.position]), cotangents)
+
+
+def gives_tangents(linear: Any) -> Any:
+    """Of the linear half of forward mode: whether the tangent of each result may not be zero."""
+    table, tangents = functions(linear.module), _end(linear).operands
+    return jax.tree.map(
+        lambda slot: not is_zero(tangents[slot.position], table), Signature.of(linear).out
+    )
+
+
+def _end(program: Any) -> Any:
+    (block,) = functions(program.module)["main"].regions[0].blocks
+    return terminator(block)
