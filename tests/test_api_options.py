@@ -322,6 +322,42 @@ def test_what_a_map_was_given_again_is_differentiated():
         np.testing.assert_allclose(library.grad(fun)(W), wanted, rtol=1e-5)
 
 
+def test_maps_of_a_loop_do_without_its_weights():
+    weights = jnp.stack([W + i for i in range(3)]) / 9
+
+    def ahead(x, w):
+        return pb.vjp(product, x, w, saveable_args=(True, False))
+
+    def back(ct, ahead):
+        pull, w = ahead
+        pull.args_res[1] = w
+        return pull(ct)
+
+    def loss(x, weights):
+        return jnp.vdot(CT, jax.lax.scan(lambda x, w: (product(x, w), None), x, weights)[0])
+
+    _, pulls = jax.lax.scan(ahead, jnp.asarray(XS), weights)
+    assert isinstance(pulls.args_res[1], pb.NotSaveable)
+    assert repr(pulls.args_res[1]) == "NotSaveable()"
+    found = jax.lax.scan(back, jnp.asarray(CT), (pulls, weights), reverse=True)
+    wanted = jax.grad(loss, (0, 1))(jnp.asarray(XS), weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_zeros_in_a_shard_map(checked):
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("i")
+
+    def body(x, y):
+        out, pull = pb.vjp(lambda x, y: x * jnp.sin(y), x, y, in_nzs=(False, True))
+        return pull(out)
+
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=checked)
+    found = mapped(jnp.asarray(X), jnp.asarray(Y))
+    np.testing.assert_allclose(found, (0 * X, X * X * np.sin(Y) * np.cos(Y)), rtol=1e-5)
+
+
 def test_all_arguments_are_saved_for_totals():
     def of_item(x):
         return pb.vjp(jnp.sin, x, reduce_axes=("items",), saveable_args=False)[1](1.0)

@@ -24,16 +24,16 @@ def zeros_of(aval: Any) -> Any:
     return _ad.instantiate_zeros(_ad.Zero(aval.to_ct_aval()))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, slots=True)
-class _NotSaveable:
-    """As that of JAX 0.12."""
+def _marker(name: str) -> Any:
+    """A class of JAX's that stands for a value which is not there; one as JAX 0.12 has it."""
+    made = dataclasses.make_dataclass(name, (), frozen=True, slots=True)
+    return getattr(_api, name, None) or jax.tree_util.register_dataclass(made)
 
 
-NotNeeded = _api.NotNeeded
+NotNeeded = _marker("NotNeeded")
 """What stands for an argument that a map of cotangents does not need."""
 
-NotSaveable: Any = getattr(_api, "NotSaveable", _NotSaveable)
+NotSaveable = _marker("NotSaveable")
 """What stands for an argument that a map of cotangents needs, and was told not to save."""
 
 
