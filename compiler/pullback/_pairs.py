@@ -69,7 +69,7 @@ class PullBack:
             if not may_be:
                 return NotSaveable()
             # A copy of NumPy's: its owner may write to it.
-            return leaf if isinstance(leaf, jax.Array) else jax.numpy.array(leaf)
+            return leaf if isinstance(leaf, _CONSTANT) else jax.numpy.array(leaf)
 
         leaves = jax.tree.leaves(primals)
         return list(_flags.mirrored(self.in_tree, map(kept, range(len(leaves)), leaves, saveable)))
@@ -100,6 +100,9 @@ class PullBack:
         numbered = _flags.mirrored(self.in_tree, range(self.in_tree.num_leaves))
         paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
         return [f"args{jax.tree_util.keystr(path)}" for path, _ in paths]
+
+
+_CONSTANT = jax.Array, int, float, complex
 
 
 def _is_mark(value: Any) -> bool:

@@ -232,7 +232,7 @@ API = (
         "api_test.py::Remat*::test_remat_checkpoint_dots_*side_*", JAXPRS, "AssertionError: 0 !="
     ),
     Known("api_test.py::Remat*::test_remat_offload_*_jaxpr", JAXPRS, "AssertionError: 0 !="),
-    Known("api_test.py::Remat*::test_*_residual_forwarding", JAXPRS, "has length of 3"),
+    Known("api_test.py::Remat*::test_*_residual_forwarding", JAXPRS, "has length of "),
     Known("api_test.py::Remat*::test_custom_vjp_with_checkpoint_name_*", JAXPRS, "call_module["),
     Known("api_test.py::Remat*::test_remat_partial_cse_prevention*", PREVENT_CSE, "Regex"),
     Known("api_test.py::Remat*::test_remat_*cse_prevention*", BARRIERS, "Regex didn't match"),
