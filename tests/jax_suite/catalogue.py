@@ -153,7 +153,6 @@ LOOPS_AND_SOLVERS = (
     Known("lax_control_flow_test.py::*::testSwitchResidualsMerge", JAXPRS, "values to unpack"),
     Known("lax_control_flow_test.py::*::testWhileGradError_*", WORKS, "ValueError not raised"),
     Known("lax_control_flow_test.py::*::test_scan_diff_of_print", JAXPRS, "call_module"),
-    Known("lax_control_flow_test.py::*::test_scan_vjp_forwards_*", JAXPRS, "args_res"),
     Known(
         "lax_control_flow_test.py::*::test_custom_jvp_tangent_cond_transpose",
         NOT_LINEAR,
