@@ -259,6 +259,17 @@ def test_derivatives_of_a_program_over_classes_that_are_not_here(monkeypatch):
     wanted = jax.vjp(expected, *leaves)[1](({"bias": out[0]["bias"], "weight": x}, out[1]))
     for given, want in zip((found["weight"], found["bias"], dx), wanted, strict=True):
         np.testing.assert_allclose(given, want, rtol=1e-6)
+    only = {"bias": False, "weight": True}, True  # of a dictionary: in the order of its keys
+    _, pull = pb.vjp(loaded, *args, in_nzs=only, saveable_args=(False, True))
+    pull.args_res[0] = args[0]
+    found, dx = pull(({"bias": out[0]["bias"], "weight": x}, out[1]))
+    for given, want in zip((found["weight"], dx), wanted[::2], strict=True):
+        np.testing.assert_allclose(given, want, rtol=1e-6)
+    assert not found["bias"].any()
+    pushed = pb.linearize(loaded, *args, in_nzs=only)[1](*tangents)
+    moved = jax.jvp(expected, leaves, (x, jnp.zeros(3), 2 * x))[1]
+    for name in ("weight", "bias"):
+        np.testing.assert_allclose(pushed[0][name], moved[0][name], rtol=1e-6)
     with pytest.raises(ArgumentError, match="2 positional arguments are expected, and 3 were"):
         loaded(*leaves)
 
