@@ -440,6 +440,42 @@ def test_a_cotangent_may_be_a_residual(place):
 
 
 @jax.custom_vjp
+def with_itself_for_slope(v):
+    return v * v
+
+
+with_itself_for_slope.defvjp(lambda v: (v * v, v), lambda v, ct: (v,))
+
+
+@jax.jit
+def large(v):
+    for factor in range(12):
+        v = jnp.tanh(1.1 * v + jnp.sin(v) * factor)
+    return v
+
+
+PLACES = {
+    "a call": large,
+    "a loop": lambda v: jax.lax.fori_loop(0, 3, lambda _, v: jnp.tanh(1.1 * v), v),
+    "a loop without a bound": lambda v: jax.lax.while_loop(
+        lambda v: jnp.sum(v) > 1.0, lambda v: 0.5 * v, v
+    ),
+    "a branch": lambda v: jax.lax.cond(v[0] > 0, jnp.tanh, jnp.exp, v),
+    "a rule": jax.nn.softplus,
+    "a checkpoint": jax.checkpoint(large),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_cotangent_may_be_what_a_replaced_op_gave(name):
+    """The residual is a value of the program, and its op gives way to one with residuals."""
+    f = PLACES[name]
+    found = pb.grad(lambda x: jnp.sum(with_itself_for_slope(f(x))))(X)
+    value, pull = pb.vjp(f, X)
+    same(found, pull(value)[0])
+
+
+@jax.custom_vjp
 def product(w, x):
     return jnp.dot(w, x)
 

@@ -154,8 +154,17 @@ class Reverse:
                     self._add(v, ct)
                 else:
                     known[v] = ct
-        for v, ct in known.items():
-            known[v] = _emitted(ct)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Emit what waits; what was replaced before something used it, is so there as well.
+
+        A cotangent may be a primal value: a rule may return a residual.
+        """
+        for v, ct in self.cts.items():
+            self.cts[v] = self.current(_emitted(ct))
+        for old in self.replaced:
+            old.replace_all_uses_with(self.current(old))
 
     @staticmethod
     def _check(op: Op, found: Sequence[Any]) -> None:
