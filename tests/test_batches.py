@@ -268,6 +268,34 @@ def test_each_item_leaves_a_loop_and_takes_a_branch_by_itself():
     np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-5)
 
 
+@pytest.mark.parametrize("loop", [jax.lax.while_loop, pb.bounded_while_loop])
+def test_an_item_that_has_left_a_loop_makes_no_gradient_nan(loop):
+    """The loop goes on for others, and its slope is infinite where this item has stopped."""
+
+    def f(x, step):
+        def body(carry):
+            total, x = carry
+            return total + jnp.sqrt(x - step), x - step
+
+        bound = [10] * (loop is pb.bounded_while_loop)
+        return loop(lambda carry: carry[1] > step, body, (0.0 * x, x), *bound)[0]
+
+    program = pb.trace(f)(XS[0, 0], XS[0, 0])
+    xs, step = jnp.array([1.0, 0.75, 1.6, 0.25]), jnp.float32(0.25)
+    expected = jnp.stack([pb.grad(f)(x, step) for x in xs])
+    assert jnp.isfinite(expected).all()
+    for axes, steps in (((0, None), step), ((0, 0), jnp.full(4, step))):
+        batched = program.vmap(axes, axis_size=4)
+        np.testing.assert_allclose(batched(xs, steps), jax.vmap(f, axes)(xs, steps), rtol=1e-6)
+        (slopes, of_steps) = batched.vjp()(xs, steps, jnp.ones(4))[1]
+        np.testing.assert_allclose(slopes, expected, rtol=1e-6)
+        tangents = jnp.ones_like(xs), jnp.zeros_like(steps)
+        np.testing.assert_allclose(batched.jvp()(xs, steps, *tangents)[1], expected, rtol=1e-6)
+        if axes == (0, 0):
+            each = jnp.stack([pb.grad(f, 1)(x, step) for x in xs])
+            np.testing.assert_allclose(of_steps, each, rtol=1e-6)
+
+
 def test_a_bound_of_a_loop_holds_for_each_item():
     def f(x, n):
         body = lambda c: (jnp.sin(c[0]) * 1.1, c[1] + 1)  # noqa: E731

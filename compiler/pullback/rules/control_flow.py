@@ -272,10 +272,11 @@ def _taken_in(op: MappedOp, block: Any, here: Value | None) -> dict[Value, Value
     used = [] if here is None else captured_by([block])
     known = op.frame.values
     moving = [v for v in used if inexact(v.type) and (v in known or not build.is_constant(v))]
-    return {v: _taken(op, here, known.get(v) or repeated(v, op.size)) for v in moving}
+    return {v: taken(op, here, known.get(v) or repeated(v, op.size)) for v in moving}
 
 
-def _taken(op: MappedOp, here: Value, v: Value) -> Value:
+def taken(op: MappedOp, here: Value, v: Value) -> Value:
+    """A batched value that has a derivative for those items only that `here` says."""
     diff, types = op.frame.diff, [here.type, v.type]
 
     def make() -> tuple[str, str]:

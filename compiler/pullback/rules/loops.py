@@ -18,7 +18,9 @@ from pullback.dialect.build import Value
 from pullback.passes.differentiation import (
     analyze,
     blocks,
+    captured_by,
     captures,
+    operations,
     replace_terminator,
     terminator,
 )
@@ -29,7 +31,7 @@ from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
-from pullback.rules.control_flow import move_regions
+from pullback.rules.control_flow import move_regions, taken
 from pullback.rules.reaching import reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -390,7 +392,7 @@ def _batch(op: MappedOp) -> list[Value]:
     inner.run(cond)
     per_item = inner.finish(cond)[0]
     if per_item:
-        goes_on = _move_condition(spare, body)
+        steps, goes_on = _move_condition(spare, body)
         end = terminator(cond)
         with build.inserting(ir.InsertionPoint(end), end.location):
             some = build.reduce(end.operands[0], False, (0,), "stablehlo.or")
@@ -399,16 +401,17 @@ def _batch(op: MappedOp) -> list[Value]:
         spare.erase()
     inner = frame.inner()
     inner.take(body.arguments, flags)
-    inner.run(body)
+    if per_item:
+        go = _run_where_going_on(op, body, inner, steps, goes_on)
+    else:
+        inner.run(body)
     end = terminator(body)
     with build.inserting(ir.InsertionPoint(end), end.location):
         results = inner.wanted(end.operands, [flag or None for flag in flags])
         if per_item:
-            changing = [flag and not same for flag, same in zip(flags, unchanged, strict=True)]
-            go = inner.values[goes_on]
             results = [
-                build.select(along(go, build.shape(y)[1:]), y, x) if changes else y
-                for x, y, changes in zip(body.arguments, results, changing, strict=True)
+                x if same else build.select(along(go, build.shape(y)[1:]), y, x) if flag else y
+                for x, y, flag, same in zip(body.arguments, results, flags, unchanged, strict=True)
             ]
     inner.close(body, results)
     inits = [op.operand(i) if flag else op.values[i] for i, flag in enumerate(flags)]
@@ -418,7 +421,28 @@ def _batch(op: MappedOp) -> list[Value]:
     return list(new.results)
 
 
-def _move_condition(loop: Any, body: Any) -> Value:
+def _run_where_going_on(
+    op: MappedOp, body: Any, inner: Any, steps: Sequence[Any], goes_on: Value
+) -> Value:
+    """Batch the body, so that items which do not go on have no derivative there; which go on.
+
+    An infinite slope would make NaN of their cotangents, which are zero. What all items share is
+    left as it is: it would need a copy for each item, and may be large.
+    """
+    own, rest = [*body.arguments, *captured_by([body])], operations(body)[len(steps) :]
+    inner.visit(steps)
+    go = inner.values[goes_on]
+    with build.inserting(ir.InsertionPoint(rest[0]), op.operation.location):
+        inner.values |= {
+            v: taken(op, go, inner.values[v])
+            for v in own
+            if v in inner.values and build.inexact(v.type)
+        }
+    inner.visit(rest)
+    return go
+
+
+def _move_condition(loop: Any, body: Any) -> tuple[list[Any], Value]:
     """Compute at the start of the body whether this loop would go on from there; it is erased."""
     cond = blocks(loop)[0]
     for old, new in zip(list(cond.arguments), body.arguments, strict=True):
@@ -429,4 +453,4 @@ def _move_condition(loop: Any, body: Any) -> Value:
     for step in steps:
         step.move_before(first)
     loop.erase()
-    return goes_on
+    return steps, goes_on
