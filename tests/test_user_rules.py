@@ -475,6 +475,22 @@ def test_a_cotangent_may_be_what_a_replaced_op_gave(name):
     same(found, pull(value)[0])
 
 
+@jax.custom_jvp
+def with_itself_for_tangent(v):
+    return v * v
+
+
+with_itself_for_tangent.defjvp(lambda primals, tangents: (primals[0] ** 2, primals[0]))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_tangent_may_be_what_a_replaced_op_gave(name):
+    def f(x):
+        return jax.lax.fori_loop(0, 2, lambda _, x: with_itself_for_tangent(PLACES[name](x)), x)
+
+    same(pb.jvp(f, (X,), (Y,)), jax.jvp(f, (X,), (Y,)))
+
+
 @jax.custom_vjp
 def product(w, x):
     return jnp.dot(w, x)

@@ -48,9 +48,9 @@ class Forward:
         with build.inserting(None):
             for operation, following in itertools.pairwise(sequence):
                 self._visit(operation, following)
-        returned = [self.tangents.get(v) for v in sequence[-1].operands]
+        returned = list(sequence[-1].operands)
         self._settle()
-        return returned
+        return [self.tangents.get(v) for v in returned]
 
     def _visit(self, operation: Any, following: Any) -> None:
         name = operation.name
@@ -90,11 +90,17 @@ class Forward:
         self.replaced.update(zip(op.results, new, strict=True))
         self.pending.append(op.operation)
 
+    def _current(self, v: Value) -> Value:
+        while v in self.replaced:
+            v = self.replaced[v]
+        return v
+
     def _settle(self) -> None:
+        """A tangent may be a primal value as well."""
+        if self.replaced:
+            self.tangents.update({v: self._current(t) for v, t in self.tangents.items()})
         for old, v in self.replaced.items():
-            while v in self.replaced:
-                v = self.replaced[v]
-            old.replace_all_uses_with(v)
+            old.replace_all_uses_with(self._current(v))
         for operation in self.pending:
             self.diff.detach(operation)
         self.replaced, self.pending = {}, []
