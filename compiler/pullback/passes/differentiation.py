@@ -323,6 +323,25 @@ def set_signature(
             function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
 
 
+ALIAS = "tf.aliasing_output"
+
+
+def lose_arguments(function: Any, mask: str) -> None:
+    """Let the attributes of a function's arguments follow them: those in the mask go.
+
+    Results are other ones then, so theirs go too, and what names one of them.
+    """
+    context, attributes = _jax.context(), function.attributes
+    if "res_attrs" in attributes:
+        del attributes["res_attrs"]
+    if "arg_attrs" in attributes:
+        rest = zip(ir.ArrayAttr(attributes["arg_attrs"]), mask, strict=False)
+        named = [ir.DictAttr(of_one) for of_one, m in rest if m != "1"]
+        kept = [{n.name: n.attr for n in of_one if n.name != ALIAS} for of_one in named]
+        found = [ir.DictAttr.get(of_one, context=context) for of_one in kept]
+        attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
+
+
 def operations(block: Any) -> list[Any]:
     """The operations of a block, without what is inside of them."""
     owner = block.owner.operation

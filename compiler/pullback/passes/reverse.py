@@ -33,6 +33,7 @@ from pullback.passes.differentiation import (
     captures,
     check_count,
     check_type,
+    lose_arguments,
     operations,
     replace_terminator,
     set_signature,
@@ -436,6 +437,7 @@ def _drop_linear_part(
             if is_used(argument):
                 argument.replace_all_uses_with(build.zeros_like(argument))
             block.erase_argument(argument.arg_number)
+    lose_arguments(block.owner, mask)
     for zeros in stand_ins:
         zeros.replace_all_uses_with(zeros.owner.operands[0])
         zeros.owner.erase()
