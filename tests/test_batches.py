@@ -296,6 +296,24 @@ def test_an_item_that_has_left_a_loop_makes_no_gradient_nan(loop):
             np.testing.assert_allclose(of_steps, each, rtol=1e-6)
 
 
+def test_what_an_iteration_reads_in_parts_is_not_passed_over_in_each():
+    def f(xs, n):
+        def body(carry):
+            total, i = carry
+            return total + jnp.sin(xs[i]), i + 1
+
+        return jax.lax.while_loop(lambda carry: carry[1] < n, body, (0.0, 0))[0]
+
+    xs, ns = jnp.arange(100.0).reshape(2, 50), jnp.array([3, 50])
+    batched = pb.trace(f)(xs[0], 1).vmap(axis_size=2)
+    taken = [line for line in str(batched).splitlines() if "call" in line and "@taken" in line]
+    assert taken
+    assert not any("2x50" in line for line in taken)
+    _, slopes = batched.vjp(wrt=0)(xs, ns, jnp.ones(2))
+    reads = jnp.arange(50) < ns[:, None]
+    np.testing.assert_allclose(slopes, jnp.where(reads, jnp.cos(xs), 0.0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_bound_of_a_loop_holds_for_each_item():
     def f(x, n):
         body = lambda c: (jnp.sin(c[0]) * 1.1, c[1] + 1)  # noqa: E731

@@ -8,6 +8,7 @@ place in the carry. Loops whose number of iterations has no bound are in checkpo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -392,7 +393,7 @@ def _batch(op: MappedOp) -> list[Value]:
     inner.run(cond)
     per_item = inner.finish(cond)[0]
     if per_item:
-        steps, goes_on = _move_condition(spare, body)
+        condition = _move_condition(spare, body)
         end = terminator(cond)
         with build.inserting(ir.InsertionPoint(end), end.location):
             some = build.reduce(end.operands[0], False, (0,), "stablehlo.or")
@@ -402,7 +403,7 @@ def _batch(op: MappedOp) -> list[Value]:
     inner = frame.inner()
     inner.take(body.arguments, flags)
     if per_item:
-        go = _run_where_going_on(op, body, inner, steps, goes_on)
+        go = _run_where_going_on(op, body, inner, condition, unchanged)
     else:
         inner.run(body)
     end = terminator(body)
@@ -422,22 +423,30 @@ def _batch(op: MappedOp) -> list[Value]:
 
 
 def _run_where_going_on(
-    op: MappedOp, body: Any, inner: Any, steps: Sequence[Any], goes_on: Value
+    op: MappedOp,
+    body: Any,
+    inner: Any,
+    condition: tuple[Sequence[Any], Value],
+    unchanged: Sequence[bool],
 ) -> Value:
     """Batch the body, so that items which do not go on have no derivative there; which go on.
 
     An infinite slope would make NaN of their cotangents, which are zero. What all items share is
-    left as it is: it would need a copy for each item, and may be large.
+    left as it is: it would need a copy for each. So is what is fixed and larger than what is not,
+    such as inputs of which an iteration reads a part: each would pass over all of it.
     """
-    own, rest = [*body.arguments, *captured_by([body])], operations(body)[len(steps) :]
+    steps, goes_on = condition
+    captured, rest = captured_by([body]), operations(body)[len(steps) :]
     inner.visit(steps)
     go = inner.values[goes_on]
+    fixed = {*captured, *itertools.compress(body.arguments, unchanged)}
+    values = [*body.arguments, *captured]
+    own = [v for v in values if v in inner.values and build.inexact(v.type)]
+    size = {v: build.size_in_bytes(inner.values[v].type) for v in own}
+    room = sum(size[v] for v in own if v not in fixed)
     with build.inserting(ir.InsertionPoint(rest[0]), op.operation.location):
-        inner.values |= {
-            v: taken(op, go, inner.values[v])
-            for v in own
-            if v in inner.values and build.inexact(v.type)
-        }
+        moving = [v for v in own if v not in fixed or size[v] <= room]
+        inner.values |= {v: taken(op, go, inner.values[v]) for v in moving}
     inner.visit(rest)
     return go
 
