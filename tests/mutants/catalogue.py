@@ -464,9 +464,15 @@ BATCHES = (
     ),
     Mutant(
         "rules/loops.py",
-        "build.select(along(go, build.shape(y)[1:]), y, x) if changes else y",
+        "build.select(along(go, build.shape(y)[1:]), y, x) if flag else y",
         "y",
         ITEMS_BY_THEMSELVES,
+    ),
+    Mutant(
+        "rules/loops.py",
+        "moving = [v for v in own if v not in fixed or size[v] <= room]",
+        "moving = []",
+        ("tests/test_batches.py::test_an_item_that_has_left_a_loop_makes_no_gradient_nan",),
     ),
     Mutant(
         "rules/control_flow.py",
