@@ -25,6 +25,7 @@ KEPT = {
     "igamma": (lambda x: jax.scipy.special.gammainc(x, x), ["igamma"]),
     "igammac": (lambda x: jax.scipy.special.gammaincc(x, x), ["igammac"]),
     "bessel": (jax.scipy.special.i0e, ["bessel_i0e"]),
+    "cumsum": (jnp.cumsum, ["cumsum"]),
     "cumprod": (jnp.cumprod, ["cumprod"]),
     "cummax": (lax.cummax, ["cummax"]),
     "cumlogsumexp": (lax.cumlogsumexp, ["cumlogsumexp"]),

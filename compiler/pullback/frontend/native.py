@@ -8,6 +8,7 @@ slower, and right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -32,7 +33,8 @@ NATIVE: dict[str, str] = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt"), _ONE_OP),
     **dict.fromkeys(("sin", "cos", "tan", "tanh", "atan2", "abs", "rem"), _ONE_OP),
     **dict.fromkeys(("sinh", "cosh", "asinh", "atan", "reduce_precision"), _ONE_OP),
-    **dict.fromkeys(("real", "imag", "complex", "fft", "conv_general_dilated"), _ONE_OP),
+    **dict.fromkeys(("real", "imag", "complex", "conv_general_dilated"), _ONE_OP),
+    "fft": _ONE_OP + "; with several real dimensions it is kept",
     "conj": "the two parts, one of them negated, put together again",
     "exp2": "exp of a multiple of the operand",
     "pow": _ONE_OP + "; with an integer exponent it is kept, for x ** 0 has derivative 0 at 0",
@@ -42,7 +44,7 @@ NATIVE: dict[str, str] = {
     **dict.fromkeys(("slice", "dynamic_slice", "dynamic_update_slice"), _MOVES),
     **dict.fromkeys(("concatenate", "pad"), _MOVES),
     **dict.fromkeys(("split", "stack", "unstack"), _PARTS),
-    "integer_pow": "products of the operand with itself, if the exponent is positive",
+    "integer_pow": "products of the operand with itself; with a negative exponent it is kept",
     "square": "one chlo op, whose rule is JAX's rule",
     "select_n": "selects on predicates that have no tangent",
     "gather": "a gather that clamps, and where JAX fills, a select on the indices beside it",
@@ -53,7 +55,7 @@ NATIVE: dict[str, str] = {
     "sort": _SORTED + ", and so has no rules of rules without end",
     "reduce_sum": "a StableHLO reduce with an add",
     **dict.fromkeys(("reduce_max", "reduce_min"), _SHARED),
-    **dict.fromkeys(("reduce_window_sum", "cumsum"), _WINDOWS),
+    "reduce_window_sum": _WINDOWS,
     **dict.fromkeys(("reduce_window_max", "reduce_window_min"), _FIRST),
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
     "convert_element_type": "one StableHLO op, linear between floats",
@@ -66,13 +68,26 @@ NATIVE: dict[str, str] = {
 ALSO_COMPLEX = frozenset(
     "add sub mul div neg reshape transpose broadcast_in_dim squeeze rev slice dynamic_slice "
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
-    "scatter-sub reduce_sum reduce_window_sum cumsum dot_general fft real imag complex conj abs "
+    "scatter-sub reduce_sum reduce_window_sum dot_general fft real imag complex conj "
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh asinh atan square integer_pow "
     "optimization_barrier copy copy_p name".split()
 )
 """The entries of which the same holds for complex numbers. The others expand into real parts (sin),
 have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the
-second derivative nearly zero (tanh)."""
+second derivative nearly zero (tanh); `abs` is one op up to jax 0.11 only."""
+
+
+def _is_plain_transform(equation: Any) -> bool:
+    """Of several real dimensions, some platforms transform one after the other, or symmetrise."""
+    return len(equation.params["fft_lengths"]) <= 1 or all(map(_is_complex, _dtypes(equation)))
+
+
+ONLY: dict[str, Callable[[Any], bool]] = {
+    "integer_pow": lambda equation: equation.params["y"] > 0,
+    "pow": lambda equation: jnp.issubdtype(equation.invars[1].aval.dtype, jnp.floating),
+    "fft": _is_plain_transform,
+}
+"""For which uses an entry holds, if not for all."""
 
 
 def is_native(equation: Any) -> bool:
@@ -80,9 +95,14 @@ def is_native(equation: Any) -> bool:
     name = equation.primitive.name
     if name not in NATIVE:
         return False
-    dtypes = [atom.aval.dtype for atom in (*equation.invars, *equation.outvars)]
-    if name not in ALSO_COMPLEX and any(jnp.issubdtype(d, jnp.complexfloating) for d in dtypes):
+    if name not in ALSO_COMPLEX and any(map(_is_complex, _dtypes(equation))):
         return False
-    if name == "integer_pow":
-        return equation.params["y"] > 0
-    return name != "pow" or jnp.issubdtype(dtypes[1], jnp.floating)
+    return name not in ONLY or ONLY[name](equation)
+
+
+def _dtypes(equation: Any) -> list[Any]:
+    return [atom.aval.dtype for atom in (*equation.invars, *equation.outvars)]
+
+
+def _is_complex(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.complexfloating)
