@@ -11,6 +11,9 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have 
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
 
+# With two threads, XLA's CPU client may wait for ever: JAX's QR of large complex matrices does.
+os.environ.setdefault("NPROC", "8")
+
 
 def pytest_addoption(parser):
     parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")

@@ -29,6 +29,9 @@ LOGS = ROOT / "out" / "conformance"
 LONGEST_CASE = 400
 """Seconds without a line in its log after which a worker is taken to hang."""
 
+THREADS = "8"
+"""Of XLA's CPU client, which may wait for ever where it has two, as in tests/conftest.py."""
+
 CASES_PER_WORKER = 400
 """A worker process ends after so many cases, and its memory with it."""
 
@@ -60,9 +63,9 @@ class Worker:
             return False
         self.log.touch()
         command = [sys.executable, "-m", "tests.conformance.worker", str(self.log)]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "NPROC": THREADS}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+            command, stdin=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **settings}
         )
         assert self.process.stdin
         self.process.stdin.write("\n".join(left[:CASES_PER_WORKER]))
