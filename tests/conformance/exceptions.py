@@ -30,6 +30,9 @@ class Known(NamedTuple):
 
 
 JAX_CANNOT = "JAX's own transpose rule fails on this call of the primitive"
+JAX_CANNOT_0_12 = (
+    "The call names no sharding of its result, without which JAX 0.12's own rule fails"
+)
 BROKEN_PROMISE = (
     "The call promises that indices are in bounds, and they are not. A gather then clamps, in JAX "
     "as in XLA; our derivative is that of clamping, JAX's drops"
@@ -47,6 +50,7 @@ EXCEPTIONS: tuple[Known, ...] = (
         "custom_linear_solve_*", ("vjp",), ONLY_JAX_REFUSES, "transpose_solve", NO_TRANSPOSE_SOLVE
     ),
     Known("reduce_*", ("jvp", "vjp"), ONLY_JAX_REFUSES, "ad_util.Zero", ZERO_TANGENTS),
+    Known("reduce_m??_*", ("jvp", "vjp"), ONLY_JAX_REFUSES, "out_sharding", JAX_CANNOT_0_12),
     Known("gather_batchdims_*", ("vjp",), DIFFERS, "", BROKEN_PROMISE),
     Known("gather_op_shape_10_10_10_*", ("vjp",), DIFFERS, "", BROKEN_PROMISE),
     Known("scatter_*_out_of_bounds_*PROMISE_IN_BOUNDS*", ("vjp",), DIFFERS, "", BROKEN_PROMISE),
