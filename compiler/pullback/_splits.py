@@ -9,7 +9,6 @@ import jax
 
 from pullback._derivation import Signature, Split
 from pullback._edits import SelectResults
-from pullback._interface import Interface
 from pullback._jax import ir
 from pullback.passes import manager
 from pullback.passes.differentiation import terminator
@@ -25,7 +24,7 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
     """The split, in which the forward program does not return arguments as residuals."""
     forward, linear = split
     out, residuals = Signature.of(forward).out
-    returned = list(_end(forward).operands)
+    returned = list(terminator(_body(forward)).operands)
     hidden = len(forward.constants)
     sources = tuple(_argument(returned[slot.position], hidden) for slot in residuals)
     rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
@@ -33,18 +32,17 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
     select = SelectResults(tuple(slot.position for slot in kept))
     manager.run_stages(forward.module, (select,), forward.rules)
     avals = tuple(slot.aval for slot in kept)
-    ahead = Interface(forward.in_tree, out_tree, forward.in_avals, avals, forward.arg_paths)
-    names = ["" if leaf is None else f"the residual {forward.arg_paths[leaf]}" for leaf in sources]
-    paths = zip(names, linear.arg_paths, strict=False)
-    behind = Interface(
-        linear.in_tree,
-        linear.out_tree,
-        linear.in_avals,
-        linear.out_avals,
-        (*(name or path for name, path in paths), *linear.arg_paths[len(names) :]),
-    )
-    halves = (forward, ahead), (linear, behind)
-    return Split(*(dataclasses.replace(half, interface=new) for half, new in halves)), sources
+    paths = list(linear.arg_paths)
+    for i, leaf in enumerate(sources):
+        if leaf is not None:
+            paths[i] = f"the residual {forward.arg_paths[leaf]}"
+    ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
+    return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
+
+
+def _with_interface(program: Any, **changes: Any) -> Any:
+    interface = dataclasses.replace(program.interface, **changes)
+    return dataclasses.replace(program, interface=interface)
 
 
 def _argument(value: Any, hidden: int) -> int | None:
@@ -57,19 +55,19 @@ def takes_cotangents(linear: Any) -> Any:
 
     As all trees of tangents, it has None for integers.
     """
-    (block,) = functions(linear.module)["main"].regions[0].blocks
+    block = _body(linear)
     cotangents = Signature.of(linear).args[1]
     return jax.tree.map(lambda slot: is_used(block.arguments[slot.position]), cotangents)
 
 
 def gives_tangents(linear: Any) -> Any:
     """Of the linear half of forward mode: whether the tangent of each result may not be zero."""
-    table, tangents = functions(linear.module), _end(linear).operands
+    table, tangents = functions(linear.module), terminator(_body(linear)).operands
     return jax.tree.map(
         lambda slot: not is_zero(tangents[slot.position], table), Signature.of(linear).out
     )
 
 
-def _end(program: Any) -> Any:
+def _body(program: Any) -> Any:
     (block,) = functions(program.module)["main"].regions[0].blocks
-    return terminator(block)
+    return block

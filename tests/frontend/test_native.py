@@ -185,9 +185,12 @@ def test_every_entry_has_a_reason_and_a_case() -> None:
     assert set(NATIVE) > ALSO_COMPLEX
 
 
-@pytest.mark.parametrize(
+each_case = pytest.mark.parametrize(
     ("name", "f", "args"), CASES, ids=[f"{name}-{i}" for i, (name, _, _) in enumerate(CASES)]
 )
+
+
+@each_case
 def test_lowering_is_the_same_on_every_platform(name, f, args) -> None:
     """What is compared with JAX here, on one platform, holds for the others then."""
     traced = jax.jit(f).trace(*args)
@@ -217,9 +220,7 @@ def _differentiable(args) -> list[int]:
     return [i for i, arg in enumerate(args) if not isinstance(arg, int)]
 
 
-@pytest.mark.parametrize(
-    ("name", "f", "args"), CASES, ids=[f"{name}-{i}" for i, (name, _, _) in enumerate(CASES)]
-)
+@each_case
 def test_derivatives_agree_with_jax(name, f, args) -> None:
     program = pb.trace(f)(*args)
     assert list(program.rules) == []

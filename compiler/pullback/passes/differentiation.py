@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from pullback import _jax
@@ -377,6 +377,13 @@ def replace_terminator(block: Any, values: Sequence[Value]) -> None:
         old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
     )
     old.erase()
+
+
+def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
+    """What stands for a value now, given what was put in the place of which."""
+    while v in replaced:
+        v = replaced[v]
+    return v
 
 
 # ------------------------------------------------------------------------------ captures

@@ -16,6 +16,7 @@ from pullback.passes.differentiation import (
     check_body,
     check_count,
     check_type,
+    latest,
     operations,
     replace_terminator,
     set_signature,
@@ -90,17 +91,13 @@ class Forward:
         self.replaced.update(zip(op.results, new, strict=True))
         self.pending.append(op.operation)
 
-    def _current(self, v: Value) -> Value:
-        while v in self.replaced:
-            v = self.replaced[v]
-        return v
-
     def _settle(self) -> None:
         """A tangent may be a primal value as well."""
         if self.replaced:
-            self.tangents.update({v: self._current(t) for v, t in self.tangents.items()})
-        for old, v in self.replaced.items():
-            old.replace_all_uses_with(self._current(v))
+            moved = {v: latest(t, self.replaced) for v, t in self.tangents.items()}
+            self.tangents.update(moved)
+        for old in self.replaced:
+            old.replace_all_uses_with(latest(old, self.replaced))
         for operation in self.pending:
             self.diff.detach(operation)
         self.replaced, self.pending = {}, []

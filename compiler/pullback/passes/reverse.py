@@ -16,7 +16,7 @@ while the sweep passes them: all their users have been dealt with by then.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from pullback.passes.differentiation import (
     captures,
     check_count,
     check_type,
+    latest,
     lose_arguments,
     operations,
     replace_terminator,
@@ -196,9 +197,12 @@ class Reverse:
 
     def current(self, v: Value) -> Value:
         """What stands for a primal value now."""
-        while v in self.replaced:
-            v = self.replaced[v]
-        return v
+        return latest(v, self.replaced)
+
+    def assert_carried(self, values: Iterable[Value]) -> None:
+        """Asserts that whoever ran the sweep carries on every cotangent, with those of `values`."""
+        lost = self.cts.keys() - set(values)
+        assert not lost, f"cotangents that nothing carries on: {lost}"
 
 
 _BE_LINEAR = (

@@ -147,8 +147,7 @@ class _Branch:
             for v, ct in self.seeds:
                 self.frame.accumulate(v, ct)
             self.frame.run()
-            lost = self.frame.cts.keys() - set(wrt)
-            assert not lost, f"cotangents that nothing carries on: {lost}"
+            self.frame.assert_carried(wrt)
             found = [self.frame.cts.get(v) for v in wrt]
             build.return_([build.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
         self.chosen = self.residuals.choose()

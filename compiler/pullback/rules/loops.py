@@ -321,9 +321,7 @@ class _Stacked(_Reversed):
                 slot = stack.read(self.cts[stack.carry], self.iteration)
                 frame.accumulate(stack.update, slot)
         frame.run()
-        foreseen = {*self.free, *(self.arguments[i] for i in self.carries)}
-        lost = frame.cts.keys() - foreseen
-        assert not lost, f"cotangents that nothing carries on: {lost}"
+        frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
         found = [frame.cts.get(self.arguments[i]) for i in self.carries]
         found = [
             build.instantiate(ct, self.arguments[i])
