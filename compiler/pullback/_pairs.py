@@ -15,7 +15,7 @@ from jax.tree_util import PyTreeDef
 
 from pullback import _calls, _flags, _named_axes, _slots
 from pullback._errors import ArgumentMismatchError
-from pullback._jax import high
+from pullback._jax import high, references
 from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._program import Program
 from pullback.frontend.keep import high_type
@@ -151,6 +151,33 @@ class VJP:
         found = self.fun(self.fun.residuals(self.args_res, self.opaque_residuals), *cotangents)
         return _named_axes.totals(found, self.primals, self.reduce_axes)
 
+    def with_refs(self, *places: Any) -> jax.tree_util.Partial:
+        """The same map, which adds cotangents to mutable arrays instead of returning them.
+
+        Args:
+          *places: for each leaf of the arguments a `jax.Ref`, to which its cotangent is added;
+            `jax.ad.GradValue()`, to have it returned; or `jax.ad.DontWant()`.
+
+        Returns:
+          A function of the cotangents of the result. In the place of those that it does not return
+          are `jax.ad.GradRef()` and `jax.ad.DidntWant()`.
+
+        Raises:
+          ArgumentMismatchError: the places have another structure than the arguments, or are of no
+            such kind.
+        """
+        leaves, tree = jax.tree.flatten(places)
+        wrong = [leaf for leaf in leaves if not _is_place(leaf)]
+        if tree != self.in_tree or wrong:
+            found = f"there is a {type(wrong[0]).__name__}" if wrong else f"they have {tree}"
+            raise ArgumentMismatchError(
+                "places of cotangents must be jax.Ref, jax.ad.GradValue() or jax.ad.DontWant(), in "
+                f"the structure of the arguments, {self.in_tree}, but {found}",
+                where="with_refs",
+                do="name a place for each leaf of the arguments",
+            )
+        return jax.tree_util.Partial(_put, self, places)
+
     def replace(self, **changes: Any) -> VJP:
         """The same map with other attributes, such as `args_res`."""
         return dataclasses.replace(self, **changes)
@@ -164,6 +191,25 @@ class VJP:
         """The inverse of `tree_flatten`."""
         (fun, reduce_axes), (args_res, others, primals) = static, children
         return cls(fun, args_res, others, reduce_axes, primals)
+
+
+def _is_place(leaf: Any) -> bool:
+    return references.is_one(leaf) or isinstance(leaf, (jax.ad.GradValue, jax.ad.DontWant))
+
+
+def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:
+    """Cotangents of arguments, where they are wanted; what is left to return of them."""
+
+    def put(place: Any, ct: Any) -> Any:
+        if isinstance(place, jax.ad.DontWant):
+            return jax.ad.DidntWant()
+        if isinstance(place, jax.ad.GradValue):
+            return ct
+        if not _slots.is_float0(ct):
+            place.addupdate(ct)
+        return jax.ad.GradRef()
+
+    return jax.tree.map(put, places, pull(*cotangents))
 
 
 @dataclass(frozen=True, eq=False)

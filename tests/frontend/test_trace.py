@@ -147,7 +147,6 @@ REFUSED = {
         "its tangents have",
     ),
     "vmap": (jax.vmap(pb.grad(summed_over_batch), axis_name="batch"), "along 'batch'"),
-    "new ref": (lambda x: pb.grad(lambda x: counted(x, jax.new_ref(0)))(x[0]), "mutable"),
     "ref": (lambda x: pb.grad(counted)(x[0], jax.new_ref(0)), "mutable"),
     "unused ref": (lambda x: pb.trace(lambda x, _: x)(x, jax.new_ref(0)), "mutable array"),
     "sharding": (pb.trace(inspected), "cannot lower the function"),
@@ -159,6 +158,6 @@ def test_what_a_module_cannot_hold_is_refused(name: str) -> None:
     function, words = REFUSED[name]
     with pytest.raises(pb.PullbackError, match=words) as caught:
         function(jnp.ones(2))
-    whole = name in ("unused ref", "argument's tangents")
+    whole = name in ("ref", "unused ref", "argument's tangents")
     place = "among its arguments" if whole else "test_trace.py:"
     assert place in (caught.value.where or "")

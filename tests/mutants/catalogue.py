@@ -510,6 +510,18 @@ VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
 
 AROUND = (
     Mutant(
+        "_jax/references.py",
+        "return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
+        "return jaxpr",
+        ("tests/test_mutable_arrays.py::test_rules_stay_and_answer",),
+    ),
+    Mutant(
+        "_pairs.py",
+        "place.addupdate(ct)",
+        "place[...] = ct",
+        ("tests/test_mutable_arrays.py",),
+    ),
+    Mutant(
         "_jax/structured.py",
         "[i if i is None else i + count for i in forwarded]",
         "forwarded",

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from jax._src import core as _core, effects as _effects
 from jax._src.interpreters import partial_eval as _pe
-from jax._src.state import AbstractRef, RefEffect
 
 Var = _core.Var
 """The class of a variable; calling it with a type makes a new one."""
@@ -198,24 +197,6 @@ def equation_alone(equation: Any, debug_info: Any) -> Any:
     return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
 
 
-def numbers_its_arguments(jaxpr: Any) -> bool:
-    """Whether effects of a jaxpr name arguments by position, as those on mutable arrays do."""
-    return any(isinstance(effect, _effects.JaxprInputEffect) for effect in jaxpr.effects)
-
-
-def uses_mutable_arrays(equation: Any) -> bool:
-    """Whether an equation makes a `jax.Ref`, or reads or writes one."""
-    kinds = _core.InternalMutableArrayEffect, RefEffect
-    return any(isinstance(effect, kinds) for effect in equation.effects)
-
-
 def are_ordered(effects: Any) -> bool:
     """Whether some of these effects happen in the order of the program."""
     return bool(_effects.ordered_effects.filter_in(effects))
-
-
-def takes_mutable_arrays(closed: Any) -> bool:
-    """Whether a `jax.Ref` is among the arguments of a function, or what it closes over."""
-    return any(isinstance(aval, AbstractRef) for aval in closed.in_avals) or any(
-        isinstance(constant, _core.Ref) for constant in closed.consts
-    )

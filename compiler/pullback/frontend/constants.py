@@ -48,14 +48,11 @@ class _Hoisting:
     def arrays_of(self, jaxpr: Any) -> Arrays:
         """The large constants of a jaxpr and of the functions that it calls."""
         if id(jaxpr) not in self._found:
-            arrays: Arrays = {}
-            if not jaxprs.numbers_its_arguments(jaxpr):
-                arrays |= {
-                    id(a): (a, var.aval) for var, a in jaxprs.constants_of(jaxpr) if _large(a)
-                }
-                for equation in jaxpr.eqns:
-                    for body, _ in BODIES.get(equation.primitive.name, ()):
-                        arrays |= self._arrays_of_all(equation.params[body])
+            constants = jaxprs.constants_of(jaxpr)
+            arrays = {id(array): (array, var.aval) for var, array in constants if _large(array)}
+            for equation in jaxpr.eqns:
+                for body, _ in BODIES.get(equation.primitive.name, ()):
+                    arrays |= self._arrays_of_all(equation.params[body])
             self._found[id(jaxpr)] = arrays
         return self._found[id(jaxpr)]
 

@@ -21,6 +21,7 @@ from pullback._jax import (
     jaxprs,
     named_axes,
     primitives,
+    references,
     remat,
     source_info,
     user_rules,
@@ -228,18 +229,27 @@ def high_type(aval: Any, place: str | None) -> PullbackError:
     )
 
 
+def without_mutable_arrays(closed: Any) -> Any:
+    """The closed jaxpr with values in the place of the mutable arrays that are made in it."""
+    try:
+        return references.discharged(closed)
+    except references.NotDischargedError as error:
+        raise mutable_array(locations.of_equation(error.equation)) from None
+
+
 def mutable_array(place: str | None) -> PullbackError:
-    """The error of a function that has a `jax.Ref` at this place."""
+    """The error of a `jax.Ref` that a function, or a call in it that has rules, is handed."""
     return PullbackError(
-        "cannot trace a function that uses a mutable array (jax.Ref)",
+        "cannot trace a function that is handed a mutable array (jax.Ref)",
         where=place,
-        do="hand its value on instead, as in `x = x.at[i].set(v)`; or differentiate by JAX",
+        do="make it in there, with jax.new_ref; or hand its value on instead, as in "
+        "`x = x.at[i].set(v)`; or differentiate by JAX",
     )
 
 
 def _check_effects(equation: Any, place: str | None) -> None:
     """Raises where an equation needs what a module does not have."""
-    if jaxprs.uses_mutable_arrays(equation):
+    if references.are_used(equation):
         raise mutable_array(place)
     if axes := named_axes.axes_of_vmaps(equation):
         names = ", ".join(map(repr, axes))

@@ -10,12 +10,18 @@ import jax
 from pullback import symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
-from pullback._jax import jaxprs, named_axes, tracing
+from pullback._jax import jaxprs, named_axes, references, tracing
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import constants, lifting, link, portable
-from pullback.frontend.keep import check_tangents, is_inexact, mutable_array, shares_values
+from pullback.frontend.keep import (
+    check_tangents,
+    is_inexact,
+    mutable_array,
+    shares_values,
+    without_mutable_arrays,
+)
 from pullback.frontend.rules import RuleTable
 from pullback.frontend.supply import Supply
 
@@ -63,13 +69,14 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     traced, lifted = supply.with_values_around(stages.jaxpr, tracing.lifted_tracers(stages))
     around = zip(jaxprs.inputs_of(traced), lifted, strict=False)
     meanings = {variable: (tracing.name_of(tracer),) for variable, tracer in around}
-    closed, arrays = constants.hoist(lifting.close(traced, meanings, supply))
+    place = "among its arguments, or what it closes over"
+    if references.are_taken(traced):
+        raise mutable_array(place)
+    pure = without_mutable_arrays(lifting.close(traced, meanings, supply))
+    closed, arrays = constants.hoist(pure)
     arrays += lifted
     kept = rules.keeper.keep(closed)
-    place = "among its arguments, or what it closes over"
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
-    if jaxprs.takes_mutable_arrays(closed):
-        raise mutable_array(place)
     module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
     portable.mark(module, kept)
     hidden = len(arrays)

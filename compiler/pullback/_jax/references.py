@@ -1,0 +1,136 @@
+"""Mutable arrays (`jax.Ref`) that a function makes for itself, as the values that they hold.
+
+JAX discharges them when it lowers. It makes each equation anew then, and calls without their rules,
+for all derivatives have been taken. So it gets to see only the equations that have to do with
+mutable arrays; the others pass through as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import core as _core
+from jax._src.state import AbstractRef, RefEffect, discharge as _discharge
+
+from pullback._jax import jaxprs
+
+_EFFECTS = _core.InternalMutableArrayEffect, RefEffect
+
+_DISCHARGED = frozenset(
+    {
+        "new_ref",
+        "empty_ref",
+        "get",
+        "swap",
+        "addupdate",
+        "freeze",
+        "free_ref",
+        "jit",
+        "pjit",
+        "scan",
+        "while",
+        "cond",
+        "closed_call",
+        "core_call",
+        "eval_jaxpr",
+        "remat",
+        "remat2",
+        "checkpoint",
+        "shard_map",
+    }
+)
+"""What JAX discharges and we differentiate afterwards. Of other primitives, rules would be lost."""
+
+
+class NotDischargedError(Exception):
+    """A mutable array is an operand of a call that has rules, or of another such equation."""
+
+    def __init__(self, equation: Any) -> None:
+        super().__init__(equation.primitive.name)
+        self.equation = equation
+
+
+def are_used(equation: Any) -> bool:
+    """Whether an equation makes a mutable array, or takes one, to read it or write to it."""
+    return any(isinstance(effect, _EFFECTS) for effect in equation.effects) or any(
+        _is_one(atom.aval) for atom in equation.invars
+    )
+
+
+def is_one(value: Any) -> bool:
+    """Whether a value is a mutable array."""
+    return isinstance(value, _core.Ref) or _is_one(getattr(value, "aval", None))
+
+
+def are_taken(closed: Any) -> bool:
+    """Whether one is among the arguments of a function, or what it closes over."""
+    return any(_is_one(aval) for aval in closed.in_avals) or any(
+        isinstance(constant, _core.Ref) for constant in closed.consts
+    )
+
+
+def discharged(closed: Any) -> Any:
+    """A closed jaxpr that takes no mutable arrays, with values in the place of those in it.
+
+    Raises:
+      NotDischargedError: one is an operand of a call that has rules.
+    """
+    if not any(isinstance(effect, _EFFECTS) for effect in closed.effects):
+        return closed
+    return _released(_discharge.discharge_state(_held(closed)))
+
+
+def _is_one(aval: Any) -> bool:
+    return isinstance(aval, AbstractRef)
+
+
+# ------------------------------------------------------------- equations that pass through
+
+
+class _Kept:
+    """An equation, as a parameter that is equal to itself only."""
+
+    def __init__(self, equation: Any) -> None:
+        self.equation = equation
+
+
+_passing = _core.Primitive("pullback.passing")
+_passing.multiple_results = True
+_passing.def_effectful_abstract_eval(
+    lambda *_, kept: ([var.aval for var in kept.equation.outvars], kept.equation.effects)
+)
+
+
+def _held(jaxpr: Any) -> Any:
+    """The jaxpr; what has nothing to do with mutable arrays stands behind our primitive."""
+    return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])
+
+
+def _hold(equation: Any) -> Any:
+    if are_used(equation):
+        if equation.primitive.name in _DISCHARGED:
+            return jaxprs.with_bodies(equation, lambda _, body: _held(body))
+        equation = _without_its_own(equation)
+    operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
+    return equation.replace(primitive=_passing, invars=operands, params={"kept": _Kept(equation)})
+
+
+def _without_its_own(equation: Any) -> Any:
+    """A call of a function that has rules, and mutable arrays inside of it."""
+    if any(_is_one(atom.aval) for atom in equation.invars):
+        raise NotDischargedError(equation)
+    pure = jaxprs.with_bodies(equation, lambda _, body: discharged(jaxprs.close(body)))
+    rest = {effect for effect in equation.effects if not isinstance(effect, _EFFECTS)}
+    return pure.replace(effects=rest)
+
+
+def _released(jaxpr: Any) -> Any:
+    return jaxprs.with_like_equations(jaxpr, [_release(each) for each in jaxpr.eqns])
+
+
+def _release(equation: Any) -> Any:
+    if equation.primitive is not _passing:
+        return jaxprs.with_bodies(equation, lambda _, body: _released(body))
+    kept, operands = equation.params["kept"].equation, iter(equation.invars)
+    atoms = [a if isinstance(a, jaxprs.Literal) else next(operands) for a in kept.invars]
+    return kept.replace(invars=atoms, outvars=equation.outvars)
