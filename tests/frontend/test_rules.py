@@ -12,7 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback.frontend import link
+from pullback._edits import clone
 
 
 @jax.custom_vjp
@@ -48,7 +48,7 @@ def test_a_rule_used_a_hundred_times_is_traced_once() -> None:
 
 def test_linking_into_a_second_module_reuses_the_trace() -> None:
     program = pb.trace(wave)(1.0)
-    other = link.lower_alone("other", program.rules["wave"].decomposition, program.rules)
+    other = clone(program.module)
     assert program.rules.stage(program.module, "wave", "jvp", "1") == "wave.jvp"
     assert program.rules.stage(other, "wave", "jvp", "1") == "wave.jvp"
     assert program.rules.traces == 1

@@ -2,48 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from jax._src import effects as _effects
+from jax._src import config as _config, effects as _effects, util as _util
 from jax._src.interpreters import mlir as _mlir
 
-from pullback._jax import func, ir, jaxprs, named_axes, stablehlo
+from pullback._jax import context as our_context, func, ir, jaxprs, named_axes, stablehlo
 
 
-def lower_into(
-    module: ir.Module,
-    name: str,
-    closed: Any,
-    *,
-    platforms: Sequence[str],
-    keepalives: list[Any],
-    host_callbacks: list[Any],
-    entry: bool = False,
-) -> str:
-    """Lowers a closed jaxpr to a function of `module` and returns the function's symbol."""
-    module_context = _mlir.ModuleContext(
-        context=module.context,
-        module=module,
-        platforms=tuple(platforms),
-        backend=None,
-        axis_context=named_axes.axis_context(closed),
-        keepalives=keepalives,
-        channel_iterator=_channels(),
-        host_callbacks=host_callbacks,
-        lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
-    )
-    ordered = list(_effects.ordered_effects.filter_in(closed.effects))
-    types = {"in_avals": closed.in_avals}
-    if not jaxprs.CLOSED_AND_OPEN_DIFFER:
-        types["out_avals"] = closed.out_avals
-    with module.context, ir.Location.unknown(module.context):
-        function = _mlir.lower_jaxpr_to_fun(
-            module_context, name, closed, ordered, num_const_args=0, main_function=entry, **types
-        )
-        if entry and ordered:
-            _make_tokens_inside(function, len(ordered))
-    return function.sym_name.value
+class Lowering:
+    """Lowers functions into one module, each function that they have in common once.
+
+    Attributes:
+      module: where the functions are.
+    """
+
+    def __init__(
+        self,
+        module: ir.Module,
+        *,
+        platforms: Sequence[str],
+        keepalives: list[Any],
+        host_callbacks: list[Any],
+    ) -> None:
+        self.module = module
+        self._symbols = ir.SymbolTable(module.operation)
+        self._channels = _Channels()
+        self._of_runtime = keepalives, host_callbacks
+        self._platforms = tuple(platforms)
+        self._contexts: dict[Any, Any] = {}
+
+    def lower(self, name: str, closed: Any, *, entry: bool = False) -> str:
+        """Lowers a closed jaxpr to a function of the module; returns the function's symbol."""
+        ordered = list(_effects.ordered_effects.filter_in(closed.effects))
+        types = {"in_avals": closed.in_avals}
+        if not jaxprs.CLOSED_AND_OPEN_DIFFER:
+            types["out_avals"] = closed.out_avals
+        context, before = self._context(named_axes.axis_context(closed)), self._outside()
+        common = self._common()
+        context.lowering_cache |= common.entries
+        with self.module.context, ir.Location.unknown(self.module.context):
+            function = _mlir.lower_jaxpr_to_fun(
+                context, name, closed, ordered, num_const_args=0, main_function=entry, **types
+            )
+            if entry and ordered:
+                _make_tokens_inside(function, len(ordered))
+        if self._outside() == before:
+            common.add(context.lowering_cache)
+        return function.sym_name.value
+
+    def _context(self, axis_context: Any) -> Any:
+        key = axis_context, _config.trace_context()
+        if key not in self._contexts:
+            keepalives, host_callbacks = self._of_runtime
+            self._contexts[key] = _mlir.ModuleContext(
+                context=self.module.context,
+                module=self.module,
+                symbol_table=self._symbols,
+                platforms=self._platforms,
+                backend=None,
+                axis_context=axis_context,
+                keepalives=keepalives,
+                channel_iterator=self._channels,
+                host_callbacks=host_callbacks,
+                lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
+            )
+        return self._contexts[key]
+
+    def _common(self) -> _Common:
+        ours = self.module.context == our_context()
+        return _common(self._platforms) if ours else _Common()
+
+    def _outside(self) -> tuple[int, ...]:
+        """How much of what is outside of the module it refers to."""
+        return *map(len, self._of_runtime), self._channels.taken
+
+
+class _Channels:
+    """Numbers for collectives, which tell those of one module apart."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __iter__(self) -> _Channels:
+        return self
+
+    def __next__(self) -> int:
+        self.taken += 1
+        return _mlir.COLLECTIVE_CHANNEL_ID + self.taken
+
+
+class _Common:
+    """What equations lower to in any module of a context: ops that refer to no function.
+
+    JAX lowers equal equations of one module once. So it is here for all modules.
+    """
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self.entries: dict[Any, Any] = {}
+        self.seen: set[Any] = set()
+
+    def add(self, entries: dict[Any, Any]) -> None:
+        """Add those that stand alone."""
+        new = [key for key in entries if key not in self.seen]
+        if len(self.seen) + len(new) > self.MOST:
+            self.entries.clear()
+            self.seen.clear()
+        self.seen.update(new)
+        self.entries |= {key: entries[key] for key in new if _stands_alone(entries[key])}
+
+
+@_util.cache()
+def _common(platforms: tuple[str, ...]) -> _Common:
+    """Of our own context; one for each of JAX's configurations, and gone with JAX's own caches."""
+    return _Common()
+
+
+def _stands_alone(entry: Any) -> bool:
+    """Whether no function but that of the entry, which is inlined, is meant in it."""
+    if not entry.inline or entry.const_args:
+        return False
+    refers = False
+
+    def visit(operation: Any) -> Any:
+        nonlocal refers
+        refers = refers or operation.name in _REFERRING
+        return ir.WalkResult.INTERRUPT if refers else ir.WalkResult.ADVANCE
+
+    entry.func.operation.walk(visit)
+    return not refers
+
+
+_REFERRING = frozenset({"func.call", "stablehlo.composite", "stablehlo.custom_call"})
 
 
 def _make_tokens_inside(function: Any, count: int) -> None:
@@ -65,7 +158,3 @@ def _make_tokens_inside(function: Any, count: int) -> None:
         if name in function.attributes:
             kept = list(ir.ArrayAttr(function.attributes[name]))[count:]
             function.attributes[name] = ir.ArrayAttr.get(kept)
-
-
-def _channels() -> Iterator[int]:
-    return iter(range(_mlir.COLLECTIVE_CHANNEL_ID + 1, 2**16))

@@ -6,8 +6,9 @@ times: the module that is serialised has a small stub for each.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,11 +49,14 @@ class Held:
             self.arrays[name] = _resources.as_array(found, op.results[0].type)
         return copy
 
-    def lower(self, symbol: str, closed: Any, table: Any) -> ir.Module:
-        """A module with a rule, like `link.lower_alone`."""
+    def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
+        """What lowers a rule of this table, like `lower` of its library."""
+        return functools.partial(self._lower, link.Growing(table, self.context))
+
+    def _lower(self, library: link.Growing, symbol: str, closed: Any) -> link.Source:
         hoisted, arrays = hoist(closed)
-        module = link.lower_alone(symbol, hoisted, table, context=self.context)
-        function = ir.SymbolTable(module.operation)[symbol]
+        source = library.lower(symbol, hoisted)
+        function = library.functions[source.entry]
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
             for argument, array in zip(list(block.arguments), arrays, strict=False):
@@ -60,7 +64,7 @@ class Held:
                     self._constant(boundary.physical(array), argument.type)
                 )
             drop_arguments(function, len(arrays))
-        return module
+        return source
 
     def _constant(self, array: Any, kind: Any) -> ir.Value:
         if array.nbytes < _constants.SMALLEST_BYTES or not is_inexact(array):

@@ -126,7 +126,7 @@ def _staged(program: Program, held: constants.Held, order: int | None) -> ir.Mod
     """
     refuse_callbacks(program.module)
     module = held.copy(program.module)
-    with program.rules.lowering(held.lower):
+    with program.rules.lowering(held.lowering_of(program.rules)):
         program.rules.stage_all(module, order)
     refuse_callbacks(module)
     return module

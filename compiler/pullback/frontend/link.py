@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
@@ -14,36 +15,6 @@ from pullback_runtime import _module
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
-
-
-def lower_alone(
-    symbol: str,
-    closed: Any,
-    table: RuleTable,
-    *,
-    entry: bool = False,
-    name: str | None = None,
-    context: ir.Context | None = None,
-) -> ir.Module:
-    """A fresh module that holds the function `symbol` and everything it calls."""
-    context = context or _jax.context()
-    with context, ir.Location.unknown(context):
-        module = ir.Module.create()
-        if name is not None:
-            module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
-    try:
-        lowering.lower_into(
-            module,
-            symbol,
-            closed,
-            platforms=table.platforms,
-            keepalives=table.keepalives,
-            host_callbacks=table.host_callbacks,
-            entry=entry,
-        )
-    except (AssertionError, TypeError) as error:
-        raise _cannot_lower(error) from error
-    return module
 
 
 def _cannot_lower(error: Exception) -> PullbackError:
@@ -57,18 +28,24 @@ def _cannot_lower(error: Exception) -> PullbackError:
     )
 
 
-class Source:
-    """A module to copy functions from, read once however often it is linked."""
+class Library:
+    """The functions of a module, to copy from: each is read once however often it is linked."""
 
-    def __init__(self, module: ir.Module, entry: str = "main"):
+    def __init__(self, module: ir.Module):
         self.module = module
-        self.entry = entry
-        self.functions = {_symbol(op): op for op in module.body.operations}
-        self.meshes = {
-            name: op for name, op in self.functions.items() if not isinstance(op, _jax.func.FuncOp)
-        }
+        self.functions: dict[str, Any] = {}
+        self.meshes: dict[str, Any] = {}
         self._references: dict[str, list[str]] = {}
         self._texts: dict[str, str] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Find the functions that have come to the module."""
+        for op in self.module.body.operations:
+            name = _symbol(op)
+            self.functions[name] = op
+            if not isinstance(op, _jax.func.FuncOp):
+                self.meshes[name] = op
 
     def references(self, name: str) -> list[str]:
         """The symbols that a function refers to, in order of their names."""
@@ -83,16 +60,56 @@ class Source:
         return self._texts[name]
 
 
-def merge(target: ir.Module, source: ir.Module | Source, symbol: str) -> str:
+class Growing(Library):
+    """The library that the function of a program, and then its rules, are lowered into.
+
+    What they have in common is lowered once.
+    """
+
+    def __init__(self, table: RuleTable, context: ir.Context | None = None):
+        context = context or _jax.context()
+        with context, ir.Location.unknown(context):
+            super().__init__(ir.Module.create())
+        self._lowering = lowering.Lowering(
+            self.module,
+            platforms=table.platforms,
+            keepalives=table.keepalives,
+            host_callbacks=table.host_callbacks,
+        )
+
+    def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> Source:
+        """Lowers a kept jaxpr to a function of this name, or one with a number behind it."""
+        try:
+            found = self._lowering.lower(symbol, closed, entry=entry)
+        except (AssertionError, TypeError) as error:
+            raise _cannot_lower(error) from error
+        self.refresh()
+        return Source(self, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A function of a library, to be copied with all that it refers to."""
+
+    library: Library
+    entry: str
+
+
+def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
-    source = source if isinstance(source, Source) else Source(source)
-    if source.module.context != target.context:
-        content = _module.to_bytecode(source.module)
-        source = Source(_module.parse(content, target.context))
+    return merge_source(target, Source(Library(module), symbol))
+
+
+def merge_source(target: ir.Module, source: Source) -> str:
+    """The same for a function of a library."""
+    library = source.library
+    if library.module.context != target.context:
+        content = _module.to_bytecode(library.module)
+        library = Library(_module.parse(content, target.context))
     existing = {_symbol(op): op for op in target.body.operations}
-    for name, mesh in source.meshes.items():
+    for name, mesh in library.meshes.items():
         _copy_mesh(target, name, mesh, existing)
-    return _Merge(target, source, existing).copy(symbol)
+    return _Merge(target, library, existing).copy(source.entry)
 
 
 def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]) -> None:
@@ -100,7 +117,7 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
     if name not in existing:
         with target.context:
             existing[name] = mesh.operation.clone(ip=ir.InsertionPoint.at_block_begin(target.body))
-    elif str(existing[name]) != str(mesh):
+    elif _axes(existing[name]) != _axes(mesh):
         raise PullbackError(
             f"a rule and the program use different meshes under the name `{name}`",
             where=f"{mesh}",
@@ -108,12 +125,16 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
         )
 
 
+def _axes(mesh: Any) -> Any:
+    return mesh.operation.attributes["mesh"]
+
+
 _NUMBERS = re.compile(r"(_\d+)+$")
 _SYMBOL = re.compile(r'@("[^"]*"|[\w$.]+)')
 
 
 class _Merge:
-    def __init__(self, target: ir.Module, source: Source, existing: dict[str, Any]):
+    def __init__(self, target: ir.Module, source: Library, existing: dict[str, Any]):
         self.target = target
         self.source = source
         self.existing = existing
@@ -140,14 +161,14 @@ class _Merge:
         if name is not None and self.existing[name] is not None:
             return name
         moved = any(self.renamed[other] != other for other in self.source.references(symbol))
-        if name is None and not moved and (found := self._equal(self.source.text(symbol), symbol)):
+        if name is None and not moved and (found := self._equal(symbol)):
             return found
         with context, ir.Location.unknown(context):
             function = self.source.functions[symbol].operation
             clone = function.clone(ip=ir.InsertionPoint(self.target.body))
             if moved:
                 rename_references(clone, self.renamed)
-            if name is None and moved and (found := self._equal(_text(clone), symbol)):
+            if name is None and moved and (found := self._equal(symbol, clone)):
                 clone.erase()
                 return found
             name = name or self._free_name(symbol)
@@ -155,9 +176,16 @@ class _Merge:
         self.existing[name] = clone
         return name
 
-    def _equal(self, text: str, symbol: str) -> str | None:
-        """The name of a function that is there already and does the same."""
-        alike = self._of_same_base(symbol)
+    def _equal(self, symbol: str, renamed: Any = None) -> str | None:
+        """The name of a function that is there already and does the same.
+
+        As the function of the source, or as a copy that refers to functions of the target.
+        """
+        kind = _type(self.source.functions[symbol])
+        alike = {n: f for n, f in self._of_same_base(symbol).items() if _type(f) == kind}
+        if not alike:
+            return None
+        text = self.source.text(symbol) if renamed is None else _text(renamed)
         return next((n for n, f in alike.items() if _text(f) == text), None)
 
     def _of_same_base(self, symbol: str) -> dict[str, Any]:
@@ -203,6 +231,10 @@ def identifier(name: str) -> str:
 def _base(symbol: str) -> str:
     """The name without the numbers that made it unique."""
     return _NUMBERS.sub("", symbol)
+
+
+def _type(function: Any) -> Any:
+    return function.operation.attributes.get("function_type")
 
 
 def _text(function: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from pullback import _jax
+from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import derivatives, high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build, ops
@@ -137,6 +138,25 @@ class RuleTable:
         self._identities = Identities()
         self.keeper = Keeper(self)
 
+    @functools.cached_property
+    def library(self) -> link.Growing:
+        """Where the program's function and its rules are lowered."""
+        return link.Growing(self)
+
+    def lower_entry(self, kept: Any, name: str) -> ir.Module:
+        """The module of a program, of this name; where there are rules, the library keeps its own.
+
+        So what the rules have in common with the program is not lowered again.
+        """
+        library = self.library
+        library.lower("main", kept, entry=True)
+        with library.module.context:
+            library.module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        if self._rules:
+            return clone(library.module)
+        del self.library
+        return library.module
+
     def __getitem__(self, key: str) -> Rule:
         return self._rules[key]
 
@@ -230,7 +250,7 @@ class RuleTable:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
         sources = self.sources(key, kind, mask)
-        symbols = [link.merge(module, source, source.entry) for source in sources]
+        symbols = [link.merge_source(module, source) for source in sources]
         return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
@@ -256,7 +276,7 @@ class RuleTable:
         context = _jax.context()  # that of types and attributes which passes make
         with context, ir.Location.unknown(context), build.inserting(None):
             module = ir.Module.create()
-            names = [link.merge(module, source, source.entry) for source in sources]
+            names = [link.merge_source(module, source) for source in sources]
             rule = batch.rule
             results = len(rule.call.out_avals), len(rule.inexact_results)
             signature = Signature(batch.flags, tuple(rule.inexact), *results)
@@ -264,7 +284,8 @@ class RuleTable:
                 batching = Batching(functions, batch.size)
                 names = list(signature.functions(batching, kind, mask, names))
                 batching.finish()
-        return [link.Source(module, name) for name in names]
+        library = link.Library(module)
+        return [link.Source(library, name) for name in names]
 
     def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
         """The key of the rule for a batch of calls, of whose operands those flagged are batched."""
@@ -329,7 +350,7 @@ class RuleTable:
         return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
 
     @contextlib.contextmanager
-    def lowering(self, lower: Callable[..., ir.Module]) -> Iterator[None]:
+    def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
         """For a while, this thread lowers rules in another way, such as into another context."""
         counts = len(self.host_callbacks), len(self.keepalives)
         token = _elsewhere.set((self, lower, {}))
@@ -446,13 +467,13 @@ class RuleTable:
 
     def _lower(self, name: str, closed: Any) -> link.Source:
         """The function of a rule, lowered on first request."""
-        here = self, link.lower_alone, self._lowered
+        here = self, self.library.lower, self._lowered
         table, lower, lowered = _elsewhere.get() or here
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
         if id(closed) not in lowered:
             with named_axes.tracing_context_of(closed, bool(self._checked_axes)):
-                lowered[id(closed)] = link.Source(lower(name, closed, self), name)
+                lowered[id(closed)] = lower(name, closed)
         return lowered[id(closed)]
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:

@@ -14,7 +14,7 @@ from pullback._jax import jaxprs, named_axes, references, tracing
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import constants, lifting, link, portable
+from pullback.frontend import constants, lifting, portable
 from pullback.frontend.keep import (
     check_tangents,
     is_inexact,
@@ -77,7 +77,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     arrays += lifted
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
-    module = link.lower_alone("main", kept, rules, entry=True, name=stages.fun_name)
+    module = rules.lower_entry(kept, stages.fun_name)
     portable.mark(module, kept)
     hidden = len(arrays)
     return Program(

@@ -135,8 +135,9 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
     except MissingRuleError:
         return None
     if source not in _KNOWN_ZEROS:
-        block = source.functions[source.entry].regions[0].blocks[0]
-        _KNOWN_ZEROS[source] = _zeros(block, source.functions)
+        functions = source.library.functions
+        block = functions[source.entry].regions[0].blocks[0]
+        _KNOWN_ZEROS[source] = _zeros(block, functions)
     return _KNOWN_ZEROS[source]
 
 
