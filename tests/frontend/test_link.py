@@ -1,4 +1,4 @@
-"""Functions lowered apart are copied into one module, and shared where an equal one is there."""
+"""Functions are copied into another module, and shared where an equal one is there."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jax._src import config as _config, effects as _effects, util as _util
@@ -40,8 +41,9 @@ class Lowering:
         if not jaxprs.CLOSED_AND_OPEN_DIFFER:
             types["out_avals"] = closed.out_avals
         context, before = self._context(named_axes.axis_context(closed)), self._outside()
-        common = self._common()
-        context.lowering_cache |= common.entries
+        entries, common = context.lowering_cache, self._common()
+        entries |= common
+        known = len(entries)
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
                 context, name, closed, ordered, num_const_args=0, main_function=entry, **types
@@ -49,7 +51,7 @@ class Lowering:
             if entry and ordered:
                 _make_tokens_inside(function, len(ordered))
         if self._outside() == before:
-            common.add(context.lowering_cache)
+            _share(common, itertools.islice(entries.items(), known, None))
         return function.sym_name.value
 
     def _context(self, axis_context: Any) -> Any:
@@ -70,9 +72,8 @@ class Lowering:
             )
         return self._contexts[key]
 
-    def _common(self) -> _Common:
-        ours = self.module.context == our_context()
-        return _common(self._platforms) if ours else _Common()
+    def _common(self) -> dict[Any, Any]:
+        return _common(self._platforms) if self.module.context == our_context() else {}
 
     def _outside(self) -> tuple[int, ...]:
         """How much of what is outside of the module it refers to."""
@@ -93,47 +94,39 @@ class _Channels:
         return _mlir.COLLECTIVE_CHANNEL_ID + self.taken
 
 
-class _Common:
-    """What equations lower to in any module of a context: ops that refer to no function.
-
-    JAX lowers equal equations of one module once. So it is here for all modules.
-    """
-
-    MOST = 4096
-
-    def __init__(self) -> None:
-        self.entries: dict[Any, Any] = {}
-        self.seen: set[Any] = set()
-
-    def add(self, entries: dict[Any, Any]) -> None:
-        """Add those that stand alone."""
-        new = [key for key in entries if key not in self.seen]
-        if len(self.seen) + len(new) > self.MOST:
-            self.entries.clear()
-            self.seen.clear()
-        self.seen.update(new)
-        self.entries |= {key: entries[key] for key in new if _stands_alone(entries[key])}
+_MOST = 4096  # entries that are kept for other modules
 
 
 @_util.cache()
-def _common(platforms: tuple[str, ...]) -> _Common:
-    """Of our own context; one for each of JAX's configurations, and gone with JAX's own caches."""
-    return _Common()
+def _common(platforms: tuple[str, ...]) -> dict[Any, Any]:
+    """What equations lower to in any module of our context: ops that refer to no function.
+
+    JAX lowers equal equations of one module once; so it is here for all modules. There is one for
+    each of JAX's configurations, and they go with JAX's own caches.
+    """
+    return {}
 
 
-def _stands_alone(entry: Any) -> bool:
-    """Whether no function but that of the entry, which is inlined, is meant in it."""
-    if not entry.inline or entry.const_args:
+def _share(common: dict[Any, Any], entries: Iterable[tuple[Any, Any]]) -> None:
+    common |= {key: entry for key, entry in entries if _stands_alone(key, entry)}
+    if len(common) > _MOST:
+        common.clear()
+
+
+def _stands_alone(key: Any, entry: Any) -> bool:
+    """Whether nothing of its module is meant in an entry: no function, and no mesh."""
+    if not entry.inline or entry.const_args or not key.eqn_ctx.cur_abstract_mesh.empty:
         return False
-    refers = False
+    alone = True
 
     def visit(operation: Any) -> Any:
-        nonlocal refers
-        refers = refers or operation.name in _REFERRING
-        return ir.WalkResult.INTERRUPT if refers else ir.WalkResult.ADVANCE
+        nonlocal alone
+        name = operation.name
+        alone = name.startswith(("stablehlo.", "chlo.", "func.")) and name not in _REFERRING
+        return ir.WalkResult.ADVANCE if alone else ir.WalkResult.INTERRUPT
 
     entry.func.operation.walk(visit)
-    return not refers
+    return alone
 
 
 _REFERRING = frozenset({"func.call", "stablehlo.composite", "stablehlo.custom_call"})

@@ -1,4 +1,4 @@
-"""Lower a kept jaxpr, and link functions lowered apart into one module."""
+"""Lower kept jaxprs into a library of functions, and copy these into other modules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,110 @@
+"""What is lowered once: in the library of a program and its rules, and for all programs."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
+
+import pullback as pb
+from pullback._jax import lowering, stablehlo
+
+X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def cold():
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+class Counted:
+    """A primitive that is its operand's sine, and counts how often it is lowered."""
+
+    def __init__(self) -> None:
+        self.lowered = 0
+        self.primitive = Primitive("counted_sine")
+        self.primitive.def_abstract_eval(lambda x: x)
+        self.primitive.def_impl(jnp.sin)
+        ad.defjvp(self.primitive, lambda t, x: t * jnp.cos(x))
+        mlir.register_lowering(self.primitive, self._lower)
+
+    def _lower(self, context, x):
+        self.lowered += 1
+        return [stablehlo.sine(x)]
+
+    def __call__(self, x):
+        return self.primitive.bind(x)
+
+
+def test_what_a_function_and_its_rule_share_is_lowered_once() -> None:
+    sine = Counted()
+    inner = jax.jit(lambda x: sine(x) + 1.0)
+
+    @jax.custom_jvp
+    def f(x):
+        return 2.0 * inner(x)
+
+    f.defjvp(lambda x, t: (f(*x), t[0] * inner(x[0])))
+    gradient = pb.trace(lambda x: jnp.sum(f(x) * inner(x)))(X).grad()
+    assert sine.lowered == 1
+    value = np.sin(X) + 1.0  # of `inner`, which is also the slope of `f` by its rule
+    np.testing.assert_allclose(gradient(X), value**2 + 2.0 * value * np.cos(X), rtol=1e-5)
+    text = str(pb.trace(lambda x: f(x) * inner(x))(X).stage_rules())
+    assert text.count("stablehlo.sine") == 1
+
+
+def test_equations_without_references_are_lowered_once_for_all_programs() -> None:
+    sine = Counted()
+    for scale in (2.0, 3.0):
+        program = pb.trace(lambda x, scale=scale: scale * sine(x))(X)
+        np.testing.assert_allclose(program(X), scale * np.sin(X), rtol=1e-6)
+    assert sine.lowered == 1
+    jax.clear_caches()
+    pb.trace(lambda x: sine(x))(X)
+    assert sine.lowered == 2
+
+
+def test_other_types_and_configurations_are_lowered_for_themselves() -> None:
+    sine = Counted()
+    pb.trace(sine)(np.float32(1.0))
+    pb.trace(sine)(np.ones(2, "float32"))
+    with jax.enable_x64(True):
+        assert "tensor<f64>" in str(pb.trace(sine)(np.float64(1.0)))
+        pb.trace(sine)(np.float32(1.0))
+    assert sine.lowered == 4
+    assert "cuda" not in str(pb.trace(sine, platforms=("cuda",))(np.float32(1.0)))
+    assert sine.lowered == 5
+
+
+def called_back(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def with_a_function(x):
+    return jnp.linalg.solve(x * jnp.eye(4), x)
+
+
+@pytest.mark.parametrize("f", [called_back, with_a_function])
+def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
+    """Twice the same program: the second is complete, and runs."""
+    texts = []
+    for _ in range(2):
+        program = pb.trace(lambda x: f(x) + 1.0)(X)
+        np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
+        texts.append(str(program.module))
+    assert texts[0] == texts[1]
+    for entry in lowering._common(("cpu",)).values():
+        assert "@" not in str(entry.func).partition("@")[2]
+
+
+def test_a_program_keeps_what_it_shows_while_rules_are_lowered() -> None:
+    program = pb.trace(lambda x: jnp.sum(jax.nn.softplus(x)))(X)
+    before = str(program.module)
+    program.grad()
+    program.jvp()
+    assert str(program.module) == before
