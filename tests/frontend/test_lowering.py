@@ -108,3 +108,20 @@ def test_a_program_keeps_what_it_shows_while_rules_are_lowered() -> None:
     program.grad()
     program.jvp()
     assert str(program.module) == before
+
+
+def test_a_lowering_that_fails_leaves_nothing_behind() -> None:
+    @jax.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    unknown = Primitive("without_a_lowering")
+    unknown.def_abstract_eval(lambda x: x)
+    f.defjvp(lambda x, t: (f(*x), t[0] * unknown.bind(jnp.cos(x[0]))))
+    program = pb.trace(lambda x: jnp.sum(f(x) * jax.nn.relu(x)))(X)
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="without_a_lowering"):
+            program.grad()
+    mlir.register_lowering(unknown, lambda context, x: [x])
+    value = np.sin(X) + X * np.cos(X)
+    np.testing.assert_allclose(program.grad()(X), value, rtol=1e-5)

@@ -510,6 +510,12 @@ VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
 
 AROUND = (
     Mutant(
+        "_jax/lowering.py",
+        "    entry.func.operation.walk(visit)\n    return alone",
+        "    return True",
+        ("tests/frontend/test_lowering.py",),
+    ),
+    Mutant(
         "_jax/references.py",
         "return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
         "return jaxpr",

@@ -50,13 +50,13 @@ class Held:
         return copy
 
     def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
-        """What lowers a rule of this table, like `lower` of its library."""
-        return functools.partial(self._lower, link.Growing(table, self.context))
+        """What lowers a rule of this table, like its own `lowered.lower`."""
+        return functools.partial(self._lower, link.Lowered(table, self.context))
 
-    def _lower(self, library: link.Growing, symbol: str, closed: Any) -> link.Source:
+    def _lower(self, lowered: link.Lowered, symbol: str, closed: Any) -> link.Source:
         hoisted, arrays = hoist(closed)
-        source = library.lower(symbol, hoisted)
-        function = library.functions[source.entry]
+        source = lowered.lower(symbol, hoisted)
+        function = source.library.functions[source.entry]
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
             for argument, array in zip(list(block.arguments), arrays, strict=False):

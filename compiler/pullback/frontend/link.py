@@ -60,31 +60,44 @@ class Library:
         return self._texts[name]
 
 
-class Growing(Library):
-    """The library that the function of a program, and then its rules, are lowered into.
+class Lowered:
+    """The function of a program, and its rules, lowered into one library.
 
     What they have in common is lowered once.
     """
 
     def __init__(self, table: RuleTable, context: ir.Context | None = None):
-        context = context or _jax.context()
-        with context, ir.Location.unknown(context):
-            super().__init__(ir.Module.create())
-        self._lowering = lowering.Lowering(
-            self.module,
-            platforms=table.platforms,
-            keepalives=table.keepalives,
-            host_callbacks=table.host_callbacks,
-        )
+        self._table = table
+        self._context = context or _jax.context()
+        self._now: tuple[Library, lowering.Lowering] | None = None
 
     def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> Source:
         """Lowers a kept jaxpr to a function of this name, or one with a number behind it."""
+        library, into = self._now or self._begun()
+        self._now = None  # where this fails, half a function may be in there
         try:
-            found = self._lowering.lower(symbol, closed, entry=entry)
+            found = into.lower(symbol, closed, entry=entry)
         except (AssertionError, TypeError) as error:
             raise _cannot_lower(error) from error
-        self.refresh()
-        return Source(self, found)
+        library.refresh()
+        self._now = library, into
+        return Source(library, found)
+
+    def _begun(self) -> tuple[Library, lowering.Lowering]:
+        with self._context, ir.Location.unknown(self._context):
+            module = ir.Module.create()
+        return Library(module), lowering.Lowering(
+            module,
+            platforms=self._table.platforms,
+            keepalives=self._table.keepalives,
+            host_callbacks=self._table.host_callbacks,
+        )
+
+    def taken(self) -> ir.Module:
+        """The module that the last function was lowered into, which is not used here again."""
+        assert self._now is not None
+        (library, _), self._now = self._now, None
+        return library.module
 
 
 @dataclass(frozen=True, eq=False)

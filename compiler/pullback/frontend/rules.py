@@ -130,7 +130,8 @@ class RuleTable:
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
-        self._lowered: dict[int, link.Source] = {}
+        self.lowered = link.Lowered(self)
+        self._sources_of: dict[int, link.Source] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._assigned_again: dict[str, str] = {}
         self._generation = 0
@@ -138,24 +139,15 @@ class RuleTable:
         self._identities = Identities()
         self.keeper = Keeper(self)
 
-    @functools.cached_property
-    def library(self) -> link.Growing:
-        """Where the program's function and its rules are lowered."""
-        return link.Growing(self)
-
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
-        """The module of a program, of this name; where there are rules, the library keeps its own.
+        """The module of a program, of this name.
 
-        So what the rules have in common with the program is not lowered again.
+        It is a copy where there are rules, so that these are lowered beside the function.
         """
-        library = self.library
-        library.lower("main", kept, entry=True)
-        with library.module.context:
-            library.module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
-        if self._rules:
-            return clone(library.module)
-        del self.library
-        return library.module
+        module = self.lowered.lower("main", kept, entry=True).library.module
+        with module.context:
+            module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        return clone(module) if self._rules else self.lowered.taken()
 
     def __getitem__(self, key: str) -> Rule:
         return self._rules[key]
@@ -467,7 +459,7 @@ class RuleTable:
 
     def _lower(self, name: str, closed: Any) -> link.Source:
         """The function of a rule, lowered on first request."""
-        here = self, self.library.lower, self._lowered
+        here = self, self.lowered.lower, self._sources_of
         table, lower, lowered = _elsewhere.get() or here
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
