@@ -207,7 +207,7 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
-    _module.refuse_recursion(module)
+    _module.refuse_fatal_calls(module)
     # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
     text = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     _forget_file(module)

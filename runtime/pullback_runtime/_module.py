@@ -118,7 +118,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     make_private(module, keep=entry)
     lower_composites(module, content)
     _jax.run_passes(module, "builtin.module(symbol-dce)")
-    refuse_recursion(module)
+    refuse_fatal_calls(module)
     _resources.make_plain(module, resources)
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
@@ -177,15 +177,25 @@ def _is_ours(name: str) -> bool:
     return name.startswith(PULLBACK_COMPOSITES)
 
 
-def refuse_recursion(module: ir.Module) -> None:
-    """Raises ModuleError for functions that call themselves: XLA would end the process."""
+def refuse_fatal_calls(module: ir.Module) -> None:
+    """Raises ModuleError for calls by which XLA would end the process: recursion, no body."""
     callees: dict[str, set[str]] = {}
-    for call in _jax.operations_named(module, "func.call"):
-        caller = call.parent
-        while caller.operation.name != "func.func":
-            caller = caller.operation.parent
-        name = caller.operation.attributes["sym_name"].value
-        callees.setdefault(name, set()).add(call.attributes["callee"].value)
+    functions = filter(is_function, module.body.operations)
+    bodiless = {op.name.value for op in functions if op.is_external}
+    for name, attribute in _CALLS.items():
+        for call in _jax.operations_named(module, name):
+            caller = call.parent
+            while caller.operation.name != "func.func":
+                caller = caller.operation.parent
+            name_of_caller = caller.operation.attributes["sym_name"].value
+            callee = call.attributes[attribute].value
+            if callee in bodiless:
+                raise ModuleError(
+                    f"@{callee} is declared, and has no body",
+                    where=f"@{name_of_caller} calls @{callee}",
+                    do="add its definition to the module, or link it",
+                )
+            callees.setdefault(name_of_caller, set()).add(callee)
     try:
         graphlib.TopologicalSorter(callees).prepare()
     except graphlib.CycleError as error:
@@ -195,6 +205,9 @@ def refuse_recursion(module: ir.Module) -> None:
             where=" calls ".join(f"@{name}" for name in reversed(cycle)),
             do="write the recursion as a loop: stablehlo.while",
         ) from error
+
+
+_CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
 def composite_names(module: ir.Module) -> set[str]:

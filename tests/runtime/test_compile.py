@@ -270,6 +270,47 @@ def test_a_function_that_calls_itself():
         runtime.load(text.encode())
 
 
+def test_a_composite_of_itself():
+    text = """
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %y = stablehlo.composite "acme.f" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }
+    func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+      %y = stablehlo.composite "acme.f" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }
+    """
+    assert refused(runtime.ModuleError, text).startswith("@f calls itself, which XLA")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "call @f(%x)",
+        'stablehlo.composite "acme.f" %x {decomposition = @f}',
+    ],
+)
+def test_a_function_without_a_body(call):
+    """XLA would end the process, and so would the interpreter."""
+    text = f"""
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {{
+      %y = {call} : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }}
+    func.func private @f(tensor<f32>) -> tensor<f32>
+    """
+    assert refused(runtime.ModuleError, text) == (
+        "@f is declared, and has no body\n"
+        "  where: @main calls @f\n"
+        "  do:    add its definition to the module, or link it"
+    )
+    with pytest.raises(runtime.ModuleError, match="@f is declared"):
+        runtime.run_interpreted(text, np.float32(1))
+    with pytest.raises(runtime.ArtifactError, match="@f is declared"):
+        runtime.load(text.encode())
+
+
 def test_a_missing_file():
     assert refused(runtime.ModuleError, Path("absent.mlir")) == (
         "cannot read the module file 'absent.mlir': No such file or directory\n"
