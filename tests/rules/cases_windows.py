@@ -248,4 +248,13 @@ CASES = [
         )
         for direction in ("GE", "GT")
     ),
+    Case(
+        "stablehlo.select_and_scatter",
+        SELECT_AND_SCATTER.replace("COMPARE, %a, %b", "LE, %b, %a").replace(
+            "add %a, %b", "add %b, %a"
+        ),
+        [distinct(4, 5), real(2, 2), real()],
+        "either_order",
+        reference=scattered(1.0),
+    ),
 ]

@@ -58,10 +58,17 @@ def check_scalars(op: Op, init: Value | None = None) -> None:
         )
 
 
+COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum"))
+
+
 def body_name(region: Any) -> str:
-    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others."""
+    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others.
+
+    A commutative op may have its operands in either order.
+    """
     block = region.blocks[0]
-    found = applied(block)
-    if found is None or found.op is None or found.operands != list(block.arguments):
+    arguments, found = list(block.arguments), applied(block)
+    if found is None or found.op is None:
         return ""
-    return found.op.name
+    swapped = found.op.name in COMMUTATIVE and found.operands == arguments[::-1]
+    return found.op.name if swapped or found.operands == arguments else ""

@@ -16,7 +16,7 @@ from pullback.dialect.build import Value, add, compare, div, mul, neg, select, s
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.purity import is_used
 from pullback.rules.batching import MappedOp, batch
-from pullback.rules.bodies import applied, check_scalars
+from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import by_expansion, expanded, transposed
 from pullback.rules.expansion import lift
 from pullback.rules.registry import (
@@ -100,16 +100,11 @@ def combination(operation: Any) -> str:
     found = applied(block)
     if found is None:
         return "a body of its own"
-    if found.op is not None and found.operands == [old, new]:
-        return found.op.name
-    if found.op is not None and found.operands == [new, old] and found.op.name in COMMUTATIVE:
-        return found.op.name
+    if name := body_name(operation.regions[0]):
+        return name
     if found.op is None and found.operands in ([old], [new]):
         return "keep" if found.operands == [old] else "replace"
     return "a body of its own"
-
-
-COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum"))
 
 
 class _Scatter:

@@ -366,14 +366,19 @@ def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 _STRICT = {"GE": "GT", "GT": "GT", "LE": "LT", "LT": "LT"}
+_OTHER_WAY = str.maketrans("GL", "LG")
 
 
 def _selection(op: Op) -> str:
     """The direction of the comparison by which the op selects maxima or minima."""
-    region = op.operation.regions[0]
-    if body_name(region) == "stablehlo.compare":
-        step: Any = applied(region.blocks[0])
-        direction = build.enumerator(step.op.attributes["comparison_direction"])
+    block = op.operation.regions[0].blocks[0]
+    arguments, found = list(block.arguments), applied(block)
+    if found is not None and found.op is not None and found.op.name == "stablehlo.compare":
+        direction = build.enumerator(found.op.attributes["comparison_direction"])
+        if found.operands == arguments[::-1]:
+            direction = direction.translate(_OTHER_WAY)
+        elif found.operands != arguments:
+            direction = ""
         if direction in _STRICT:
             return direction
     raise unsupported(
