@@ -10,6 +10,7 @@ from pullback._jax import ir
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
 from pullback.passes.reverse import split_entry, transpose
+from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Linearize(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Linearizes `entry` in place; raises MissingRuleError, NotDifferentiableError."""
+        leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             ct_mask = ct_mask_of(diff, self.entry, self.outs)

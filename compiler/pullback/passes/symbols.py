@@ -1,9 +1,12 @@
-"""The functions of a module by name, and the removal of those that nobody can reach."""
+"""The functions of a module by name, who refers to them, and the removal of those out of reach."""
 
 from __future__ import annotations
 
+import itertools
+
 from pullback import _jax
 from pullback._jax import ir
+from pullback_runtime._jax import operations_named
 
 FUNC = "func.func"
 CALL = "func.call"
@@ -43,6 +46,44 @@ def called(operation: ir.Operation) -> str | None:
     """Name of the function that the results of an op come from, if it is a call."""
     attribute = CALLS.get(operation.name)
     return attribute and ir.FlatSymbolRefAttr(operation.attributes[attribute]).value
+
+
+def leave_copy(module: ir.Module, entry: str) -> None:
+    """Leaves what calls or names `entry` a private copy, for a pass changes the entry in place.
+
+    The function of a rule may call what it is the rule of. An entry that calls itself gets none:
+    the pass says that there is no recursion.
+    """
+    known = functions(module)
+    users = [op for kind in CALLS for op in operations_named(module, kind) if entry in _named(op)]
+    if entry not in known or not users or _calls_itself(known, entry):
+        return
+    numbered = (f"{entry}.primal_{i}" for i in itertools.count())
+    name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in known)
+    copy = known[entry].clone(ir.InsertionPoint(module.body))
+    with module.context:
+        copy.attributes["sym_name"] = ir.StringAttr.get(name)
+        copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        ir.SymbolTable.replace_all_symbol_uses(entry, name, module.operation)
+
+
+def _named(operation: ir.Operation) -> list[str | None]:
+    """The functions that a call names: the one that it calls, and those of rules."""
+    name = "composite_attributes"
+    attributes = ir.DictAttr(operation.attributes[name]) if name in operation.attributes else ()
+    values = (attribute.attr for attribute in attributes)
+    symbols = (value for value in values if isinstance(value, ir.FlatSymbolRefAttr))
+    return [called(operation), *(symbol.value for symbol in symbols)]
+
+
+def _calls_itself(known: dict[str, ir.Operation], entry: str) -> bool:
+    seen, pending = set[str | None](), [known[entry]]
+    while pending:
+        function = pending.pop()
+        names = {called(op) for kind in CALLS for op in operations_named(function, kind)}
+        pending += [known[name] for name in names - seen if name in known]
+        seen |= names
+    return entry in seen
 
 
 def erase_unreachable(module: ir.Module) -> None:

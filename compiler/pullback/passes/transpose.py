@@ -10,6 +10,7 @@ from pullback._jax import ir
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
 from pullback.passes.reverse import transpose
+from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Transpose(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Transposes `entry` in place; raises NotLinearError."""
+        leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             name = transpose(diff, self.entry, mask, ct_mask_of(diff, self.entry, None))

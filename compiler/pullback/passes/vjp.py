@@ -13,6 +13,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
 from pullback.passes.reverse import split_entry, vjp_in_place
+from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class VJP(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
+        leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             ct_mask = ct_mask_of(diff, self.entry, self.outs)

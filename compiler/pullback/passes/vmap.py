@@ -14,6 +14,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.batching import Batching
 from pullback.passes.differentiation import Differentiation, terminator
+from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class VMap(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Batches `entry` in place; raises MissingRuleError, ArgumentMismatchError."""
+        leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
             block = diff.block(self.entry)
             inputs = list(block.arguments.types)
