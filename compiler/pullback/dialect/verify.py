@@ -60,6 +60,7 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
     check = _Checker(call, "custom_jvp_call", functions)
     check.attribute_names(1, {RULE, REFUSED, "jvp", "closed_over"}, masked={"jvp", "transpose"})
     check.attribute_kinds(2, integers={"closed_over"})
+    check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
     check.masks(4)
     check.no_second_full_mask(5)
@@ -80,6 +81,7 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
     known = {RULE, REFUSED, "fwd", "bwd", "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"})
     check.attribute_kinds(2, integers={"closed_over"})
+    check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
     masks = {kind: check.masks_of(kind) for kind in ("fwd", "bwd")}
     check.require(4, masks["fwd"] == masks["bwd"], "`fwd` and `bwd` come together")
@@ -127,13 +129,8 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
 
 
 def _verify_num_residuals(check: _Checker, call: LinearCall) -> None:
-    count = len(call.operands)
     check.require(3, "num_residuals" in call.attributes, "`num_residuals` is missing")
-    check.require(
-        3,
-        0 <= call.num_residuals <= count,
-        f"`num_residuals` is {call.num_residuals}, and there are {count} operands",
-    )
+    check.count(3, "num_residuals", call.num_residuals)
 
 
 _VERIFIERS: dict[type[DerivativeCall], Callable[..., None]] = {
@@ -179,6 +176,12 @@ class _Checker:
             else:
                 is_symbol = isinstance(attribute, ir.FlatSymbolRefAttr)
                 self.require(number, is_symbol, f"`{name}` is a symbol reference, not {attribute}")
+
+    def count(self, number: int, name: str, value: int) -> None:
+        """An attribute that counts leading operands does not count more than there are."""
+        operands = len(self.call.operands)
+        there = 0 <= value <= operands
+        self.require(number, there, f"`{name}` is {value}, and there are {operands} operands")
 
     def symbols_resolve(self, number: int) -> None:
         """Every rule function is in the module."""

@@ -231,3 +231,29 @@ func.func @custom_jvp_call_c2_refused(%x: tensor<f32>) -> tensor<f32> {
 func.func private @f(%x: tensor<f32>) -> tensor<f32> {
   return %x : tensor<f32>
 }
+
+// -----
+
+func.func @custom_jvp_call_c2_closes_over_less_than_nothing(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c2: `closed_over` is -1, and there are 1 operands}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {closed_over = -1 : i64}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+
+// -----
+
+func.func @custom_jvp_call_c2_closes_over_more_than_there_is(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c2: `closed_over` is 2, and there are 1 operands}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {closed_over = 2 : i64}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
