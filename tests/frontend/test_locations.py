@@ -57,6 +57,23 @@ def test_a_location_of_a_file_without_python() -> None:
     assert locations.user_line(unknown) is None
 
 
+def test_locations_as_other_frontends_write_them() -> None:
+    """Several places at once, a call, a range, and names without a file."""
+    written = {
+        'loc(fused<"meta">["x.py":5:6, "y.py":7:8])': "x.py:5:6",
+        'loc(fused["op", "x.py":5:6])': "x.py:5:6",
+        'loc(callsite("x.py":5:6 at "y.py":7:8))': "x.py:5:6",
+        'loc("x.py":5:6 to :9)': "x.py:5:6",
+        'loc("aten::sin"("x.py":5:6))': "x.py:5, in aten::sin",
+        'loc(fused<"meta">["aten::sin"("x.py":5:6), unknown])': "x.py:5, in aten::sin",
+        'loc("aten::sin")': None,
+    }
+    with _jax.context():
+        for text, place in written.items():
+            module = ir.Module.parse(f"module {{}} {text}")
+            assert locations.user_line(module.operation.location) == place, text
+
+
 def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     assert locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"

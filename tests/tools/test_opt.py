@@ -191,6 +191,13 @@ def test_verify_each_and_its_opposite(run) -> None:
     assert "@nowhere" in out
 
 
+def test_print_ir_around_a_pass_that_is_none(run) -> None:
+    for flag in ("before", "after"):
+        err = fail(run(SOURCE, "-p", "cse", f"--mlir-print-ir-{flag}=cse,inline-call"), code=2)
+        assert "error: no pass is named 'inline-call'" in err
+        assert "did you mean inline-calls" in err
+
+
 def test_print_ir_before_and_after_one_pass(run) -> None:
     _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-before=inline-calls"))
     assert err.count("IR Dump") == 1

@@ -12,6 +12,7 @@ import jax
 from pullback._jax import ir, source_info
 
 _FRAME = re.compile(r'"(?P<function>[^"]*)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
+_PLAIN = re.compile(r'(?<!"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
 
@@ -56,8 +57,8 @@ def describe(file: str, line: int, function: str) -> str:
 
 
 def _plain_line(location: ir.Location) -> str | None:
-    """A bare `file:line:column`, which MLIR's own parser puts on operations."""
-    found = re.search(r'loc\("(?P<file>[^"]+)":(?P<line>\d+:\d+)\)', str(location))
+    """The first bare `file:line:column`: MLIR's parser, and other frontends, put these on ops."""
+    found = _PLAIN.search(str(location))
     return f"{_short(found['file'])}:{found['line']}" if found else None
 
 

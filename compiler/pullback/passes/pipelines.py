@@ -73,7 +73,7 @@ def _resolve(element: Element) -> tuple[Stage, ...]:
         if element.options:
             raise PipelineError(f"pipeline {element.name!r} takes no options")
         return parse_pipeline(PIPELINES[element.name])
-    _check_known(element.name)
+    check_known(element.name)
     return (stock_stage(str(element)),)
 
 
@@ -89,11 +89,12 @@ def _check_nested(element: Element) -> None:
                 do=f"move {inner.name} out of {element.name}(…)",
             )
         else:
-            _check_known(inner.name)
+            check_known(inner.name)
 
 
-def _check_known(name: str) -> None:
-    if name not in STOCK_PASSES and not _is_registered(name):
+def check_known(name: str) -> None:
+    """Raises PipelineError for a name that no pass has, neither ours nor one of MLIR."""
+    if name not in PASSES and name not in STOCK_PASSES and not _is_registered(name):
         candidates = [*PASSES, *PIPELINES, *STOCK_PASSES]
         raise PipelineError(f"no pass is named {name!r}", do=did_you_mean(name, candidates))
 

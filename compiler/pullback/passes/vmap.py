@@ -39,6 +39,10 @@ class VMap(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Batches `entry` in place; raises MissingRuleError, ArgumentMismatchError."""
+        if self.size < 0:
+            raise ArgumentMismatchError(
+                f"a batch of {self.size} items", do="give a size that is not negative"
+            )
         leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
             block = diff.block(self.entry)

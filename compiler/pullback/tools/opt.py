@@ -17,7 +17,7 @@ from pullback._jax import ir
 from pullback.passes import PASSES
 from pullback.passes.catalogue import list_passes
 from pullback.passes.manager import Instrumentation, print_module, run_pipeline, verify_module
-from pullback.passes.pipelines import PIPELINES, Stage, format_pipeline, parse_pipeline
+from pullback.passes.pipelines import PIPELINES, Stage, check_known, format_pipeline, parse_pipeline
 from pullback.passes.stock import STOCK_PASSES
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
@@ -119,6 +119,8 @@ def opt(ctx: click.Context, list_passes: bool, **arguments: Any) -> None:
         load_rules(arguments["plugins"])
         content = module_io.read_bytes(options.file)
         stages = _stages(arguments, content)
+        for name in options.instrumentation.print_before + options.instrumentation.print_after:
+            check_known(name)
     except PullbackError as error:
         _report(error, options)
         ctx.exit(BAD_USAGE if isinstance(error, PipelineError) else FAILED)

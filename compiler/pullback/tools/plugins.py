@@ -22,4 +22,4 @@ def load_rules(plugins: Sequence[str]) -> None:
     """Imports modules that register rules; ours come first, for a second one is an error."""
     registry.load_all()
     for place in plugins:
-        load_module(place, place)
+        load_module(place)

@@ -91,16 +91,18 @@ def load_target(spec: str, arguments: str | None) -> Target:
     return Target(spec, function, values)
 
 
-def load_module(place: str, spec: str) -> ModuleType:
-    """Imports `path/file.py` or `package.module`, as asked for by `spec`."""
+def load_module(place: str, spec: str | None = None) -> ModuleType:
+    """Imports `path/file.py` or `package.module`, as asked for by the target `spec`, if any."""
     is_file = place.endswith(".py") or os.sep in place
+    asked = f" (in the target `{spec}`)" if spec else ""
+    form = FORM if spec else FORM.replace(":function", "")
     if is_file and not Path(place).is_file():
-        raise UsageError(f"no file `{place}` (in the target `{spec}`)", do=FORM)
+        raise UsageError(f"no file `{place}`{asked}", do=form)
     try:
         return _import_file(Path(place)) if is_file else _import_name(place)
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
-            raise UsageError(f"no module `{place}` (in the target `{spec}`)", do=FORM) from error
+            raise UsageError(f"no module `{place}`{asked}", do=form) from error
         raise _import_failed(place, error) from error
     except Exception as error:
         raise _import_failed(place, error) from error

@@ -7,7 +7,8 @@
 // WRONG: the rule for `acme.sine` in wrong_rules returned 0 cotangents instead of 1
 // WRONG-NEXT: where: {{.*}}named.mlir:{{[0-9]+}}:8
 
-// NONE: no file `{{.*}}nosuch.py`
+// NONE: no file `{{.*}}nosuch.py`{{$}}
+// NONE: do:    write `path/file.py` or `package.module`{{$}}
 
 // JVP-LABEL: func.func @main
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
