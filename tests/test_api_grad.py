@@ -36,7 +36,7 @@ def test_derivatives_of_any_order(order):
     assert_agrees(ours(1.3), theirs(1.3))
 
 
-@pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), [1]])
+@pytest.mark.parametrize("argnums", [0, 1, -1, (0, 1), (1, 0), [1], np.int64(1), (np.int8(0),)])
 @pytest.mark.parametrize("name", ["grad", "value_and_grad"])
 def test_argnums_and_trees(name, argnums):
     ours = getattr(pb, name)(loss, argnums)
@@ -219,6 +219,9 @@ def three(x):
         (wave, (1.0,), {"holomorphic": True}, DerivativeTypeError, "holomorphic=True requires"),
         (wave, (1.0,), {"argnums": 2}, ArgumentMismatchError, "at least 3 positional.*only 1"),
         (wave, (1.0,), {"argnums": (0, 0)}, ArgumentMismatchError, "names an argument twice"),
+        (wave, (1.0,), {"argnums": 1.0}, ArgumentMismatchError, "argnums=1.0 is not a position"),
+        (wave, (1.0,), {"argnums": None}, ArgumentMismatchError, "argnums=None is not a pos"),
+        (wave, (1.0,), {"argnums": "x"}, ArgumentMismatchError, "argnums='x' is not a position"),
     ],
 )
 def test_what_has_no_gradient(function, arguments, options, error, words):

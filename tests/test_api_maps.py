@@ -173,6 +173,19 @@ def counted(n, flag, x):
     return {"scaled": x * n, "square": jnp.where(flag, x, 0.0) ** 2}
 
 
+@pytest.mark.parametrize("name", ["jacfwd", "jacrev", "hessian"])
+def test_jacobians_of_what_has_no_pair_or_no_position_or_nothing_at_all(name):
+    jacobian = getattr(pb, name)
+    with pytest.raises(DerivativeTypeError, match="must return a pair"):
+        jacobian(jnp.sin, has_aux=True)(SCALE)
+    with pytest.raises(ArgumentMismatchError, match=r"argnums=0\.5 is not a position"):
+        jacobian(jnp.sin, argnums=0.5)
+    assert jacobian(lambda x: None)(SCALE) is None
+    assert jacobian(jnp.sum, argnums=())(SCALE) == ()
+    numbers = jacobian(lambda x, y: jnp.sum(x * y**2), argnums=np.int64(1))(SCALE, SCALE)
+    assert_agrees(numbers, jacobian(lambda x, y: jnp.sum(x * y**2), argnums=1)(SCALE, SCALE))
+
+
 def test_the_jacobian_of_integers_is_zeros_of_their_type():
     arguments = np.arange(2, dtype=np.int8), True, np.float32(3)
     found, wanted = (each.jacrev(counted, (0, 2), allow_int=True)(*arguments) for each in (pb, jax))

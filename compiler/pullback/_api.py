@@ -179,9 +179,8 @@ def value_and_grad(
 
 
 def _step(name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool) -> Step:
-    numbers = argnums if isinstance(argnums, int) else tuple(argnums)
     options = {
-        "argnums": numbers,
+        "argnums": _slots.positions(argnums),
         "has_aux": has_aux,
         "holomorphic": holomorphic,
         "allow_int": allow_int,

@@ -14,7 +14,7 @@ from pullback import _calls, _derivation, _statics
 from pullback._api import program_of
 from pullback._cache import derived_once
 from pullback._errors import DerivativeTypeError
-from pullback._slots import argnums_of, is_complex, spell
+from pullback._slots import argnums_of, is_complex, positions, spell
 from pullback.frontend.keep import is_inexact
 
 
@@ -52,7 +52,7 @@ def hessian(
 
 
 def _options(argnums: Any, *flags: bool) -> tuple[Any, ...]:
-    return (argnums if isinstance(argnums, int) else tuple(argnums), *flags)
+    return (positions(argnums), *flags)
 
 
 def _jacobian(fun: Callable[..., Any], mode: Any, options: tuple[Any, ...]) -> Callable[..., Any]:
@@ -82,6 +82,9 @@ def _forward(
     chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
     _check("jacfwd", chosen, "inputs", holomorphic, complex_too=False)
     derived = _derivation.jvp(program, argnums, has_aux)
+    if not jax.tree.leaves(chosen):
+        out, aux = _value(program, args, kwargs, has_aux)
+        return jax.tree.map(lambda _: chosen, out), aux
 
     def push(tangent: Any) -> Any:
         tangents = (tangent,) if isinstance(argnums, int) else tangent
@@ -110,6 +113,8 @@ def _reverse(
     chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
     _check("jacrev", chosen, "inputs", holomorphic, allow_int=allow_int)
     out, aux = _value(program, args, kwargs, has_aux)
+    if not jax.tree.leaves(out):
+        return out, aux
     _check("jacrev", out, "outputs", holomorphic, complex_too=False)
     derived = _derivation.vjp(program, argnums, has_aux)
 
@@ -134,6 +139,7 @@ def _reverse(
 
 def _value(program: Any, args: Any, kwargs: Any, has_aux: bool) -> tuple[Any, list[Any]]:
     """The differentiated result, and a list with the auxiliary data if there is any."""
+    _derivation.Signature.of(program).results(has_aux)  # raises where there is no such pair
     out = _calls.apply(program, args, kwargs)
     return (out[0], list(out[1:])) if has_aux else (out, [])
 

@@ -6,6 +6,7 @@ None there.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,29 @@ def inexact_positions(tree: Any) -> tuple[int, ...]:
     return tuple(sorted(s.position for s in jax.tree.leaves(tree) if is_inexact(s.aval)))
 
 
+def positions(argnums: Any) -> int | tuple[int, ...]:
+    """One position, or several, as Python's numbers, from whatever has integers.
+
+    Raises: ArgumentMismatchError for what is neither.
+    """
+    try:
+        return operator.index(argnums)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(number) for number in argnums)
+    except TypeError:
+        raise _no_position("argnums", argnums) from None
+
+
+def _no_position(what: str, given: Any) -> ArgumentMismatchError:
+    return ArgumentMismatchError(
+        f"{what}={given!r} is not a position of an argument, nor several",
+        where=f"{what}={given!r}",
+        do="count positional arguments from 0; keyword arguments are not differentiated",
+    )
+
+
 def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums") -> Any:
     """Positions of arguments, counted from 0; all of them if `wrt` is None.
 
@@ -84,11 +108,7 @@ def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums
     given: Any = (wrt,) if np.ndim(wrt) == 0 else wrt
     for number in given:
         if not hasattr(number, "__index__"):
-            raise ArgumentMismatchError(
-                f"{what}={wrt!r} is not a position of an argument, nor several",
-                where=f"{what}={wrt!r}",
-                do="count positional arguments from 0; keyword arguments are not differentiated",
-            )
+            raise _no_position(what, wrt)
         if not -count <= number < count:
             raise ArgumentMismatchError(
                 f"{what}={wrt} requires at least {_needed(number)} positional arguments, "
