@@ -96,6 +96,12 @@ def test_linear_transpose():
         pb.linear_transpose(lambda x: x * x, struct)
 
 
+def test_a_map_of_integers_has_no_transpose():
+    with pytest.raises(DerivativeTypeError, match=r"transpose requires.*n is int32") as caught:
+        pb.linear_transpose(lambda n: 2 * n, 3)
+    assert caught.value.do == "convert it to a float"  # there are no argnums
+
+
 def test_a_transposed_function_crosses_the_border_of_a_jitted_one():
     matrix = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 

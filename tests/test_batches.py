@@ -38,6 +38,12 @@ def test_a_program_of_a_batch():
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, expected)
 
 
+def test_axes_and_sizes_of_numpy():
+    batched = pb.trace(jnp.sin)(XS[0]).vmap(np.int64(0), np.int8(-1), axis_size=np.int64(2))
+    np.testing.assert_allclose(batched(XS), jnp.sin(XS).T)
+    assert batched.out_avals[0].shape == (3, 2)
+
+
 def test_negative_axes_and_trees_of_axes():
     program = pb.trace(lambda p, x: p["a"] * x + p["b"])({"a": XS, "b": XS[0]}, XS)
     batched = program.vmap(({"a": -1, "b": None}, 1), -2, axis_size=5)
@@ -53,6 +59,9 @@ WRONG = {
     ),
     "range": (lambda p: p.vmap((None, 2), axis_size=2), r"no batch axis 2 for x, .*float32\[3\]"),
     "kind": (lambda p: p.vmap((None, 0.5), axis_size=2), "no batch axis 0.5 for x"),
+    "size": (lambda p: p.vmap(axis_size="2"), "axis_size='2' is no number of items"),
+    "half": (lambda p: p.vmap(axis_size=2.5), r"axis_size=2\.5 is no number of items"),
+    "negative": (lambda p: p.vmap(axis_size=-1), "a batch of -1 items"),
     "out none": (
         lambda p: p.vmap(0, None, axis_size=2),
         "result of `@main` at position 0 depends on the batch, and its axis is none",

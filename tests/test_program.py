@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import pytest
 from jax.experimental import io_callback
 
 import pullback as pb
+from pullback import artifact
 
 
 def energy(params, x, scale=2.0):
@@ -30,6 +33,16 @@ def test_it_shows_its_types_and_its_module():
     assert "module @energy" in str(program)
     assert "loc(" not in str(program)
     assert "test_program.py" in program.asm(debug_info=True)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_it_cannot_be_pickled_and_says_what_to_do(copied):
+    program = pb.trace(energy)(PARAMS, X)
+    with pytest.raises(pb.PullbackError, match="cannot be pickled, nor copied in depth") as caught:
+        copied({"program": program})
+    assert "pullback.artifact.serialize(program)" in caught.value.do
+    assert pb.load(artifact.serialize(program))(PARAMS, X).keys() == {"out"}
+    assert repr(copy.copy(program)) == repr(program)
 
 
 def test_it_takes_the_arguments_of_the_function():

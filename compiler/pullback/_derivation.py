@@ -163,7 +163,7 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     """`f(args) -> out`, linear in wrt, becomes `(other args, ct of out) -> cts of wrt`."""
     old = Signature.of(program)
     primals = _chosen(old, wrt)
-    _slots.check_inexact(primals, "transpose")
+    _slots.check_inexact(primals, "transpose", "convert it to a float")
     numbers = argnums_of(wrt, len(old.args), "wrt")
     linear = {numbers} if isinstance(numbers, int) else set(numbers)
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
@@ -211,14 +211,18 @@ def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Progr
             f"no vmap of a program with {what}: only JAX knows how they are batched",
             do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
         )
+    if not hasattr(axis_size, "__index__"):
+        raise ArgumentMismatchError(
+            f"axis_size={axis_size!r} is no number of items", do="give an integer"
+        )
     ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
     paths = result_paths(program.out_tree)
     outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
     module = clone(program.module)
     hidden = [None] * len(program.constants)
-    batching = VMap(axis_size, in_axes=(*hidden, *ins), out_axes=tuple(outs))
+    batching = VMap(int(axis_size), in_axes=(*hidden, *ins), out_axes=tuple(outs))
     manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
-    return _with_batch(program, module, ins, outs, axis_size)
+    return _with_batch(program, module, ins, outs, int(axis_size))
 
 
 def _axes(
@@ -246,13 +250,13 @@ def _is_none(x: Any) -> bool:
 
 def _axis(axis: Any, aval: Any, path: str) -> int:
     count = len(aval.shape) + 1
-    if not isinstance(axis, int) or not -count <= axis < count:
+    if not hasattr(axis, "__index__") or not -count <= axis < count:
         raise ArgumentMismatchError(
             f"no batch axis {axis!r} for {path}, of type {_slots.spell(aval)}",
             where=path,
             do=f"with that axis it has {count} dimensions: give {-count} to {count - 1}, or None",
         )
-    return axis % count
+    return int(axis) % count
 
 
 def batched(
@@ -301,7 +305,8 @@ def _gradients(
     """The pass that appends the gradients to the results, and their trees."""
     old = Signature.of(program)
     primals = _chosen(old, argnums, "argnums")
-    _slots.check_inexact(primals, "grad", allow_int)
+    do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
+    _slots.check_inexact(primals, "grad", do, allow_int)
     _check_loss(old, primals, has_aux, holomorphic)
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)

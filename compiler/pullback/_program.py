@@ -97,6 +97,15 @@ class Program:
         results = ", ".join(map(_type, self.out_avals))
         return f"Program(({arguments}) -> ({results}))"
 
+    def __copy__(self) -> Program:
+        return dataclasses.replace(self)
+
+    def __reduce__(self) -> Any:
+        raise PullbackError(
+            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
+            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
+        )
+
     def asm(self, debug_info: bool = False) -> str:
         """The module as readable MLIR, with source locations if `debug_info`."""
         return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)

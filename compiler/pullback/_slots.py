@@ -144,13 +144,13 @@ def is_float0(leaf: Any) -> bool:
     return getattr(leaf, "dtype", None) == FLOAT0
 
 
-def check_inexact(tree: Any, where: str, allow_int: bool = False) -> None:
-    """Raises DerivativeTypeError for a leaf that is not a float or complex number."""
+def check_inexact(tree: Any, where: str, do: str, allow_int: bool = False) -> None:
+    """Raises DerivativeTypeError for a leaf that is no float or complex number; says what to do."""
     for slot in jax.tree.leaves(tree):
         if not is_inexact(slot.aval) and not allow_int:
             raise DerivativeTypeError(
                 f"{where} requires real- or complex-valued inputs (a float or complex dtype), "
                 f"but {slot.path} is {slot.aval.dtype.name}",
                 where=slot.path,
-                do="convert it to a float, leave it out of argnums, or pass allow_int=True",
+                do=do,
             )

@@ -86,6 +86,11 @@ def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
             f"cannot read {str(source)[:200]!r}: {reason or error}",
             do="check the path; the text of a module is given as bytes",
         ) from error
+    except TypeError as error:
+        raise ArtifactError(
+            f"cannot read a program from {type(source).__name__}",
+            do="pass the path of a file, or its bytes",
+        ) from error
 
 
 def open_module(
@@ -237,7 +242,7 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
             _check_stablehlo(version.decode())  # says so if it is too new
         raise ArtifactError(
             "this is neither StableHLO text or bytecode, nor what jax.export serialised",
-            where=error.message,
+            where=error.where,
             do=error.do,
         ) from error
     # The helper process has read all of this, within its limits: the same bytes are safe here.

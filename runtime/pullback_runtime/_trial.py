@@ -65,11 +65,13 @@ def _refusal(status: bytes, detail: str, seconds: int, size: int) -> ArtifactErr
         worker.CRASHED: f"the file crashes the parser ({detail}), tried in a process of its own",
         worker.TOO_SLOW: f"the file does not parse within {seconds} seconds",
     }[status]
-    return ArtifactError(
-        message,
-        where=f"a file of {size} bytes without pullback's digest",
-        do="it must be StableHLO text, bytecode, or what jax.export serialised, undamaged",
-    )
+    do = "it must be StableHLO text, bytecode, or what jax.export serialised, undamaged"
+    if "unregistered dialect" in detail:
+        do = (
+            "lower it to StableHLO, without quantized types: jaxlib has few dialects of MLIR, and "
+            "allows no others"
+        )
+    return ArtifactError(message, where=f"a file of {size} bytes without pullback's digest", do=do)
 
 
 def _exchange(kind: bytes, content: bytes, seconds: int) -> tuple[bytes, bytes]:

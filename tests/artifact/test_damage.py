@@ -213,6 +213,8 @@ def test_names_that_are_not_text_do_not_end_this_process():
         (b"\0" * 100, "neither StableHLO text or bytecode, nor what jax.export serialised"),
         (b"PK\x03\x04" + bytes(100), "neither StableHLO text or bytecode"),
         (b"module { func.func @other() { return } }", "no function @main"),
+        (None, "cannot read a program from NoneType"),
+        (3, "cannot read a program from int"),
     ],
 )
 def test_words_of_the_refusals(content, words):
@@ -220,6 +222,22 @@ def test_words_of_the_refusals(content, words):
         pb.load(content)
     assert caught.value.do
     assert "do:" not in caught.value.message
+
+
+def test_a_file_of_another_kind_is_refused_without_the_words_of_a_parser_of_flatbuffers():
+    with pytest.raises(pb.ArtifactError) as caught:
+        pb.load(b"\x89PNG\r\n\x1a\n" + bytes(50))
+    assert caught.value.where == "a file of 58 bytes without pullback's digest"
+
+
+def test_a_dialect_that_jaxlib_lacks():
+    text = b"""func.func @main(%x: tensor<f32>) {
+      %0 = stablehlo.uniform_quantize %x : (tensor<f32>) -> tensor<!quant.uniform<i8:f32, 0.1:0>>
+      return
+    }"""
+    with pytest.raises(pb.ArtifactError, match="unregistered dialect") as caught:
+        pb.load(text)
+    assert "without quantized types" in caught.value.do
 
 
 MEMORY = """

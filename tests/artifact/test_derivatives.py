@@ -197,6 +197,8 @@ def test_rules_up_to_an_order():
     assert sizes == sorted(set(sizes))
     with pytest.raises(pb.ArtifactError, match="cannot save for derivatives up to order 0"):
         artifact.serialize(program, order=0)
+    with pytest.raises(pb.ArtifactError, match="cannot save for derivatives up to order 'all'"):
+        artifact.serialize(program, order="all")
 
 
 def total(program):

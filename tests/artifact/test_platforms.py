@@ -186,6 +186,7 @@ def test_a_file_can_hold_fewer_platforms_than_were_traced():
     assert loaded.platforms == ("tpu", "cpu")
     with pytest.raises(pb.PullbackError, match="was traced for tpu, cpu, not for rocm"):
         loaded.for_platform("rocm")
+    assert pb.load(artifact.serialize(program(), platforms="tpu")).platforms == ("tpu",)
 
 
 def test_jax_exports_the_variants(saved, x):

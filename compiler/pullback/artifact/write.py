@@ -92,6 +92,7 @@ def _pieces(
     """What `save` writes, as a row of buffers; large constants are views of their arrays."""
     if isinstance(program, SymbolicProgram):
         return _symbolic_pieces(program, target, platforms, allow_refusals, order)
+    platforms = (platforms,) if isinstance(platforms, str) else platforms
     _check_platforms(program, platforms)
     _check_order(order)
     _refuse_tracers(program)
@@ -363,9 +364,9 @@ def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
 
 
 def _check_order(order: int | None) -> None:
-    if order is not None and order < 1:
+    if order is not None and not (isinstance(order, int) and order >= 1):
         raise ArtifactError(
-            f"cannot save for derivatives up to order {order}",
+            f"cannot save for derivatives up to order {order!r}",
             do="leave order= out, or give a number from 1 on",
         )
 
