@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -86,6 +87,42 @@ def test_passes_run_in_place_and_transformations_do_not():
     assert program.run_passes("to-stablehlo") is program
     assert "pullback." not in str(program)
     np.testing.assert_allclose(program(1.0), jax.nn.softplus(1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("pipeline", ["vjp", "vmap{size=2}", "stablehlo-legalize-to-vhlo"])
+def test_passes_that_change_the_type_of_the_entry_are_refused(pipeline):
+    program = pb.trace(jnp.sin)(1.0)
+    with pytest.raises(pb.PullbackError, match="changed the type of @main") as caught:
+        program.run_passes(pipeline)
+    assert "before: (tensor<f32>) -> tensor<f32>" in caught.value.message
+    assert ".vjp()" in caught.value.do
+
+
+class Model:
+    """As a module of equinox: what it computes with are its fields, so it has no hash."""
+
+    __hash__ = None
+
+    def __init__(self, w):
+        self.w = w
+
+    def __call__(self, x, y=1.0):
+        return jnp.sum(jnp.sin(self.w * x) * y)
+
+
+def test_a_callable_without_a_hash():
+    model, x = Model(X), jnp.cos(X)
+    assert "x: float32[2,3]" in repr(pb.trace(model)(x))
+    for name in ("grad", "value_and_grad", "jacfwd", "jacrev", "hessian", "jit"):
+        found, expected = getattr(pb, name)(model)(x), getattr(jax, name)(model.__call__)(x)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), found, expected)
+    np.testing.assert_allclose(pb.vjp(model, x)[1](1.0)[0], jax.grad(model.__call__)(x), rtol=1e-5)
+    np.testing.assert_allclose(
+        pb.linearize(model, x)[1](x), pb.jvp(model, (x,), (x,))[1], rtol=1e-5
+    )
+    np.testing.assert_allclose(pb.vmap(model)(x), jax.vmap(model.__call__)(x), rtol=1e-5)
+    model.w = 2 * X
+    np.testing.assert_allclose(pb.grad(model)(x), jax.grad(model.__call__)(x), rtol=1e-5)
 
 
 def test_each_transformation_agrees_with_jax():

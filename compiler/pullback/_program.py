@@ -18,6 +18,7 @@ from pullback._interface import Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback.frontend.rules import RuleTable
+from pullback.passes.symbols import functions
 from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
 
@@ -123,7 +124,16 @@ class Program:
         """
         from pullback.passes import manager
 
+        before = _type_of_entry(self.module)
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
+        if (after := _type_of_entry(self.module)) != before:
+            raise PullbackError(
+                "the pipeline changed the type of @main, so this program is of no use any more\n"
+                f"  before: {before}\n  after:  {after}",
+                where=f"program.run_passes({pipeline!r})",
+                do="for derivatives and batches use its methods, such as .vjp(); to see what any pass "
+                "does, write str(program) to a file and use `pullback opt`",
+            )
         if self.recipe is not None:
             object.__setattr__(self, "recipe", self.recipe.and_then(pipeline))
         return self
@@ -320,6 +330,12 @@ class Program:
         """The result of the function from the results of `@main`."""
         leaves = map(boundary.logical, results, self.out_avals)
         return jax.tree.unflatten(self.out_tree, leaves)
+
+
+def _type_of_entry(module: ir.Module) -> str | None:
+    """None where the module has no function @main."""
+    entry = functions(module).get("main")
+    return None if entry is None else str(entry.attributes["function_type"])
 
 
 def _type(aval: jax.ShapeDtypeStruct) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -53,7 +54,9 @@ def trace(
         hardware need not be there. Of several, each has a variant of its own in the program.
     """
     chosen = _platforms(platforms)
-    traceable = jax.jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)
+    traceable = jax.jit(
+        _hashable(fun), static_argnums=static_argnums, static_argnames=static_argnames
+    )
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         if symbolic.is_symbolic(args, kwargs):
@@ -62,6 +65,19 @@ def trace(
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 
     return traced
+
+
+def _hashable(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function to key a trace by: an object with arrays in it, such as a model, has no hash."""
+    try:
+        hash(fun)
+    except TypeError:
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return fun(*args, **kwargs)
+
+        return functools.update_wrapper(function, fun, updated=())
+    return fun
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
