@@ -131,8 +131,8 @@ class Program:
                 "the pipeline changed the type of @main, so this program is of no use any more\n"
                 f"  before: {before}\n  after:  {after}",
                 where=f"program.run_passes({pipeline!r})",
-                do="for derivatives and batches use its methods, such as .vjp(); to see what any pass "
-                "does, write str(program) to a file and use `pullback opt`",
+                do="for derivatives and batches use its methods, such as .vjp(); to see what any "
+                "pass does, write str(program) to a file and use `pullback opt`",
             )
         if self.recipe is not None:
             object.__setattr__(self, "recipe", self.recipe.and_then(pipeline))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pullback import _jax
-from pullback._errors import DuplicateRuleError, MissingRuleError, NotLinearError
+from pullback._errors import DuplicateRuleError, MissingRuleError, NotLinearError, RuleResultError
 from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
 from pullback.rules import registry
@@ -83,6 +83,44 @@ def test_integers_stop_derivatives() -> None:
 
 
 def test_second_rule_for_an_op() -> None:
+    """The error names both modules, whichever helpers they use."""
     registry.load_all()
-    with pytest.raises(DuplicateRuleError, match=r"two rules for `stablehlo.sine`"):
-        registry.nondifferentiable("because", "stablehlo.sine", module=__name__)
+    for name, first in (("sine", "elementwise"), ("floor", "elementwise"), ("reshape", "shape")):
+        for enter in (
+            lambda op: registry.nondifferentiable("because", op, module=__name__),
+            lambda op: registry.elementwise(op, lambda op, t: t),
+            lambda op: registry.linear(op, lambda op, cts: cts),
+        ):
+            with pytest.raises(DuplicateRuleError, match=f"two rules for `stablehlo.{name}`") as e:
+                enter(f"stablehlo.{name}")
+            assert e.value.where == f"pullback.rules.{first} and {__name__}"
+
+
+COMPOSITE = """
+  %0 = stablehlo.composite "acme.kind" %x {decomposition = @f} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  return %x : tensor<4xf32>"""
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (3, "returned no list of (co)?tangents, but int"),
+        (None, "returned no list of (co)?tangents, but NoneType"),
+        ([], "returned 0 (co)?tangents instead of 1"),
+        ([3.0], r"returned 3\.0 for a (co)?tangent"),
+    ],
+)
+def test_what_a_rule_returns(monkeypatch, mode: str, returned: object, words: str) -> None:
+    registry.load_all()
+
+    def method(op: object, values: object) -> object:
+        return returned
+
+    rule = registry.Rule("acme.kind", method, method, registry.never, "acme", "own")
+    monkeypatch.setitem(registry.RULES, "acme.kind", rule)
+    with pytest.raises(RuleResultError, match=f"the rule for `acme.kind` in acme {words}"):
+        derive(COMPOSITE, mode)

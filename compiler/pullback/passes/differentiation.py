@@ -500,7 +500,14 @@ def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:
     )
 
 
-def check_count(op: Op, found: Sequence[Any], expected: int, what: str) -> None:
+def check_count(op: Op, found: Any, expected: int, what: str) -> None:
+    if not isinstance(found, list | tuple):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned no list of {what}s, but "
+            f"{type(found).__name__}",
+            where=user_line(op.operation.location),
+            do=f"return a list, with one {what} per position, None where it is zero",
+        )
     if len(found) != expected:
         raise RuleResultError(
             f"the rule for `{op.name}` in {op.rule.module} returned {len(found)} {what}s "
@@ -510,7 +517,13 @@ def check_count(op: Op, found: Sequence[Any], expected: int, what: str) -> None:
         )
 
 
-def check_type(op: Op, found: Value, expected: Any, what: str) -> None:
+def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
+    if not isinstance(found, ir.Value):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {found!r} for a {what}",
+            where=user_line(op.operation.location),
+            do="return values of the IR, which pullback.dialect.build makes; None for zero",
+        )
     if found.type != expected:
         raise RuleResultError(
             f"the rule for `{op.name}` in {op.rule.module} returned a {what} of the wrong type\n"

@@ -166,20 +166,22 @@ class Rule:
 
 RULES: dict[str, Rule] = {}
 NONDIFFERENTIABLE: dict[str, str] = {}  # op -> why its derivative is zero everywhere
+_ZERO_IN: dict[str, str] = {}  # op -> the module that says so
 
 
 def register(rule: Rule) -> Rule:
     """Enter a rule; a second one for the same op is an error that names both modules."""
-    taken = RULES.get(rule.name)
-    if taken is not None or rule.name in NONDIFFERENTIABLE:
-        first = taken.module if taken else NONDIFFERENTIABLE[rule.name]
-        raise DuplicateRuleError(
-            f"two rules for `{rule.name}`",
-            where=f"{first} and {rule.module}",
-            do="remove one of them",
-        )
+    _refuse_second(rule.name, rule.module)
     RULES[rule.name] = rule
     return rule
+
+
+def _refuse_second(name: str, module: str) -> None:
+    taken = RULES[name].module if name in RULES else _ZERO_IN.get(name)
+    if taken is not None:
+        raise DuplicateRuleError(
+            f"two rules for `{name}`", where=f"{taken} and {module}", do="remove one of them"
+        )
 
 
 def unsupported(op: Op, what: str, do: str) -> MissingRuleError:
@@ -231,10 +233,21 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
                 total = add(total, f(op, t))
         return [total]
 
+    given = [f for f in scale if f is not None]
+    if not given:
+        raise TypeError(f"elementwise({name!r}) without a formula: see nondifferentiable")
+    rule = Rule(
+        name,
+        jvp,
+        _diagonal_vjp(*scale),
+        linear,
+        given[0].__module__,
+        "elementwise",
+        keeps_type=True,
+    )
+    register(rule)
     batch_alike(name)
-    module = getattr(scale[0] or scale[1], "__module__", "?")
-    vjp = _diagonal_vjp(*scale)
-    return register(Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True))
+    return rule
 
 
 def _diagonal_vjp(*scale: Any) -> Vjp:
@@ -303,11 +316,8 @@ def bilinear(name: str, transpose: Vjp) -> Rule:
 def nondifferentiable(why: str, *names: str, module: str) -> None:
     """Ops whose derivative is zero wherever it exists: results are never active."""
     for name in names:
-        if name in RULES or name in NONDIFFERENTIABLE:
-            raise DuplicateRuleError(
-                f"two rules for `{name}`", where=module, do="remove one of them"
-            )
-        NONDIFFERENTIABLE[name] = why
+        _refuse_second(name, module)
+        NONDIFFERENTIABLE[name], _ZERO_IN[name] = why, module
 
 
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:

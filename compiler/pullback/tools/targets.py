@@ -63,6 +63,12 @@ def blaming(spec: str) -> Iterator[None]:
     except Exception as error:
         if _is_ours(error):
             raise
+        if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
+            raise UsageError(
+                f"a rule for `{spec}` failed: {type(error).__name__}: {headline(error)}",
+                where=_user_line(error),
+                do="correct the rule",
+            ) from error
         raise UsageError(
             f"`{spec}` failed under tracing: {type(error).__name__}: {headline(error)}",
             where=_user_line(error),
@@ -104,6 +110,8 @@ def load_module(place: str, spec: str | None = None) -> ModuleType:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"no module `{place}`{asked}", do=form) from error
         raise _import_failed(place, error) from error
+    except PullbackError:
+        raise
     except Exception as error:
         raise _import_failed(place, error) from error
 

@@ -3,7 +3,14 @@
 // RUN: pullback-opt %s --jvp | filecheck %s --check-prefix=WITHOUT
 // RUN: not pullback-opt %s --load-rules %S/Inputs/nosuch.py --jvp 2>&1 | filecheck %s --check-prefix=NONE
 // RUN: not pullback derive --load-rules %S/Inputs/wrong_rules.py --vjp %s 2>&1 | filecheck %s --check-prefix=WRONG
+// RUN: not pullback derive --load-rules %S/Inputs/raising_rules.py --vjp %s 2>&1 | filecheck %s --check-prefix=RAISES
+// RUN: not pullback-opt --load-rules %S/Inputs/second_rules.py --vjp %s 2>&1 | filecheck %s --check-prefix=SECOND
 
+// RAISES: UsageError: a rule for `{{.*}}named.mlir` failed: AttributeError: 'Op' object has no attribute 'nothing'
+// RAISES: where: {{.*}}raising_rules.py:3, in <lambda>
+// RAISES: do: correct the rule
+// SECOND: error: two rules for `stablehlo.sine`
+// SECOND: where: pullback.rules.elementwise and second_rules
 // WRONG: the rule for `acme.sine` in wrong_rules returned 0 cotangents instead of 1
 // WRONG-NEXT: where: {{.*}}named.mlir:{{[0-9]+}}:8
 

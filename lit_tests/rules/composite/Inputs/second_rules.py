@@ -1,0 +1,3 @@
+from pullback.rules.registry import elementwise
+
+elementwise("stablehlo.sine", lambda op, t: t)
