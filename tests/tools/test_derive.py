@@ -213,3 +213,18 @@ def test_the_example_where_jax_gives_up(pullback_command, monkeypatch, tmp_path)
     for name in ("first", "second"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-8)
         assert np.abs(expected[name]).max() > 1e-4
+
+
+def test_the_place_of_a_broken_constraint_names_the_file(pullback_command, tmp_path):
+    path = tmp_path / "wrong.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n"
+        '  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {\n'
+        "    composite_attributes = {jvp = @nowhere}, decomposition = @f\n"
+        "  } : (tensor<f32>) -> tensor<f32>\n"
+        "  return %0 : tensor<f32>\n}\n"
+        "func.func private @f(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n"
+    )
+    result = pullback_command("derive", path, "--grad")
+    assert result.exit_code == 2
+    assert f"where: {path}:2:8" in result.stderr

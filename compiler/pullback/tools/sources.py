@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pullback
 from pullback import Program
 from pullback._errors import UsageError
-from pullback.tools.targets import Target, is_target, load_target
+from pullback.artifact.errors import ArtifactError
+from pullback.tools.targets import Target, is_target, load_target, name_file
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Sour
         return Source(spec, target.trace(platform), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
-    loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)
+    try:
+        loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)
+    except ArtifactError as error:
+        name_file(error, spec)
+        raise
     if not isinstance(loaded, Program):
         raise UsageError(
             f"`{spec}` has symbolic dimensions, and the command line wants sizes",

@@ -57,8 +57,7 @@ def blaming(spec: str) -> Iterator[None]:
         with tracing.whole_tracebacks():
             yield
     except (PullbackError, PullbackRuntimeError) as error:
-        if error.where is not None and error.where.startswith("-:"):  # MLIR's name for any text
-            error.where = spec + error.where[1:]
+        name_file(error, spec)
         raise
     except Exception as error:
         if _is_ours(error):
@@ -75,6 +74,12 @@ def blaming(spec: str) -> Iterator[None]:
             do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
             "full report",
         ) from error
+
+
+def name_file(error: PullbackError | PullbackRuntimeError, spec: str) -> None:
+    """Puts the name of the file where MLIR has a hyphen, its name for any text."""
+    if error.where is not None and error.where.startswith("-:"):
+        error.where = spec + error.where[1:]
 
 
 def is_target(text: str) -> bool:
