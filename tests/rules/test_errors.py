@@ -66,6 +66,15 @@ def test_missing(mode: str, body: str, signature: str, words: str) -> None:
         derive(body, mode, signature)
 
 
+def test_a_custom_call_says_what_to_do_without_jax() -> None:
+    body = """
+  %0 = stablehlo.custom_call @mystery(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>"""
+    with pytest.raises(MissingRuleError, match="@mystery") as caught:
+        derive(body, "vjp")
+    assert "pullback.custom_jvp_call with rules" in str(caught.value.do)
+
+
 def test_extrema_are_not_linear() -> None:
     with pytest.raises(NotLinearError, match=r"`stablehlo.reduce` is not linear"):
         derive(MAXIMUM, "transpose")

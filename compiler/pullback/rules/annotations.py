@@ -56,7 +56,8 @@ def _custom_call_variant(op: Op) -> Rule:
     raise MissingRuleError(
         f"no derivative rule for `stablehlo.custom_call` @{target}",
         where=user_line(op.operation.location),
-        do="wrap this call in jax.custom_jvp or jax.custom_vjp",
+        do="wrap this call in jax.custom_jvp or jax.custom_vjp; in a module by hand, in a function "
+        "that a pullback.custom_jvp_call with rules calls: docs/dialect.md",
     )
 
 
