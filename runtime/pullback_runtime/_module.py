@@ -177,25 +177,27 @@ def _is_ours(name: str) -> bool:
     return name.startswith(PULLBACK_COMPOSITES)
 
 
-def refuse_fatal_calls(module: ir.Module) -> None:
-    """Raises ModuleError for calls by which XLA would end the process: recursion, no body."""
-    callees: dict[str, set[str]] = {}
-    functions = filter(is_function, module.body.operations)
+def refuse_fatal_calls(module: Any) -> None:
+    """Raises ModuleError for calls by which XLA would end the process: recursion, no body.
+
+    It compiles the functions of modules inside of the module as well.
+    """
+    for op in module.body.operations:
+        if op.operation.name == "builtin.module":
+            refuse_fatal_calls(op)
+    functions = [op for op in module.body.operations if is_function(op)]
     bodiless = {op.name.value for op in functions if op.is_external}
-    for name, attribute in _CALLS.items():
-        for call in _jax.operations_named(module, name):
-            caller = call.parent
-            while caller.operation.name != "func.func":
-                caller = caller.operation.parent
-            name_of_caller = caller.operation.attributes["sym_name"].value
-            callee = call.attributes[attribute].value
+    callees: dict[str, set[str]] = {}
+    for function in functions:
+        caller = function.name.value
+        for callee in _called_in(function):
             if callee in bodiless:
                 raise ModuleError(
                     f"@{callee} is declared, and has no body",
-                    where=f"@{name_of_caller} calls @{callee}",
+                    where=f"@{caller} calls @{callee}",
                     do="add its definition to the module, or link it",
                 )
-            callees.setdefault(name_of_caller, set()).add(callee)
+            callees.setdefault(caller, set()).add(callee)
     try:
         graphlib.TopologicalSorter(callees).prepare()
     except graphlib.CycleError as error:
@@ -208,6 +210,14 @@ def refuse_fatal_calls(module: ir.Module) -> None:
 
 
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+
+
+def _called_in(function: Any) -> list[str]:
+    return [
+        call.attributes[attribute].value
+        for name, attribute in _CALLS.items()
+        for call in _jax.operations_named(function.operation, name)
+    ]
 
 
 def composite_names(module: ir.Module) -> set[str]:

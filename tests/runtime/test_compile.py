@@ -270,6 +270,34 @@ def test_a_function_that_calls_itself():
         runtime.load(text.encode())
 
 
+def test_functions_of_a_module_inside_are_others():
+    text = """
+    module {
+      module @inner {
+        func.func @f(%x: tensor<f32>) -> tensor<f32> {
+          %y = call @main(%x) : (tensor<f32>) -> tensor<f32>
+          return %y : tensor<f32>
+        }
+        func.func private @main(%x: tensor<f32>) -> tensor<f32> {
+          return %x : tensor<f32>
+        }
+      }
+      func.func @main(%x: tensor<f32>) -> tensor<f32> {
+        %y = call @f(%x) : (tensor<f32>) -> tensor<f32>
+        return %y : tensor<f32>
+      }
+      func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+        %y = stablehlo.add %x, %x : tensor<f32>
+        return %y : tensor<f32>
+      }
+    }
+    """
+    (result,) = runtime.compile(text, backend="cpu")(np.float32(2))
+    assert result == 4
+    declared = text.replace("{\n          return %x : tensor<f32>\n        }", "")
+    assert refused(runtime.ModuleError, declared).startswith("@main is declared, and has no body")
+
+
 def test_a_composite_of_itself():
     text = """
     func.func @main(%x: tensor<f32>) -> tensor<f32> {

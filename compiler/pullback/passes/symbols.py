@@ -55,8 +55,10 @@ def leave_copy(module: ir.Module, entry: str) -> None:
     the pass says that there is no recursion.
     """
     known = functions(module)
-    users = [op for kind in CALLS for op in operations_named(module, kind) if entry in _named(op)]
-    if entry not in known or not users or _calls_itself(known, entry):
+    calls = (op for f in known.values() for kind in CALLS for op in operations_named(f, kind))
+    if entry not in known or not any(entry in _named(op) for op in calls):
+        return
+    if _calls_itself(known, entry):
         return
     numbered = (f"{entry}.primal_{i}" for i in itertools.count())
     name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in known)
