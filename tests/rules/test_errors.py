@@ -8,7 +8,7 @@ from pullback import _jax
 from pullback._errors import DuplicateRuleError, MissingRuleError, NotLinearError, RuleResultError
 from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
-from pullback.rules import registry
+from pullback.rules import batching, registry
 
 
 def derive(body: str, pipeline: str, signature: str = "%x: tensor<4xf32>") -> None:
@@ -103,6 +103,19 @@ def test_second_rule_for_an_op() -> None:
             with pytest.raises(DuplicateRuleError, match=f"two rules for `stablehlo.{name}`") as e:
                 enter(f"stablehlo.{name}")
             assert e.value.where == f"pullback.rules.{first} and {__name__}"
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("formulas", [2, 3])
+def test_formulas_for_other_operands_than_there_are(mode: str, formulas: int) -> None:
+    registry.load_all()
+    registry.elementwise("acme.kind", *[lambda op, t: t] * formulas)
+    try:
+        words = f"in {__name__} has a formula for each of {formulas} operands, and the op has 1"
+        with pytest.raises(RuleResultError, match=words):
+            derive(COMPOSITE, mode)
+    finally:
+        del registry.RULES["acme.kind"], batching.BATCHES["acme.kind"]
 
 
 COMPOSITE = """

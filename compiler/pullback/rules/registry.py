@@ -19,10 +19,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pullback._errors import DuplicateRuleError, MissingRuleError
+from pullback._errors import DuplicateRuleError, MissingRuleError, RuleResultError
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
@@ -236,18 +236,30 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
     given = [f for f in scale if f is not None]
     if not given:
         raise TypeError(f"elementwise({name!r}) without a formula: see nondifferentiable")
-    rule = Rule(
-        name,
-        jvp,
-        _diagonal_vjp(*scale),
-        linear,
-        given[0].__module__,
-        "elementwise",
-        keeps_type=True,
-    )
+    module, vjp = given[0].__module__, _diagonal_vjp(*scale)
+    rule = Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True)
+    if rule.checked:
+        count = len(scale)
+        rule = replace(rule, jvp=_counted(count, jvp), vjp=_counted(count, vjp))
     register(rule)
     batch_alike(name)
     return rule
+
+
+def _counted(formulas: int, method: Any) -> Any:
+    """The method of a rule, for ops with as many operands as there are formulas."""
+
+    def counted(op: Op, values: Tangents) -> Sequence[Value | None]:
+        if len(op.operands) != formulas:
+            raise RuleResultError(
+                f"the rule for `{op.name}` in {op.rule.module} has a formula for each of "
+                f"{formulas} operands, and the op has {len(op.operands)}",
+                where=user_line(op.operation.location),
+                do="give elementwise one formula per operand, None where there is no derivative",
+            )
+        return method(op, values)
+
+    return counted
 
 
 def _diagonal_vjp(*scale: Any) -> Vjp:
