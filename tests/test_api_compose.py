@@ -15,6 +15,7 @@ from tests.api_checks import assert_agrees
 
 XS = np.arange(3, dtype=np.float32) + 0.5
 LARGE = np.linspace(0, 1, 100, dtype=np.float32)
+KEYS = jax.random.split(jax.random.key(1), 100)
 
 
 @jax.custom_jvp
@@ -30,6 +31,10 @@ def _(primals, tangents):
 
 def wave(x, y):
     return sevenfold(x) * jnp.sin(y) * x
+
+
+def draws(keys):
+    return jax.vmap(jax.random.normal)(keys)
 
 
 def without_jit(function, *args):
@@ -72,6 +77,15 @@ COMPOSITIONS = {
     )(0.3),
     "random key": lambda p: jax.vmap(p.grad(lambda x, k: x * jax.random.normal(k)))(
         XS, jax.random.split(jax.random.key(1), 3)
+    ),
+    "closed-over random keys": lambda p: p.grad(lambda x: jnp.sin(x * draws(KEYS)).sum())(0.7),
+    "random key of a vmap around": lambda p: jax.vmap(
+        lambda k: p.grad(lambda x: x * jax.random.normal(k))(0.7)
+    )(KEYS),
+    "random key of a scan around": lambda p: jax.lax.scan(
+        lambda c, k: (p.vjp(lambda x: jnp.sin(x * jax.random.normal(k)), c)[1](c)[0], None),
+        0.7,
+        KEYS[:3],
     ),
 }
 

@@ -302,7 +302,7 @@ class Program:
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
-        return [*self.constants, *self._leaves(args, kwargs)]
+        return [*map(boundary.physical, self.constants), *self._leaves(args, kwargs)]
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves, tree = jax.tree.flatten((args, kwargs))
