@@ -185,3 +185,25 @@ def test_data_dependent_loops_take_fixed_memory_or_that_of_their_bound(bound):
     np.testing.assert_allclose(
         pb.grad(loss)(w, xs, 40.0), jax.grad(unrolled)(w), rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_linearized_loop_is_transposed_by_its_reverse_loop():
+    """Transposed op by op, the loops of the linear map would keep checkpoints of checkpoints."""
+
+    def f(x):
+        step = lambda carry: (carry[0] + 1, jnp.sin(carry[1] * x))  # noqa: E731
+        length = jnp.where(x[0] > 0, 3, 4)
+        return lax.while_loop(lambda carry: carry[0] < length, step, (0, x))[1]
+
+    x, ct = np.linspace(0.5, 1.0, 3), np.arange(3.0)
+    with jax.enable_x64(True):
+        program = pb.trace(f)(x)
+        forward, linear = program.linearize()
+        transposed = linear.transpose(wrt=1)
+        (expected,) = program.vjp()(x, ct)[1]
+        np.testing.assert_allclose(transposed(forward(x)[1], ct), expected, rtol=1e-12)
+        again = transposed.transpose(wrt=1)(forward(x)[1], ct)
+        np.testing.assert_allclose(again, program.jvp()(x, ct)[1], rtol=1e-12)
+        reverse = program.split_vjp().linear
+        sizes = [p.compile("cpu").memory().temporaries for p in (transposed, reverse)]
+    assert sizes[0] <= 2 * sizes[1]

@@ -42,6 +42,7 @@ class Differentiation:
         self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
         self.detached: list[Any] = []
         self.has_stand_ins = False
+        self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self.refresh()
         build.here.loc = ir.Location.unknown(_jax.context())
         self.nothing = ir.Operation.create(
@@ -155,6 +156,10 @@ class Differentiation:
             self.rename(name, new_name)
         self.function(new_name).attributes["sym_visibility"] = build.string("public")
         return new_name
+
+    def hide(self, name: str) -> None:
+        """Let a function be one that only others in the module call."""
+        self.function(name).attributes["sym_visibility"] = build.string("private")
 
     def take_place(self, name: str, entry: str) -> None:
         """Let @name become the entry, with its visibility, in the place of what was there."""

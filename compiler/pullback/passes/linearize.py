@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
+from pullback.passes.differentiation import Differentiation, ct_mask_of, terminator, wrt_mask
 from pullback.passes.reverse import split_entry, transpose
 from pullback.passes.symbols import leave_copy
 
@@ -20,7 +21,9 @@ class Linearize(Pass):
     Before: `f(x) -> y`. After: `f(x) -> (y, residuals…)` and `@f.linear(residuals…, dx) -> dy`.
 
     The linear map is the transpose of the backward function of reverse mode, so that both modes
-    share their residuals.
+    share their residuals. Where a loop in it seeks its states among checkpoints, the map is a
+    linear_call that names the backward function: its transpose, made once more from the loops,
+    would keep checkpoints of checkpoints.
 
     Attributes:
       entry: the function to linearize, in place.
@@ -43,5 +46,28 @@ class Linearize(Pass):
             cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
             linear = "0" * (residuals - cts) + "1" * cts
             name = transpose(diff, backward, linear, "1" * mask.count("1"))
+            if diff.has_checkpoints and cts and "1" in mask:
+                diff.hide(backward)
+                name = _with_transpose(diff, name, backward, residuals - cts)
+            else:
+                diff.drop_function(backward)
             diff.expose(name, f"{self.entry}.linear")
-            diff.drop_function(backward)
+
+
+def _with_transpose(diff: Differentiation, name: str, backward: str, residuals: int) -> str:
+    """A function that calls @name as a map whose transpose is @backward."""
+    function, body = diff.function(name), diff.block(name)
+    arguments = [a.type for a in body.arguments]
+    outs = [v.type for v in terminator(body).operands]
+    calling, block = diff.add_function(f"{name}.call", arguments, outs, function.location)
+    place = {"loc": function.location, "ip": ir.InsertionPoint(block)}
+    mapped = ops.linear_call(
+        name,
+        list(block.arguments),
+        outs,
+        num_residuals=residuals,
+        transpose=backward,
+        **place,
+    )
+    ir.Operation.create("func.return", operands=list(mapped.results), **place)
+    return calling

@@ -114,6 +114,7 @@ class Checkpointed:
     ) -> None:
         self.op, self.cts, self.wanted, self.free = op, cts, list(wanted), list(free)
         self.frame, self.diff = op.frame, op.frame.diff
+        self.diff.has_checkpoints = True
         self.captured = captures(op.operation)
         self.inits = list(op.operation.operands)
         self.size = len(self.inits)
