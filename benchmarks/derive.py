@@ -1,11 +1,12 @@
 """Time to derive a gradient: ours against `jax.jit(jax.grad(f)).lower`, side by side.
 
-    python benchmarks/derive.py [--runs 9] [--only transformer]
+    python benchmarks/derive.py [--runs 9] [--only transformer] [--kept]
 
 Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
 and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
 before every run; *warm* keeps them, but the function is new each time. The pass `vjp` alone is
-timed on straight-line functions.
+timed on straight-line functions. `--kept` takes small functions instead that are full of JAX's own
+derivative rules (linear algebra, special functions, solvers), each of which is staged for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 
 import click
 import jax
+import jax.experimental.ode
 import jax.numpy as jnp
+import jax.scipy
 import numpy as np
 
 import pullback as pb
@@ -201,6 +204,66 @@ CASES = [
 ]
 
 
+def solves(a, b):
+    s = a @ a.T + jnp.eye(a.shape[0])
+    y = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(s), b, lower=True)
+    return jnp.sum(y**2) + jnp.linalg.slogdet(s)[1] + jnp.sum(jnp.linalg.solve(s, b))
+
+
+def likelihood_of_a_gaussian_process(scale, x, y):
+    k = jnp.exp(-(((x[:, None] - x) / scale) ** 2)) + jnp.eye(len(x))
+    c, lower = jax.scipy.linalg.cho_factor(k)
+    inner = y @ jax.scipy.linalg.cho_solve((c, lower), y)
+    return -inner / 2 - jnp.sum(jnp.log(jnp.diag(c)))
+
+
+def spectra(a):
+    singular = jnp.linalg.svd(a, full_matrices=False)[1]
+    return jnp.sum(jnp.linalg.eigh(a @ a.T)[0] ** 3) + jnp.sum(singular) + jnp.linalg.qr(a)[1][0, 0]
+
+
+def special_functions(x):
+    special = jax.scipy.special
+    normal = special.erf(x) + special.erfc(x) + jax.scipy.stats.norm.logcdf(x)
+    return jnp.sum(normal + special.gammaln(jnp.abs(x) + 1) + special.betainc(1.5, 2.0, x**2))
+
+
+def cumulative(x):
+    return jnp.sum(jnp.cumprod(x) + jnp.cumsum(x) + jax.lax.cummax(x) + jnp.sort(x))
+
+
+def ode(y):
+    times = jnp.linspace(0.0, 1.0, 4)
+    return jnp.sum(jax.experimental.ode.odeint(lambda y, t: jnp.sin(y) * t, y, times))
+
+
+def conjugate_gradients(a, b):
+    s = a @ a.T + jnp.eye(a.shape[0])
+    return jnp.sum(jax.scipy.sparse.linalg.cg(lambda v: s @ v, b)[0])
+
+
+def samples(shape):
+    return jnp.sum(jax.random.gamma(jax.random.key(0), shape**2 + 1))
+
+
+def _fresh(f: Function, *shapes: tuple[int, ...]) -> Callable[[], tuple[Function, Any]]:
+    """JAX keeps traces by function: each run is of another one."""
+    args = tuple(0.5 * array(*shape) for shape in shapes)
+    return lambda: (lambda *args: f(*args), args)
+
+
+KEPT = [
+    Case("solves", _fresh(solves, (6, 6), (6,))),
+    Case("gaussian process", _fresh(likelihood_of_a_gaussian_process, (), (8,), (8,))),
+    Case("eigh, svd, qr", _fresh(spectra, (4, 4))),
+    Case("special functions", _fresh(special_functions, (4,))),
+    Case("cumulative", _fresh(cumulative, (9,))),
+    Case("ode", _fresh(ode, (3,)), orders=(1,)),
+    Case("conjugate gradients", _fresh(conjugate_gradients, (5, 5), (5,))),
+    Case("gamma samples", _fresh(samples, (4,)), orders=(1,)),
+]
+
+
 def derive_ours(f: Function, args: tuple[Any, ...], order: int) -> Any:
     """A module of the gradient; of order 2: of the gradient's vjp."""
     gradient = pb.trace(f)(*args).grad()
@@ -235,10 +298,8 @@ def measure(case: Case, order: int, cold: bool, runs: int) -> tuple[float, float
     return ours, theirs
 
 
-def rows(only: str, runs: int) -> Iterator[tuple[str, int, str, float, float]]:
-    for case in CASES:
-        if only and only not in case.name:
-            continue
+def rows(cases: list[Case], runs: int) -> Iterator[tuple[str, int, str, float, float]]:
+    for case in cases:
         for order in case.orders:
             for cold in (True, False):
                 ours, theirs = measure(case, order, cold, runs)
@@ -268,18 +329,21 @@ def count_ops(module: Any) -> int:
 @click.command()
 @click.option("--runs", default=9, show_default=True, help="counted runs of each, after one more")
 @click.option("--only", default="", help="rows whose name contains this")
-def main(runs: int, only: str) -> None:
+@click.option("--kept", is_flag=True, help="functions full of JAX's own derivative rules")
+def main(runs: int, only: str, kept: bool) -> None:
     """Time to derive first and second order gradients, next to JAX."""
+    cases = [case for case in (KEPT if kept else CASES) if only in case.name]
     ratios: dict[tuple[int, str], list[float]] = {}
     print(f"{'case':32} order {'':5} {'ours ms':>9} {'jax ms':>9} {'jax/ours':>9}")
-    for name, order, state, ours, theirs in rows(only, runs):
+    for name, order, state, ours, theirs in rows(cases, runs):
         print(f"{name:32} {order:5} {state:5} {ours:9.1f} {theirs:9.1f} {theirs / ours:9.2f}")
         ratios.setdefault((order, state), []).append(theirs / ours)
-    print(f"\n{'the pass vjp alone':32} {'ops':>11} {'us / op':>9}")
-    for case in CASES:
-        if case.straight and (not only or only in case.name):
-            ops, microseconds = pass_alone(case, runs)
-            print(f"{case.name:32} {ops:11} {microseconds:9.1f}")
+    straight = [case for case in cases if case.straight]
+    if straight:
+        print(f"\n{'the pass vjp alone':32} {'ops':>11} {'us / op':>9}")
+    for case in straight:
+        ops, microseconds = pass_alone(case, runs)
+        print(f"{case.name:32} {ops:11} {microseconds:9.1f}")
     print()
     for (order, state), values in ratios.items():
         mean = statistics.geometric_mean(values)
