@@ -76,8 +76,19 @@ def _untraced(value: Any) -> Any:
 
 
 def depending(closed: Any, arguments: Sequence[bool]) -> list[bool]:
-    """Which results of a jaxpr depend on these of its arguments."""
-    return list(_pe.partial_eval_jaxpr_nounits(closed, list(arguments), False)[2])
+    """Which results of a jaxpr depend on these of its arguments.
+
+    JAX's partial evaluation knows what a loop or a function inside passes on; it makes the jaxpr
+    anew, so it is asked only where there is such a step on the way.
+    """
+    jaxpr = opened(closed)
+    moving = {var for var, moves in zip(jaxpr.invars, arguments, strict=True) if moves}
+    for equation in jaxpr.eqns:
+        if any(not isinstance(atom, Literal) and atom in moving for atom in equation.invars):
+            if any(True for _ in bodies_of(equation)):
+                return list(_pe.partial_eval_jaxpr_nounits(closed, list(arguments), False)[2])
+            moving.update(equation.outvars)
+    return [not isinstance(atom, Literal) and atom in moving for atom in jaxpr.outvars]
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:

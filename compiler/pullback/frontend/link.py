@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from dataclasses import dataclass
@@ -241,6 +242,7 @@ def identifier(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_") or "function"
 
 
+@functools.lru_cache
 def _base(symbol: str) -> str:
     """The name without the numbers that made it unique."""
     return _NUMBERS.sub("", symbol)
@@ -281,9 +283,14 @@ def rename_references(operation: Any, names: dict[str, str]) -> None:
     _walk_attributes(operation, lambda symbol: names.get(symbol, symbol))
 
 
+_PLAIN = ("stablehlo.", "chlo.")  # dialects of which only these ops refer to functions
+_REFERRING = frozenset({"stablehlo.composite", "stablehlo.custom_call"})
+
+
 def _walk_attributes(root: Any, rename: Any) -> None:
     def visit(operation: Any) -> ir.WalkResult:
-        if operation.name == "stablehlo.constant":  # the bindings cannot read complex values
+        name = operation.name
+        if name.startswith(_PLAIN) and name not in _REFERRING:
             return ir.WalkResult.ADVANCE
         attributes = operation.attributes
         for name, old in list(attributes.items()):
