@@ -112,7 +112,7 @@ fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py \
 	  -o faulthandler_timeout=0
 
-# JAX's own corpus of primitives, all of it: hours. Stopped runs go on where they stopped.
+# JAX's own corpus of primitives, all of it: ten minutes. Stopped runs go on where they stopped.
 # SWEEP takes options: --again for what was unexplained, --fresh, --only TEXT.
 conformance: setup
 	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) \
