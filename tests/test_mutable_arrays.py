@@ -294,6 +294,39 @@ def test_a_rule_that_closes_over_a_value() -> None:
     assert_agrees(pb.grad(f)(X), 4.0 * (3.0 * (2.0 * np.sum(X)) + np.array([1.0, 2.0, 3.0])))
 
 
+def test_calls_that_do_not_say_what_they_make() -> None:
+    def doubled(residual, y):
+        r = jax.new_ref(y)
+        r[...] *= 2.0 * residual
+        return r[...]
+
+    def inverse(g, y):
+        return y / g(jnp.ones(3))
+
+    def f(x):
+        def cubic(z):
+            r = jax.new_ref(z)
+            r[...] = r[...] ** 3
+            return r[...] + z - jnp.sin(x)
+
+        y = jax.custom_derivatives.linear_call(doubled, doubled, x, jnp.sin(x))
+        return jnp.sum(y * jax.lax.custom_root(cubic, jnp.zeros(3), newton(30), inverse))
+
+    def newton(steps):
+        def solve(f, z):
+            return jax.lax.fori_loop(0, steps, lambda _, z: z - f(z) / (3 * z**2 + 1), z)
+
+        return solve
+
+    def by_values(x):
+        z = jax.lax.custom_root(lambda z: z**3 + z - jnp.sin(x), jnp.zeros(3), newton(30), inverse)
+        return jnp.sum(2.0 * x * jnp.sin(x) * z)
+
+    assert_agrees(pb.trace(f)(X)(X), by_values(X))
+    assert_agrees(pb.grad(f)(X), jax.grad(by_values)(X))
+    np.testing.assert_allclose(pb.hessian(f)(X), jax.hessian(by_values)(X), rtol=1e-9)
+
+
 def test_saved_and_loaded(tmp_path) -> None:
     path = tmp_path / "f.pbk"
     pb.trace(through_rules)(X).save(path, order=1)

@@ -72,6 +72,8 @@ def are_taken(closed: Any) -> bool:
 def discharged(closed: Any) -> Any:
     """A closed jaxpr that takes no mutable arrays, with values in the place of those in it.
 
+    Those of its calls that do not say so in their effects, as that of `linear_call`, stay.
+
     Raises:
       NotDischargedError: one is an operand of a call that has rules.
     """

@@ -93,6 +93,7 @@ class Keeper:
         return found[1]
 
     def _rewrite(self, jaxpr: Any) -> Any:
+        jaxpr = without_mutable_arrays(jaxpr)  # some calls do not tell what they make inside
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
         new = [self._equation(each, debug_info) for each in in_simpler_terms(jaxpr)]
