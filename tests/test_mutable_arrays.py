@@ -372,6 +372,25 @@ def test_one_from_outside_is_an_error_in_words(name: str) -> None:
     assert where in (caught.value.where or "")
 
 
+def test_a_condition_that_reads_what_the_body_writes_is_an_error() -> None:
+    def until(x, limit, written):
+        r = jax.new_ref(x)
+
+        def body(count):
+            if written:
+                r[...] *= 2.0
+            return count + r[0]
+
+        return jax.lax.while_loop(lambda count: count + r[0] < limit, body, 0.0)
+
+    # JAX's loop does not end: its condition has the value from before the loop.
+    with pytest.raises(pb.PullbackError, match="condition reads what its body writes") as caught:
+        pb.trace(until, static_argnums=(1, 2))(X, 9.0, True)
+    assert "test_mutable_arrays.py:" in (caught.value.where or "")
+    program = pb.trace(lambda x: until(x, 1.0, False))(X)
+    assert_agrees(program(X), jax.jit(lambda x: until(x, 1.0, False))(X))
+
+
 def test_a_function_without_one_is_not_made_anew() -> None:
     closed = jax.make_jaxpr(jnp.sin)(X)
     assert references.discharged(closed) is closed

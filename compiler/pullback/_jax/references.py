@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from jax._src import core as _core
-from jax._src.state import AbstractRef, RefEffect, discharge as _discharge
+from jax._src.state import AbstractRef, ReadEffect, RefEffect, discharge as _discharge
 
 from pullback._jax import jaxprs
 
@@ -50,6 +50,10 @@ class NotDischargedError(Exception):
         self.equation = equation
 
 
+class HandedTwiceError(NotDischargedError):
+    """A call takes one mutable array twice and writes to it: JAX makes two values of it."""
+
+
 def are_used(equation: Any) -> bool:
     """Whether an equation makes a mutable array, or takes one, to read it or write to it."""
     return any(isinstance(effect, _EFFECTS) for effect in equation.effects) or any(
@@ -76,6 +80,7 @@ def discharged(closed: Any) -> Any:
 
     Raises:
       NotDischargedError: one is an operand of a call that has rules.
+      HandedTwiceError: one is an operand twice, such as of a loop whose condition reads it.
     """
     if not any(isinstance(effect, _EFFECTS) for effect in closed.effects):
         return closed
@@ -110,11 +115,21 @@ def _held(jaxpr: Any) -> Any:
 
 def _hold(equation: Any) -> Any:
     if are_used(equation):
+        if _is_written_by_two_names(equation):
+            raise HandedTwiceError(equation)
         if equation.primitive.name in _DISCHARGED:
             return jaxprs.with_bodies(equation, lambda _, body: _held(body))
         equation = _without_its_own(equation)
     operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
     return equation.replace(primitive=_passing, invars=operands, params={"kept": _Kept(equation)})
+
+
+def _is_written_by_two_names(equation: Any) -> bool:
+    taken = [atom for atom in equation.invars if _is_one(atom.aval)]
+    return len(taken) > len(set(taken)) and any(
+        isinstance(effect, RefEffect) and not isinstance(effect, ReadEffect)
+        for effect in equation.effects
+    )
 
 
 def _without_its_own(equation: Any) -> Any:

@@ -234,6 +234,13 @@ def without_mutable_arrays(closed: Any) -> Any:
     """The closed jaxpr with values in the place of the mutable arrays that are made in it."""
     try:
         return references.discharged(closed)
+    except references.HandedTwiceError as error:
+        raise PullbackError(
+            f"`{error.equation.primitive}` takes one mutable array (jax.Ref) twice and writes to "
+            "it, such as a while loop whose condition reads what its body writes",
+            where=locations.of_equation(error.equation),
+            do="hand it on once: let the body return what the condition needs, as a value",
+        ) from None
     except references.NotDischargedError as error:
         raise mutable_array(locations.of_equation(error.equation)) from None
 
