@@ -387,8 +387,34 @@ def test_a_condition_that_reads_what_the_body_writes_is_an_error() -> None:
     with pytest.raises(pb.PullbackError, match="condition reads what its body writes") as caught:
         pb.trace(until, static_argnums=(1, 2))(X, 9.0, True)
     assert "test_mutable_arrays.py:" in (caught.value.where or "")
+
+    def condition(r, count):
+        r[...] *= 2.0
+        return r[0] < 9.0
+
+    def writing(x):
+        r = jax.new_ref(x)
+        jax.lax.while_loop(partial(condition, r), lambda count: count + 1, 0)
+        return jnp.sum(r[...])
+
+    with pytest.raises(pb.PullbackError, match="or writes"):  # JAX's has half of the value
+        pb.trace(writing)(X)
     program = pb.trace(lambda x: until(x, 1.0, False))(X)
     assert_agrees(program(X), jax.jit(lambda x: until(x, 1.0, False))(X))
+
+
+def test_a_callback_is_handed_the_value() -> None:
+    seen = []
+
+    def f(x):
+        r = jax.new_ref(x)
+        r[0] += 1.0
+        jax.debug.callback(seen.append, r)
+        return jnp.sum(r[...] ** 2)
+
+    assert_agrees(pb.grad(f)(X), 2.0 * np.array([1.3, 0.4, 0.5]))
+    jax.effects_barrier()
+    np.testing.assert_allclose(seen, [[1.3, 0.4, 0.5]])
 
 
 def test_a_function_without_one_is_not_made_anew() -> None:

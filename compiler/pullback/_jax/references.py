@@ -37,6 +37,8 @@ _DISCHARGED = frozenset(
         "remat2",
         "checkpoint",
         "shard_map",
+        "debug_callback",
+        "debug_print",
     }
 )
 """What JAX discharges and we differentiate afterwards. Of other primitives, rules would be lost."""
@@ -51,7 +53,7 @@ class NotDischargedError(Exception):
 
 
 class HandedTwiceError(NotDischargedError):
-    """A call takes one mutable array twice and writes to it: JAX makes two values of it."""
+    """A call writes to a mutable array that it takes twice: JAX makes two values of it."""
 
 
 def are_used(equation: Any) -> bool:
@@ -125,11 +127,16 @@ def _hold(equation: Any) -> Any:
 
 
 def _is_written_by_two_names(equation: Any) -> bool:
+    """And a loop's condition that writes: JAX drops what it does when it is last run."""
+    if equation.primitive.name == "while" and _writes(equation.params["cond_jaxpr"]):
+        return True
     taken = [atom for atom in equation.invars if _is_one(atom.aval)]
-    return len(taken) > len(set(taken)) and any(
-        isinstance(effect, RefEffect) and not isinstance(effect, ReadEffect)
-        for effect in equation.effects
-    )
+    return len(taken) > len(set(taken)) and _writes(equation)
+
+
+def _writes(what: Any) -> bool:
+    """Whether an equation or a jaxpr changes a mutable array that it is handed."""
+    return any(isinstance(e, RefEffect) and not isinstance(e, ReadEffect) for e in what.effects)
 
 
 def _without_its_own(equation: Any) -> Any:

@@ -237,7 +237,7 @@ def without_mutable_arrays(closed: Any) -> Any:
     except references.HandedTwiceError as error:
         raise PullbackError(
             f"`{error.equation.primitive}` takes one mutable array (jax.Ref) twice and writes to "
-            "it, such as a while loop whose condition reads what its body writes",
+            "it, or is a while loop whose condition reads what its body writes, or writes",
             where=locations.of_equation(error.equation),
             do="hand it on once: let the body return what the condition needs, as a value",
         ) from None
