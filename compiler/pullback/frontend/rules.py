@@ -22,7 +22,7 @@ from pullback.dialect import build, ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
 from pullback.frontend.identity import Identities
-from pullback.frontend.keep import Keeper, is_inexact, without_mutable_arrays
+from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
 
 LAST_GENERATION = 8
@@ -436,8 +436,7 @@ class RuleTable:
         try:
             checked = bool(rule.checked_axes)
             with tracing.whole_tracebacks(), named_axes.tracing_context_of(rule.call, checked):
-                staged = staging.STAGES[kind](rule, chosen, *given)
-            closed = tuple(map(without_mutable_arrays, staged))
+                closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
             for each in closed:
                 self.keeper.check_order(each.effects)
