@@ -8,6 +8,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -181,3 +182,38 @@ def test_rules_inside_shard_map_are_staged_under_its_axes() -> None:
     assert "@logaddexp.jvp" in found
     assert "psum_invariant" not in found, "its own rule counts equal values once"
     assert "rule = " not in found.replace("sharding_rule = ", "")
+
+
+@jax.custom_jvp
+def projected(x):
+    return x @ x
+
+
+projected.defjvp(lambda x, t: (projected(*x), x[0] @ t[0] + t[0] @ x[0]))
+
+
+def test_rules_are_traced_under_the_settings_of_the_program() -> None:
+    """Wherever it is differentiated: they would compute in other types, or less precisely."""
+    x = np.eye(3, dtype=np.float32)
+    with jax.default_matmul_precision("highest"):
+        program = pb.trace(lambda x: projected(x).sum())(x)
+    text = str(program.grad())
+    assert text.count("HIGHEST, HIGHEST") == text.count("stablehlo.dot_general") == 2
+    program = pb.trace(lambda x: projected(x).sum())(x)
+    with jax.default_matmul_precision("highest"):
+        assert "HIGHEST" not in str(program.grad())
+
+
+def test_a_program_of_64_bits_is_differentiated_where_jax_has_32() -> None:
+    def f(x):
+        return jnp.sum(jax.nn.softplus(x) * jnp.linalg.norm(x) + jax.scipy.special.erf(x))
+
+    x = np.linspace(0.2, 1.0, 3)
+    with jax.enable_x64(True):
+        program, expected = pb.trace(f)(x), jax.grad(f)(x)
+    gradient = program.grad()
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(gradient(x), expected, rtol=1e-12)
+    single = pb.trace(f)(x.astype("float32"))
+    with jax.enable_x64(True):
+        assert "f64" not in str(single.grad())

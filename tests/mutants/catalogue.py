@@ -510,6 +510,12 @@ VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
 
 AROUND = (
     Mutant(
+        "_jax/tracing.py",
+        "if state.value != value:",
+        "if False:",
+        ("tests/frontend/test_rules.py",),
+    ),
+    Mutant(
         "_jax/lowering.py",
         "    entry.func.operation.walk(visit)\n    return alone",
         "    return True",

@@ -67,6 +67,33 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
     )
 
 
+_CONFIGURATION = (
+    _config.enable_x64,
+    _config.explicit_x64_dtypes,
+    _config.default_matmul_precision,
+    _config.numpy_dtype_promotion,
+    _config.numpy_rank_promotion,
+    _config.threefry_partitionable,
+    _config.default_prng_impl,
+    _config.softmax_custom_jvp,
+)
+
+
+def configuration() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """What enters again the settings of JAX, as they are now, on which depends what is computed."""
+    values = [(state, state.value) for state in _CONFIGURATION]
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for state, value in values:
+                if state.value != value:
+                    stack.enter_context(state(value))
+            yield
+
+    return entered
+
+
 def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
     """For a while, exceptions keep the frames of JAX, and of libraries that have theirs hidden."""
     return _config.traceback_filtering("off")

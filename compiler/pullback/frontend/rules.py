@@ -136,6 +136,7 @@ class RuleTable:
         self._assigned_again: dict[str, str] = {}
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
+        self._configuration = tracing.configuration()
         self._identities = Identities()
         self.keeper = Keeper(self)
 
@@ -435,7 +436,11 @@ class RuleTable:
         given = [_marked(rule.inexact_results, of_results)] if of_results else []
         try:
             checked = bool(rule.checked_axes)
-            with tracing.whole_tracebacks(), named_axes.tracing_context_of(rule.call, checked):
+            with (
+                self._configuration(),
+                tracing.whole_tracebacks(),
+                named_axes.tracing_context_of(rule.call, checked),
+            ):
                 closed = staging.STAGES[kind](rule, chosen, *given)
             lifting.check(closed)
             for each in closed:
@@ -463,7 +468,8 @@ class RuleTable:
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
         if id(closed) not in lowered:
-            with named_axes.tracing_context_of(closed, bool(self._checked_axes)):
+            checked = bool(self._checked_axes)
+            with self._configuration(), named_axes.tracing_context_of(closed, checked):
                 lowered[id(closed)] = lower(name, closed)
         return lowered[id(closed)]
 
