@@ -273,14 +273,15 @@ def _position_mask(
         return NotDifferentiableError(message, where=where, do=do)
 
     if positions is None:
+        flags = [inexact(t) for t in types]
         for i, type in enumerate(types):
-            if hides_inexact(type):
+            if not flags[i] and hides_inexact(type):
                 raise refusal(
                     f"{what} of `@{entry}` at position {i} has type {type}, "
                     "in which no derivative has a place",
                     "use one argument or result of tensor type for each array in it",
                 )
-        return mask_of([inexact(t) for t in types])
+        return mask_of(flags)
     if len(set(positions)) < len(positions):
         raise refusal(
             f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
