@@ -302,7 +302,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        'if op.name != "stablehlo.select" or not is_nan(v):',
+        "if op.name not in _MARK_WITH_NAN or not is_nan(v):",
         "if True:",
         rules_of_users("a rule that takes elements-vjp"),
     ),
@@ -410,7 +410,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/keep.py",
-        "        if name in RECURSED or not _carries_derivative(equation):",
+        "        if name in RECURSED:",
         "        if True:",
         (
             "tests/frontend/test_keep.py"
@@ -606,4 +606,19 @@ LOOPS = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS
+KERNELS = (
+    Mutant(
+        "_jax/kernels.py",
+        "return references.passing(equation)",
+        "return equation",
+        ("tests/test_kernels.py",),
+    ),
+    Mutant(
+        "_jax/kernels.py",
+        'if equation.primitive.name != "run_scoped" or equation.params["collective_axes"]:',
+        "if True:",
+        ("tests/test_kernels.py",),
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS

@@ -177,6 +177,11 @@ def with_arguments(
     return _ClosedJaxpr(changed, [value for _, value in constants]) if closed else changed
 
 
+def with_constants_as_arguments(jaxpr: Any) -> Any:
+    """An open jaxpr that takes what it has as constants, before its arguments."""
+    return _pe.convert_constvars_jaxpr(jaxpr)
+
+
 def with_operands(
     closed: Any, arguments: list[Any], constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
 ) -> Any:

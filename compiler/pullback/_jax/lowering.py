@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jax._src import config as _config, effects as _effects, util as _util
+from jax._src import config as _config, effects as _effects, util as _util, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
 from pullback._jax import context as our_context, func, ir, jaxprs, named_axes, stablehlo
@@ -63,7 +63,7 @@ class Lowering:
                 module=self.module,
                 symbol_table=self._symbols,
                 platforms=self._platforms,
-                backend=None,
+                backend=_backend(self._platforms[0]),
                 axis_context=axis_context,
                 keepalives=keepalives,
                 channel_iterator=self._channels,
@@ -78,6 +78,20 @@ class Lowering:
     def _outside(self) -> tuple[int, ...]:
         """How much of what is outside of the module it refers to."""
         return *map(len, self._of_runtime), self._channels.taken
+
+
+def has_lowering(primitive: Any) -> bool:
+    """Whether a primitive is lowered to StableHLO, on any platform."""
+    tables = [_mlir._lowerings, *_mlir._platform_specific_lowerings.values()]
+    return any(primitive in table for table in tables)
+
+
+def _backend(platform: str) -> Any:
+    """That of a platform; any other if there is no such device: some primitives ask which it is."""
+    try:
+        return _bridge.get_backend(platform)
+    except RuntimeError:
+        return _bridge.get_backend()
 
 
 class _Channels:

@@ -86,7 +86,7 @@ def discharged(closed: Any) -> Any:
     """
     if not any(isinstance(effect, _EFFECTS) for effect in closed.effects):
         return closed
-    return _released(_discharge.discharge_state(_held(closed)))
+    return released(_discharge.discharge_state(_held(closed)))
 
 
 def _is_one(aval: Any) -> bool:
@@ -122,6 +122,11 @@ def _hold(equation: Any) -> Any:
         if equation.primitive.name in _DISCHARGED:
             return jaxprs.with_bodies(equation, lambda _, body: _held(body))
         equation = _without_its_own(equation)
+    return passing(equation)
+
+
+def passing(equation: Any) -> Any:
+    """The equation behind a primitive of ours, which `released` puts back."""
     operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
     return equation.replace(primitive=_passing, invars=operands, params={"kept": _Kept(equation)})
 
@@ -148,13 +153,14 @@ def _without_its_own(equation: Any) -> Any:
     return pure.replace(effects=rest)
 
 
-def _released(jaxpr: Any) -> Any:
+def released(jaxpr: Any) -> Any:
+    """The jaxpr with the equations that had passed through."""
     return jaxprs.with_like_equations(jaxpr, [_release(each) for each in jaxpr.eqns])
 
 
 def _release(equation: Any) -> Any:
     if equation.primitive is not _passing:
-        return jaxprs.with_bodies(equation, lambda _, body: _released(body))
+        return jaxprs.with_bodies(equation, lambda _, body: released(body))
     kept, operands = equation.params["kept"].equation, iter(equation.invars)
     atoms = [a if isinstance(a, jaxprs.Literal) else next(operands) for a in kept.invars]
     return kept.replace(invars=atoms, outvars=equation.outvars)

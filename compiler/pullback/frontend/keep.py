@@ -145,9 +145,9 @@ class Keeper:
             return self._checkpoint(equation)
         if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation
-        if name in RECURSED or not _carries_derivative(equation):
+        if name in RECURSED:
             return self._inside(equation)
-        return self._primitive(equation, debug_info)
+        return self._primitive(equation, debug_info) if _carries_derivative(equation) else equation
 
     def _inside(self, equation: Any) -> Any:
         """The equation with the jaxprs among its parameters kept."""
@@ -173,8 +173,7 @@ class Keeper:
         return self._composite(equation, rule)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
-        inside = self._inside(equation)
-        decomposition = jaxprs.equation_alone(inside, debug_info)
+        decomposition = jaxprs.equation_alone(equation, debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
         return self._composite(equation, rule)
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from pullback._jax import jaxprs
+from pullback.frontend import kernels
 
 
 def in_simpler_terms(jaxpr: Any) -> list[Any]:
@@ -54,4 +55,13 @@ def _used_in(jaxpr: Any) -> set[Any]:
     return {atom for atom in atoms if not isinstance(atom, jaxprs.Literal)}
 
 
-_SIMPLER = {"square": _square_as_product, "custom_linear_solve": _without_unused_aux}
+def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
+    """A kernel that is lowered to loops as a call of them."""
+    return kernels.as_call(equation)
+
+
+_SIMPLER = {
+    "square": _square_as_product,
+    "custom_linear_solve": _without_unused_aux,
+    "pallas_call": _interpreted_kernel,
+}

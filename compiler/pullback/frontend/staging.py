@@ -15,6 +15,7 @@ from pullback import _slots
 from pullback._errors import RuleResultError
 from pullback._jax import jaxprs, named_axes, structured, tracing, user_rules
 from pullback.frontend import locations, refusals
+from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
 
 if TYPE_CHECKING:
@@ -24,14 +25,20 @@ if TYPE_CHECKING:
 USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
 """Calls whose rules a user has written."""
 
+OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
+    "reduce": as_fold,
+    "pallas_call": as_loops,
+}
+"""Primitives that are differentiated as another function that computes the same."""
+
 STOPS = frozenset({"stop_gradient"})
 """Primitives that are there to have no derivative."""
 
 
 def _function_of(rule: Rule) -> Any:
     """The call; operations that a user's rule makes have their lines there."""
-    if rule.primitive == "reduce":
-        return as_fold(rule.call)
+    if rule.primitive in OTHERWISE:
+        return OTHERWISE[rule.primitive](rule.call)
     user_rules.forget_runs(rule.call)
     return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 

@@ -212,6 +212,10 @@ _BE_LINEAR = (
 )
 
 
+_MARK_WITH_NAN = frozenset({"stablehlo.select", "stablehlo.pad"})
+"""JAX puts NaN where the index of a gather is outside, and where a kernel is not to read."""
+
+
 def _offset(op: Op) -> int | None:
     """The first operand that makes a linear op affine, if there is one."""
     if op.rule.linear is not jointly or op.rule.family == "control":
@@ -220,8 +224,7 @@ def _offset(op: Op) -> int | None:
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
         if active or not inexact(v.type) or is_zero(v, functions):
             continue
-        # JAX calls a gather linear although it puts NaN where an index is outside.
-        if op.name != "stablehlo.select" or not is_nan(v):
+        if op.name not in _MARK_WITH_NAN or not is_nan(v):
             return i
     return None
 
