@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import hijax
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import ad, mlir
 
 import pullback as pb
@@ -326,3 +327,24 @@ def test_a_call_is_differentiated_by_its_methods(
         np.testing.assert_allclose(pb.grad(f)(x), jax.grad(f)(x), rtol=1e-6)
     if kind is not Backward:
         np.testing.assert_allclose(pb.jvp(f, (x,), (x,))[1], jax.jvp(f, (x,), (x,))[1], rtol=1e-6)
+
+
+def test_a_function_with_a_partition_of_its_own_is_what_it_computes():
+    """As for one device, which a program is lowered for."""
+
+    @custom_partitioning
+    def partitioned(x):
+        return jnp.sin(x)
+
+    partitioned.def_partition(
+        infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+        partition=lambda mesh, args, result: (mesh, jnp.sin, result.sharding, (args[0].sharding,)),
+        sharding_rule="i -> i",
+    )
+    f = jax.custom_vjp(partitioned)
+    f.defvjp(lambda x: (partitioned(x), x), lambda x, ct: (3.0 * ct * partitioned(x),))
+
+    x = np.linspace(0.1, 1.0, 3)
+    np.testing.assert_allclose(pb.grad(lambda x: f(x).sum())(x), 3.0 * np.sin(x), rtol=1e-6)
+    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `custom_partitioning`"):
+        pb.grad(lambda x: partitioned(x).sum())(x)
