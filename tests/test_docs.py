@@ -51,7 +51,8 @@ def test_links_lead_to_files(page: Path):
 @pytest.mark.parametrize(
     "code", re.findall(r"```python\n(.*?)```", (DOCS / "api.md").read_text(), re.S)
 )
-def test_the_examples_of_the_api_run(code: str):
+def test_the_examples_of_the_api_run(code: str, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, "api.md", "exec"), {})
 
 
