@@ -410,7 +410,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/keep.py",
-        "        if name in RECURSED:",
+        "        if name in RECURSED or not _carries_derivative(equation):",
         "        if True:",
         (
             "tests/frontend/test_keep.py"

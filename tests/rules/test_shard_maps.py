@@ -55,3 +55,23 @@ else:
 @pytest.mark.slow
 def test_reverse_mode_in_a_checked_body_is_jax_s_or_an_error() -> None:
     run_python("-c", IN_THE_BODY, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+
+
+IN_A_SOLVE = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+third = jax.shard_map(lambda b: b / 3, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+
+def loss(b):
+    x = jax.lax.custom_linear_solve(lambda x: 3 * x, b, lambda _, b: third(b), symmetric=True)
+    return jnp.sum(x**2)
+
+b = jnp.arange(8.0)
+np.testing.assert_allclose(pb.grad(loss)(b), 2 * b / 9, rtol=1e-6)
+"""
+
+
+@pytest.mark.slow
+def test_a_mesh_is_known_that_only_the_body_of_a_primitive_uses() -> None:
+    run_python("-c", IN_A_SOLVE, XLA_FLAGS="--xla_force_host_platform_device_count=4")

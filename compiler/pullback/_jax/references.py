@@ -63,6 +63,12 @@ def are_used(equation: Any) -> bool:
     )
 
 
+def are_used_in(jaxpr: Any) -> bool:
+    """Whether a jaxpr takes mutable arrays, as that of a kernel does."""
+    inner = jaxprs.opened(jaxpr)
+    return any(_is_one(var.aval) for var in (*inner.constvars, *inner.invars))
+
+
 def is_one(value: Any) -> bool:
     """Whether a value is a mutable array."""
     return isinstance(value, _core.Ref) or _is_one(getattr(value, "aval", None))

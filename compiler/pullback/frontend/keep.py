@@ -145,13 +145,15 @@ class Keeper:
             return self._checkpoint(equation)
         if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation
-        if name in RECURSED:
+        if name in RECURSED or not _carries_derivative(equation):
             return self._inside(equation)
-        return self._primitive(equation, debug_info) if _carries_derivative(equation) else equation
+        return self._primitive(equation, debug_info)
 
     def _inside(self, equation: Any) -> Any:
-        """The equation with the jaxprs among its parameters kept."""
-        return jaxprs.with_bodies(equation, lambda _, body: self.keep(body))
+        """The equation with the jaxprs among its parameters kept, but for those of kernels."""
+        return jaxprs.with_bodies(
+            equation, lambda _, body: body if references.are_used_in(body) else self.keep(body)
+        )
 
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
         decomposition = self.keep(jaxprs.close(equation.params[body]))
@@ -173,7 +175,7 @@ class Keeper:
         return self._composite(equation, rule)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
-        decomposition = jaxprs.equation_alone(equation, debug_info)
+        decomposition = jaxprs.equation_alone(self._inside(equation), debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
         return self._composite(equation, rule)
 
