@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -168,6 +169,39 @@ def test_removing_results_makes_another_rule() -> None:
     outer.defjvp(jvp)
     loaded = pb.load(artifact.serialize(pb.trace(lambda x: outer(x))(0.5)))
     np.testing.assert_allclose(loaded.grad().grad()(0.5), 2 + 10 * 3)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def scaled_sine_jvp(x: Any, scale: float) -> Any:
+    return scale * jnp.sin(x)
+
+
+@scaled_sine_jvp.defjvp
+def _(scale: float, primals: Any, tangents: Any) -> Any:
+    return scaled_sine_jvp(*primals, scale), scale * jnp.cos(primals[0]) * tangents[0]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def scaled_sine_vjp(x: Any, scale: float) -> Any:
+    return scale * jnp.sin(x)
+
+
+scaled_sine_vjp.defvjp(
+    lambda x, scale: (scaled_sine_vjp(x, scale), x),
+    lambda scale, x, ct: (ct * scale * jnp.cos(x),),
+)
+
+
+@pytest.mark.parametrize("sine", [scaled_sine_jvp, scaled_sine_vjp], ids=["jvp", "vjp"])
+def test_arguments_without_derivatives_tell_rules_apart_by_their_values(sine: Any) -> None:
+    """JAX puts each into a new box at each call."""
+
+    def f(x: Any) -> Any:
+        return sine(x, 2.0) + sine(sine(x, 3.0), 2.0)
+
+    program = pb.trace(f)(0.5)
+    np.testing.assert_allclose(program.grad()(0.5), jax.grad(f)(0.5), rtol=1e-6)
+    assert program.rules.traces == len(list(program.rules)) == 2
 
 
 def test_calls_with_rules_inside_of_a_jaxpr_are_known_by_their_rules() -> None:

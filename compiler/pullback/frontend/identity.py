@@ -86,6 +86,8 @@ class Identities:
             return "wrapped", self._value((value.f, value.transforms, value.params), inside)
         if objects.is_store(value):
             return ("store",)
+        if objects.is_box(value):
+            return "box", self._value(value.val, inside)
         if tracing.is_tracer(value) and tracing.name_of(value) in self._known:
             return "operand", value.aval, self._known[tracing.name_of(value)]
         if tracing.is_dead_tracer(value):  # which no rule can use
