@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -10,10 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir
 
 import pullback as pb
 from pullback import artifact
 from pullback._edits import clone
+from pullback._jax import ir
+from pullback.frontend import locations, staging
 
 
 @jax.custom_vjp
@@ -217,3 +222,83 @@ def test_a_program_of_64_bits_is_differentiated_where_jax_has_32() -> None:
     single = pb.trace(f)(x.astype("float32"))
     with jax.enable_x64(True):
         assert "f64" not in str(single.grad())
+
+
+class Staged:
+    """Counts the rules that are traced from Python functions, by primitive."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.primitives: list[str] = []
+        for kind, stage in staging.STAGES.items():
+            monkeypatch.setitem(staging.STAGES, kind, functools.partial(self._counted, stage))
+
+    def _counted(self, stage, rule, *chosen):
+        self.primitives.append(rule.primitive)
+        return stage(rule, *chosen)
+
+
+@pytest.fixture
+def staged(monkeypatch):
+    jax.clear_caches()
+    yield Staged(monkeypatch)
+    jax.clear_caches()
+
+
+def test_rules_of_primitives_are_traced_once_for_all_programs(staged) -> None:
+    for scale in (2.0, 3.0):
+        program = pb.trace(lambda x, scale=scale: jnp.sum(jnp.cumprod(scale * x)))(jnp.ones(3))
+        expected = scale * np.array([1 + scale + scale**2, scale + scale**2, scale**2])
+        np.testing.assert_allclose(program.grad()(jnp.ones(3)), expected)
+    assert staged.primitives.count("cumprod") == 1
+    jax.clear_caches()
+    pb.trace(lambda x: jnp.sum(jnp.cumprod(x)))(jnp.ones(3)).grad()
+    assert staged.primitives.count("cumprod") == 2
+
+
+def test_other_types_parameters_and_settings_have_rules_of_their_own(staged) -> None:
+    def gradient(x, **parameters):
+        return pb.trace(lambda x: jnp.sum(jax.lax.cumprod(x, **parameters)))(x).grad()(x)
+
+    x = np.array([2.0, 3.0], np.float32)
+    for count in (1, 1, 2):
+        np.testing.assert_allclose(
+            gradient(x, reverse=count == 2), [4, 2] if count == 1 else [3, 3]
+        )
+        assert staged.primitives.count("cumprod") == count
+    gradient(np.ones(3, np.float32))
+    assert staged.primitives.count("cumprod") == 3
+    with jax.default_matmul_precision("highest"):
+        gradient(x)
+    assert staged.primitives.count("cumprod") == 4
+
+
+def test_a_rule_of_another_program_is_at_this_ones_line() -> None:
+    def one(x):
+        return jax.lax.linalg.cholesky(x)
+
+    def other(x):
+        return jax.lax.linalg.cholesky(x)
+
+    for function in (one, other):
+        program = pb.trace(function)(jnp.eye(3)).stage_rules()
+        name = function.__qualname__.replace("<locals>.", "")
+        assert {program.rules[key].where.partition(", in ")[2] for key in program.rules} == {name}
+        places = set()
+
+        def note(operation, places=places):
+            places.add(locations.user_line_of(operation))
+            return ir.WalkResult.ADVANCE
+
+        program.module.operation.walk(note)
+        functions = {place.partition(", in ")[2] for place in places if place is not None}
+        assert name in functions
+        assert functions <= {name, test_a_rule_of_another_program_is_at_this_ones_line.__name__}
+
+
+def test_a_rule_that_a_library_replaces_is_traced_anew() -> None:
+    primitive = Primitive("replaced")
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, lambda context, x: [x])
+    for slope in (2.0, 3.0):
+        ad.defjvp(primitive, lambda t, x, slope=slope: slope * t)
+        assert pb.trace(lambda x: primitive.bind(x))(1.0).grad()(1.0) == slope

@@ -67,5 +67,10 @@ def has_transpose(equation: Any) -> bool:
     )
 
 
+def rules_of(primitive: Any) -> tuple[Any, ...]:
+    """The rules that JAX holds for a primitive: for tangents, and for cotangents."""
+    return _ad.primitive_jvps.get(primitive), _ad.primitive_transposes.get(primitive)
+
+
 CustomVJPException = _ad.CustomVJPException
 """What JAX raises where a `custom_vjp` function is differentiated by what it closes over."""

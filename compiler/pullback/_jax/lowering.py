@@ -113,7 +113,7 @@ _MOST = 4096  # entries that are kept for other modules
 
 @_util.cache()
 def _common(platforms: tuple[str, ...]) -> dict[Any, Any]:
-    """What equations lower to in any module of our context: ops that refer to no function.
+    """What equations lower to in any module of our context: ops that refer to no function of it.
 
     JAX lowers equal equations of one module once; so it is here for all modules. There is one for
     each of JAX's configurations, and they go with JAX's own caches.

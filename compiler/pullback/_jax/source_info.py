@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,12 @@ def is_user_file(name: str) -> bool:
 def traceback_of(equation: Any) -> Any:
     """Where an equation was traced."""
     return equation.source_info.traceback
+
+
+def placed(equations: Iterable[Any], place: Any) -> list[Any]:
+    """The equations as if they had been traced now, by one that is evaluated in its place."""
+    traceback = place.source_info.traceback or _source_info.current().traceback
+    return [e.replace(source_info=e.source_info.replace(traceback=traceback)) for e in equations]
 
 
 def frames_of(traceback: Any) -> list[tuple[Any, int]]:

@@ -13,6 +13,7 @@ from jax._src import (
     core as _core,
     linear_util as _linear_util,
     source_info_util as _source_info,
+    util as _util,
 )
 
 from pullback._jax import jaxprs, objects
@@ -92,6 +93,15 @@ def configuration() -> Callable[[], contextlib.AbstractContextManager[None]]:
             yield
 
     return entered
+
+
+@_util.cache()
+def known() -> dict[Any, Any]:
+    """What has been traced before, and may be used in any program.
+
+    There is one for each of JAX's configurations, and they go with JAX's own caches.
+    """
+    return {}
 
 
 def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:

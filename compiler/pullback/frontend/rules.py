@@ -441,7 +441,7 @@ class RuleTable:
                 tracing.whole_tracebacks(),
                 named_axes.tracing_context_of(rule.call, checked),
             ):
-                closed = staging.STAGES[kind](rule, chosen, *given)
+                closed = staging.traced(rule, kind, chosen, *given)
             lifting.check(closed)
             for each in closed:
                 self.keeper.check_order(each.effects)

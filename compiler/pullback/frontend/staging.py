@@ -13,7 +13,15 @@ import jax
 
 from pullback import _slots
 from pullback._errors import RuleResultError
-from pullback._jax import jaxprs, named_axes, structured, tracing, user_rules
+from pullback._jax import (
+    derivatives,
+    jaxprs,
+    named_axes,
+    source_info,
+    structured,
+    tracing,
+    user_rules,
+)
 from pullback.frontend import locations, refusals
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
@@ -30,6 +38,9 @@ OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
     "pallas_call": as_loops,
 }
 """Primitives that are differentiated as another function that computes the same."""
+
+JITTED = frozenset({"jit", "pjit"})
+"""Calls of functions that JAX traces for themselves, once for all that call them."""
 
 STOPS = frozenset({"stop_gradient"})
 """Primitives that are there to have no derivative."""
@@ -207,6 +218,59 @@ def forward_of_backward(rule: Rule) -> Any:
 
 
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
+
+_MOST = 1024  # traces that are kept for other programs
+
+
+def traced(rule: Rule, kind: str, chosen: list[int], *given: list[int]) -> tuple[Any, ...]:
+    """The functions of a rule.
+
+    Those of a primitive depend on its parameters and types only. They are traced once for all
+    programs, and placed in each where its own call is.
+    """
+    stage, key = STAGES[kind], _key(rule, kind, chosen)
+    if key is None:
+        return stage(rule, chosen, *given)
+    known = tracing.known()
+    found = known.get(key)
+    if found is None:
+        found = stage(rule, chosen, *given)
+        if not all(map(_stands_alone, found)):
+            return found
+        if len(known) >= _MOST:
+            known.clear()
+        known[key] = found
+    return tuple(_placed(closed, rule.call.eqns[0]) for closed in found)
+
+
+def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
+    """What the functions of a primitive's rule depend on; None if that may be anything."""
+    (equation,) = rule.call.eqns
+    if user_rules.rule_functions(equation) is not None or any(jaxprs.bodies_of(equation)):
+        return None
+    primitive, params = equation.primitive, tuple(sorted(equation.params.items()))
+    types = tuple(rule.call.in_avals)
+    rules = derivatives.rules_of(primitive)
+    key = kind, primitive, rules, params, equation.ctx, types, tuple(chosen)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _stands_alone(closed: Any) -> bool:
+    """Whether nothing in a function says where it was traced, but its equations themselves.
+
+    Jitted functions inside do; but those JAX shares between programs as they are.
+    """
+    bodies = any(any(jaxprs.bodies_of(e)) for e in closed.eqns if e.primitive.name not in JITTED)
+    return not bodies and not closed.effects and not jaxprs.constants_of(closed)
+
+
+def _placed(closed: Any, place: Any) -> Any:
+    """The function as if it had been traced where this equation was."""
+    return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
 
 
 def check_results(rule: Rule, kind: str, traced: tuple[Any, ...]) -> None:
