@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import lowering, stablehlo
+from pullback._jax import ir, lowering, stablehlo
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -23,10 +23,14 @@ def cold():
 
 
 class Counted:
-    """A primitive that is its operand's sine, and counts how often it is lowered."""
+    """A primitive that is its operand's sine, and counts how often it is lowered.
 
-    def __init__(self) -> None:
+    Or a routine of a library that calls these functions.
+    """
+
+    def __init__(self, functions: tuple[str, ...] = ()) -> None:
         self.lowered = 0
+        self.functions = functions
         self.primitive = Primitive("counted_sine")
         self.primitive.def_abstract_eval(lambda x: x)
         self.primitive.def_impl(jnp.sin)
@@ -35,7 +39,13 @@ class Counted:
 
     def _lower(self, context, x):
         self.lowered += 1
-        return [stablehlo.sine(x)]
+        if not self.functions:
+            return [stablehlo.sine(x)]
+        called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in self.functions])
+        name = ir.StringAttr.get("routine")
+        return stablehlo.CustomCallOp(
+            [x.type], [x], call_target_name=name, called_computations=called
+        ).results
 
     def __call__(self, x):
         return self.primitive.bind(x)
@@ -98,8 +108,24 @@ def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
         np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
         texts.append(str(program.module))
     assert texts[0] == texts[1]
-    for entry in lowering._common(("cpu",)).values():
-        assert "@" not in str(entry.func).partition("@")[2]
+    entries = map(str, (entry.func for entry in lowering._common(("cpu",)).values()))
+    texts = [text.replace("custom_call @lapack", "") for text in entries]
+    assert not any("@" in text.partition("@")[2] for text in texts)
+
+
+def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:
+    for scale in (2.0, 3.0):
+        program = pb.trace(lambda x, scale=scale: jnp.linalg.cholesky(scale * x))(np.eye(3))
+        np.testing.assert_allclose(program(np.eye(3)), np.eye(3) * scale**0.5, rtol=1e-6)
+    entries = lowering._common(("cpu",))
+    assert [key.primitive.name for key in entries].count("cholesky") == 1
+
+
+def test_a_routine_that_calls_functions_is_lowered_for_each_program() -> None:
+    sine = Counted(functions=("main",))
+    for _ in range(2):
+        assert "called_computations = [@main]" in str(pb.trace(lambda x: sine(x))(X))
+    assert sine.lowered == 2
 
 
 def test_a_program_keeps_what_it_shows_while_rules_are_lowered() -> None:

@@ -137,13 +137,15 @@ def _stands_alone(key: Any, entry: Any) -> bool:
         nonlocal alone
         name = operation.name
         alone = name.startswith(("stablehlo.", "chlo.", "func.")) and name not in _REFERRING
+        if name == "stablehlo.custom_call":  # a routine of a library, unless it names functions
+            alone = not len(operation.attributes.get("called_computations", ()))
         return ir.WalkResult.ADVANCE if alone else ir.WalkResult.INTERRUPT
 
     entry.func.operation.walk(visit)
     return alone
 
 
-_REFERRING = frozenset({"func.call", "stablehlo.composite", "stablehlo.custom_call"})
+_REFERRING = frozenset({"func.call", "stablehlo.composite"})
 
 
 def _make_tokens_inside(function: Any, count: int) -> None:
