@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compute_on import compute_on
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
@@ -270,6 +271,18 @@ def test_other_types_parameters_and_settings_have_rules_of_their_own(staged) -> 
     with jax.default_matmul_precision("highest"):
         gradient(x)
     assert staged.primitives.count("cumprod") == 4
+
+
+def test_a_rule_runs_where_its_call_is_said_to_run(staged) -> None:
+    def on_the_host(x):
+        with compute_on("device_host"):
+            return jnp.sum(jnp.cumprod(x))
+
+    x = np.ones(3)
+    for f in (lambda x: jnp.sum(jnp.cumprod(x)), on_the_host, lambda x: jnp.sum(jnp.cumprod(x))):
+        text = str(pb.trace(f)(x).grad().module)
+        assert ("compute_type" in text) == (f is on_the_host)
+    assert staged.primitives.count("cumprod") == 2
 
 
 def test_a_rule_of_another_program_is_at_this_ones_line() -> None:
