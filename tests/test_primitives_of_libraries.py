@@ -161,6 +161,53 @@ def test_a_primitive_may_hold_a_function_twice() -> None:
     np.testing.assert_allclose(pb.grad(f)(A), 2.0 * jnp.ones_like(A))
 
 
+slope_p = jax.extend.core.Primitive("slope")
+
+
+def _slope(da: Any, db: Any, a: Any, b: Any) -> Any:
+    """Not seen to be linear in its first two operands: it is so by its transpose only."""
+    finite = jnp.isfinite(da) & jnp.isfinite(db)
+    return jnp.where(finite, da * b * jnp.cos(a * b) + db * a * jnp.cos(a * b), jnp.nan)
+
+
+def _slope_transpose(ct: Any, da: Any, db: Any, a: Any, b: Any) -> Any:
+    """Of both operands, whichever is asked for."""
+    return ct * b * jnp.cos(a * b), ct * a * jnp.cos(a * b), None, None
+
+
+slope_p.def_impl(_slope)
+slope_p.def_abstract_eval(lambda da, *_: da)
+mlir.register_lowering(slope_p, mlir.lower_fun(_slope, multiple_results=False))
+ad.primitive_transposes[slope_p] = _slope_transpose
+
+
+@jax.custom_jvp
+def sine_of_product(a: Any, b: Any) -> Any:
+    return jnp.sin(a * b)
+
+
+@sine_of_product.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return sine_of_product(*primals), slope_p.bind(*tangents, *primals)
+
+
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)], ids=str)
+def test_a_primitive_that_is_linear_in_some_operands_together(argnums: Any, tmp_path: Path) -> None:
+    """Beside residuals. It has no jvp rule, and no transpose for all of its operands."""
+
+    def f(a: Any, b: Any) -> Any:
+        return jnp.sum(sine_of_product(a, b) * B)
+
+    pb.trace(f)(A, B).save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc")
+    wanted = jax.grad(f, argnums)(A, B)
+    for found in (pb.grad(f, argnums)(A, B), loaded.grad(argnums)(A, B)):
+        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)
+    many = loaded.vmap(axis_size=2).jvp()(*[jnp.stack([x, x]) for x in (A, B, A, B)])[1]
+    np.testing.assert_allclose(many[0], jax.jvp(f, (A, B), (A, B))[1], rtol=1e-6)
+
+
 at_rest_p = jax.extend.core.Primitive("at_rest")
 
 

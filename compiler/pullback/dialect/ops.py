@@ -153,6 +153,11 @@ class CustomJVPCall(DerivativeCall):
         """Name of the transpose with respect to the inexact operands of `mask`."""
         return self._masked("transpose", mask)
 
+    def transposes(self) -> list[tuple[str, str]]:
+        """Each transpose, and the mask of the operands that it gives cotangents of."""
+        named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
+        return [(symbol, mask) for (kind, _, mask), symbol in named if kind == "transpose"]
+
 
 class CustomVJPCall(DerivativeCall):
     """`pullback.custom_vjp_call`: calls the primal; its reverse derivative is `fwd`, `bwd`."""

@@ -375,9 +375,20 @@ class RuleTable:
             if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
                 self._try(found, module, rule, "jvp", rule.single_masks)
         if derivatives.has_transpose(rule.call.eqns[0]):
-            masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
-            self._try(found, module, rule, "transpose", masks)
+            self._transposes(found, module, rule)
         return found
+
+    def _transposes(self, found: dict[str, Any], module: ir.Module, rule: Rule) -> None:
+        """Adds the transposes of a call: for all operands, and for each that it is linear in.
+
+        Beside residuals there may be many operands that it is linear in: these together, too.
+        """
+        masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
+        self._try(found, module, rule, "transpose", masks)
+        accepted = [mask for mask in masks if f"transpose.{mask}" in found]
+        if rule.own_mask not in accepted and len(accepted) > 1:
+            joint = "".join(map(max, zip(*accepted, strict=True)))
+            self._try(found, module, rule, "transpose", [joint] * (joint not in masks))
 
     def _vjp_symbols(self, found: dict[str, Any], module: ir.Module, rule: Rule) -> None:
         """Adds the pair for all operands; where it refuses, the one for those that it accepts."""

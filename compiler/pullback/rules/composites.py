@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -260,21 +261,38 @@ def _has_transpose(op: Op, values: Tangents) -> bool:
         return False
     if view.NAME == ops.LinearCall.NAME:
         return not any(op.active[: view.num_residuals])
-    name = find_rule(op.frame.diff, view, "transpose", inexact_mask(op))
-    return name is not None and not all(zero_results(op.frame.diff, name))
+    found = _find_transpose(op)
+    return found is not None and not all(zero_results(op.frame.diff, found[0]))
+
+
+def _find_transpose(op: Op) -> tuple[str, list[int]] | None:
+    """JAX's own transpose of a call, and the operands that it gives cotangents of.
+
+    In a file, it may be one for more operands: those that are linear together.
+    """
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    name = find_rule(op.frame.diff, view, "transpose", mask)
+    if name is not None:
+        return name, in_mask(op, mask)
+    for name, covered in view.transposes():
+        if len(covered) == len(mask) and all(map(operator.le, mask, covered)):
+            return name, in_mask(op, covered)
+    return None
 
 
 def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
     """A custom_jvp_call on linear operands: JAX's own transpose, else that of the primal."""
-    view, mask = ops.view(op.operation), inexact_mask(op)
-    name = find_rule(op.frame.diff, view, "transpose", mask)
-    if name is None:
+    found = _find_transpose(op)
+    if found is None:
         return _decomposition_vjp(op, cts)
-    fixed = [op.operand(i) for i, a in enumerate(op.active) if not a]
+    name, linear = found
+    fixed = [op.operand(i) for i in range(len(op.operands)) if i not in linear]
     given = [
         build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
     ]
-    return scatter(op.active, call(op.frame.diff, name, [*fixed, *given]))
+    result = call(op.frame.diff, name, [*fixed, *given])
+    flags = [i in linear for i in range(len(op.operands))]
+    return [ct if a else None for ct, a in zip(scatter(flags, result), op.active, strict=True)]
 
 
 # -------------------------------------------------------------------------- custom_vjp_call
