@@ -658,6 +658,51 @@ def test_an_error_in_a_backward_rule_names_its_line_not_that_of_the_call(place, 
     assert f"test_user_rules.py:{line}, in " in caught.value.where
 
 
+@jax.custom_vjp
+def solved(x):
+    """Its backward rule is linear, but by code of which that is not seen: through logarithms."""
+    return jnp.sin(x)
+
+
+def solved_bwd(x, ct):
+    return (jnp.sign(ct) * jnp.exp(jnp.log(jnp.abs(ct))) * jnp.cos(x),)
+
+
+solved.defvjp(lambda x: (jnp.sin(x), x), solved_bwd)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [lambda f: f, jax.jit, jax.checkpoint, lambda f: lambda x: jax.jit(jnp.cos)(jax.jit(f)(x))],
+    ids=["top", "jit", "remat", "two"],
+)
+def test_a_bwd_that_is_not_linear_is_no_error_where_its_derivative_is_stopped(place):
+    """The gradient of such a loss holds the call, whose tangents nothing needs."""
+
+    def stopped(x):
+        return jnp.sum(jax.lax.stop_gradient(place(solved)(x)) * jnp.sin(x))
+
+    def pair(x):
+        first, second = jax.jit(lambda x: (solved(x), jnp.sin(x)))(x)
+        return jnp.sum(jax.lax.stop_gradient(first) * second)
+
+    for f in stopped, pair:
+        same(pb.jvp(pb.grad(f), (X,), (Y,)), jax.jvp(jax.grad(f), (X,), (Y,)))
+        same(pb.hessian(f)(X), jax.hessian(f)(X))
+        same(pb.linearize(f, X)[1](Y), jax.linearize(f, X)[1](Y))
+    with pytest.raises(NotLinearError):
+        pb.jvp(place(solved), (X,), (Y,))
+
+
+def test_a_bwd_that_is_not_linear_is_an_error_where_a_linear_call_needs_its_tangent():
+    def f(x):
+        return pb.linear_call(lambda r, v: solved(r) * v, lambda r, ct: solved(r) * ct, x, 2.0 * x)
+
+    same(pb.vjp(lambda v: f(v), X)[0], jnp.sin(X) * 2.0 * X)
+    with pytest.raises(NotLinearError, match="cannot transpose"):
+        pb.jvp(f, (X,), (Y,))
+
+
 @jax.custom_jvp
 def squares_its_tangent(x):
     return x * 1.0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import (
     Differentiation,
+    _active_results,
     _check_known,
     captures,
     check_body,
@@ -23,6 +26,25 @@ from pullback.passes.differentiation import (
     terminator,
 )
 from pullback.rules.registry import RULES, Op
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Stands for a tangent that cannot be had: an error where something needs it.
+
+    Nothing does where stop_gradient follows. The gradient of a loss that stops the derivative of a
+    solver still holds the call with its rule, and has a derivative by all else.
+    """
+
+    error: NotLinearError
+
+
+def unrefused(tangents: Sequence[Any]) -> list[Value | None]:
+    """These tangents, none of which may be refused."""
+    for t in tangents:
+        if t.__class__ is Refused:
+            raise t.error
+    return list(tangents)
 
 
 class Forward:
@@ -45,6 +67,10 @@ class Forward:
 
     def run(self, block: Any) -> list[Value | None]:
         """Emit tangents behind each op of the block; the tangents of what the block returns."""
+        return unrefused(self.sweep(block))
+
+    def sweep(self, block: Any) -> list[Value | Refused | None]:
+        """The same; what is refused may be among them."""
         sequence = operations(block)
         with build.inserting(None):
             for operation, following in itertools.pairwise(sequence):
@@ -72,11 +98,15 @@ class Forward:
         build.here.loc = operation.location
         if rule.variant is not None:
             rule = op.rule = rule.variant(op)
+        refused = next((t for t in tangents if t.__class__ is Refused), None)
+        if refused is not None:
+            self.tangents.update((r, refused) for r in _active_results(op))
+            return
         found = rule.jvp(op, tangents)
         if rule.checked:
             check_count(op, found, len(op.results), "tangent")
             for r, t in zip(op.results, found, strict=True):
-                if t is not None:
+                if t is not None and t.__class__ is not Refused:
                     check_type(op, t, r.type, "tangent")
         self.tangents.update(
             (r, t) for r, t in zip(op.results, found, strict=True) if t is not None
@@ -103,11 +133,13 @@ class Forward:
         self.replaced, self.pending = {}, []
 
 
-def jvp_in_place(diff: Differentiation, name: str, mask: str, instantiate: bool) -> list[bool]:
+def jvp_in_place(
+    diff: Differentiation, name: str, mask: str, instantiate: bool
+) -> list[bool | Refused]:
     """(args…) → (outs…) becomes (args…, tangents…) → (outs…, tangents of outs…).
 
     With `instantiate`, every inexact result has a tangent; without, only those flagged in what is
-    returned.
+    returned, where what is refused has no tangent either.
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location
@@ -115,23 +147,26 @@ def jvp_in_place(diff: Differentiation, name: str, mask: str, instantiate: bool)
     tangents = {
         a: block.add_argument(a.type, loc) for a, m in zip(arguments, mask, strict=True) if m == "1"
     }
-    found = Forward(diff, tangents).run(block)
+    found = Forward(diff, tangents).sweep(block)
     outs = list(terminator(block).operands)
     if instantiate:
+        found = unrefused(found)
         with build.inserting(ir.InsertionPoint(terminator(block)), loc):
             found = [
                 build.instantiate(t, v) if build.inexact(v.type) else None
                 for t, v in zip(found, outs, strict=True)
             ]
-    replace_terminator(block, [*outs, *(t for t in found if t is not None)])
+    flags = [t if t.__class__ is Refused else t is not None for t in found]
+    moving = [t for t, flag in zip(found, flags, strict=True) if flag is True]
+    replace_terminator(block, [*outs, *moving])
     set_signature(function)
-    return [t is not None for t in found]
+    return flags
 
 
-def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list[bool]]:
+def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list[bool | Refused]]:
     """@name with tangents of its masked arguments; and which of its results have one."""
 
-    def derive() -> tuple[str, list[bool]]:
+    def derive() -> tuple[str, list[bool | Refused]]:
         new_name = diff.clone_function(name, f"{name}.jvp")
         return new_name, jvp_in_place(diff, new_name, mask, instantiate=False)
 

@@ -94,10 +94,11 @@ def _batch_call(op: MappedOp) -> list[Value]:
 def jvp_call(
     diff: Differentiation, name: str, mask: str, operands: Sequence[Value], tangents: Tangents
 ) -> tuple[list[Value], list[Value | None]]:
-    """Call the derived jvp of @name, here: its results, and their tangents."""
+    """Call the derived jvp of @name, here: its results, and their tangents, refused ones too."""
     derived, flags = jvp_function(diff, name, mask)
     results = call(diff, derived, [*operands, *present(tangents)])
-    return results[: len(flags)], scatter(flags, results[len(flags) :])
+    rest = iter(results[len(flags) :])
+    return results[: len(flags)], [next(rest) if f is True else f or None for f in flags]
 
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:

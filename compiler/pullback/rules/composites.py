@@ -21,6 +21,7 @@ from pullback.passes.differentiation import (
     set_signature,
     terminator,
 )
+from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
 from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.zeros import given_zeros
@@ -301,6 +302,8 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
     rule = of_kind(op, _transposed_vjp_rule, tangents)
+    if isinstance(rule, Refused):
+        return [rule if inexact(r.type) else None for r in op.results]
     if rule is None:
         return _custom_jvp_jvp(op, tangents)
     results = call(op.frame.diff, rule.forward, op.operands)
@@ -336,7 +339,7 @@ class TransposedPullback:
     gives: list[int]
 
 
-def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | None:
+def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Refused | None:
     """None for a call that has a jvp rule as well."""
     view, mask = ops.view(op.operation), rule_mask(op)
     diff, gives = op.frame.diff, inexact_results(op)
@@ -348,7 +351,10 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Non
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
     linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
-    forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(takes))
+    try:
+        forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(takes))
+    except NotLinearError as error:
+        return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
 
 

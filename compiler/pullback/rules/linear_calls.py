@@ -10,6 +10,7 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import mask_of
+from pullback.passes.forward import unrefused
 from pullback.passes.inlining import call
 from pullback.passes.reverse import split
 from pullback.rules.calls import before, jvp_call, present, scatter
@@ -63,7 +64,7 @@ def linear_call_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     if any(op.active[:count]):
         mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
         _, found = jvp_call(diff, view.decomposition, mask, op.operands, tangents[:count])
-        total = [add(a, b) for a, b in zip(total, found, strict=True)]
+        total = [add(a, b) for a, b in zip(total, unrefused(found), strict=True)]
     return total
 
 
