@@ -254,14 +254,44 @@ def misspelt(x):
     ("body", "words"),
     [(branching, "TracerBoolConversionError"), (misspelt, "NameError"), (jnp.dot, "TypeError")],
 )
-def test_what_goes_wrong_in_a_rule_is_no_refusal(body, words):
+def test_what_goes_wrong_in_a_rule_is_a_refusal_where_these_are_allowed(body, words):
     @jax.custom_jvp
     def function(x):
         return jnp.sin(x)
 
     function.defjvp(lambda primals, tangents: (function(*primals), body(*tangents)))
+    program = pb.trace(lambda x: function(x))(0.5)
     with pytest.raises(pb.MissingRuleError, match=f"cannot be written into the program: {words}"):
-        artifact.serialize(pb.trace(lambda x: function(x))(0.5), allow_refusals=True)
+        artifact.serialize(program)
+    loaded = pb.load(artifact.serialize(program, allow_refusals=True))
+    assert jnp.allclose(loaded(0.5), jnp.sin(0.5))
+    with pytest.raises(pb.NotDifferentiableError, match=rf"{words}: (.*\n)*.*test_refusals\.py:"):
+        loaded.grad()
+
+
+def test_a_rule_that_fails_and_is_not_needed():
+    """As one that adds two of JAX's empty cotangents, in a function that has another rule."""
+
+    @jax.custom_vjp
+    def inner(x):
+        return jnp.sin(x)
+
+    inner.defvjp(lambda x: (inner(x), x), lambda x, ct: misspelt(ct))
+
+    @jax.custom_vjp
+    def outer(x):
+        return inner(x)
+
+    outer.defvjp(lambda x: (inner(x), x), lambda x, ct: (2 * ct,))
+    program = pb.trace(outer)(0.5)
+    with pytest.raises(pb.MissingRuleError, match="the rule of `inner` cannot be") as caught:
+        artifact.serialize(program)
+    assert caught.value.do.endswith(
+        "or, if it is not needed, save with allow_refusals=True: the file raises this where it is "
+        "asked for"
+    )
+    loaded = pb.load(artifact.serialize(program, allow_refusals=True))
+    assert loaded.grad()(0.5) == 2.0
 
 
 def test_a_step_that_jax_has_no_derivative_of():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from pullback.artifact import constants, high_level, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.dialect import ops
-from pullback.frontend import locations, portable
+from pullback.frontend import locations, portable, refusals
 from pullback.passes import purity, symbols
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _constants, _container, _jax as runtime_jax, _meshes, _trees
@@ -54,9 +55,9 @@ def save(
       target: the StableHLO version to write for, at least '1.0.0'. By default the version of
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
-      allow_refusals: a rule may refuse, which is to raise an exception of its own. Then the file
-        says so: it runs, and raises what the rule said where that derivative is asked for. The same
-        for a step that JAX has no rule for.
+      allow_refusals: a rule may refuse, which is to raise an exception. Then the file says so: it
+        runs, and raises what the rule said where that derivative is asked for. The same for a step
+        that JAX has no rule for.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end.
 
@@ -98,7 +99,8 @@ def _pieces(
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(runtime_jax.fresh_context())
-    module, entries = variants.merged([_staged(each, held, order) for each in chosen])
+    staged = [_staged(each, held, order, allow_refusals) for each in chosen]
+    module, entries = variants.merged(staged)
     if not allow_refusals:
         _refuse_refusals(module)
         _refuse_missing(program, module)
@@ -120,15 +122,19 @@ def _pieces(
         return sealed(module, embedding, description, target)
 
 
-def _staged(program: Program, held: constants.Held, order: int | None) -> ir.Module:
+def _staged(
+    program: Program, held: constants.Held, order: int | None, allow_refusals: bool
+) -> ir.Module:
     """A copy of the module that has all of its rules, in a context that goes when the file is made.
 
     Large constants of the rules are resources of it, which share the memory of their arrays.
     """
     refuse_callbacks(program.module)
     module = held.copy(program.module)
-    with program.rules.lowering(held.lowering_of(program.rules)):
-        program.rules.stage_all(module, order)
+    rules = program.rules
+    allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()
+    with rules.lowering(held.lowering_of(rules)), allowed:
+        rules.stage_all(module, order)
     refuse_callbacks(module)
     return module
 

@@ -562,7 +562,7 @@ def _noting(found: dict[str, Any], name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = refusals.words(error)
+        said = refusals.to_write_down(error)
         if said is None:
             raise
         found.setdefault(REFUSED, {})[name] = said
@@ -580,7 +580,8 @@ def _naming(rule: Rule) -> Iterator[None]:
         raise MissingRuleError(
             f"the rule of `{rule.key}` cannot be written into the program: {_said(error)}",
             where=f"{line}, in the rule of the call at {rule.where}" if line else rule.where,
-            do="let the rule use functions that JAX can trace, on its arguments only",
+            do="let the rule use functions that JAX can trace, on its arguments only; or, if it is "
+            "not needed, save with allow_refusals=True: the file raises this where it is asked for",
         ) from error
 
 
