@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
+import runpy
 
 import jax
 import numpy as np
@@ -52,3 +54,13 @@ def test_four_derivative_levels(mechanics):
     _, hessian = gradient.jvp()(params, direction)
     second = mechanics.finite_difference(lambda p: along(compiled(p)), params, direction)
     np.testing.assert_allclose(along(hessian), second, rtol=1e-5)
+
+
+def test_rules_of_kernels_are_those_that_are_derived(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "attention_kernels.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    errors = re.findall(r"differs by (\S+) from", printed)
+    assert len(errors) == 3
+    assert max(map(float, errors)) < 1e-5
+    assert "kernels in the gradient of the file: 2\n" in printed
