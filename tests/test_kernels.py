@@ -78,6 +78,11 @@ def matmul(x_ref, y_ref, o_ref):
     o_ref[...] += jnp.tanh(x_ref[...]) @ y_ref[...]
 
 
+def with_the_rows_before(x_ref, w_ref, o_ref):
+    before = jnp.where(pl.program_id(0) > 0, x_ref[:4, :] * w_ref[...], 0.0)
+    o_ref[...] = before + x_ref[2:6, :] * w_ref[...]
+
+
 def in_scratch(x_ref, o_ref, scratch):
     scratch[...] = x_ref[...] * x_ref[...]
     o_ref[...] = scratch[...] * x_ref[...]
@@ -169,6 +174,40 @@ CASES = {
         ),
         lambda x: x**3,
     ),
+    "a weight, and a grid that does not divide": Case(
+        call(
+            lambda x_ref, w_ref, o_ref: o_ref.__setitem__(..., jnp.log(x_ref[...]) * w_ref[...]),
+            grid=(2,),
+            in_specs=[
+                pl.BlockSpec((11, 16), lambda i: (i, 0)),
+                pl.BlockSpec((1, 16), lambda i: (0, 0)),
+            ],
+            out_specs=pl.BlockSpec((11, 16), lambda i: (i, 0)),
+        ),
+        lambda x, w: jnp.log(x) * w,
+        (X, Y[:1]),
+    ),
+    "a weight, and blocks that are padded": Case(
+        call(
+            with_the_rows_before,
+            grid=(4,),
+            in_specs=[
+                pl.BlockSpec((pl.Element(6, (2, 0)), pl.Element(16)), lambda i: (4 * i, 0)),
+                pl.BlockSpec((1, 16), lambda i: (0, 0)),
+            ],
+            out_specs=pl.BlockSpec((4, 16), lambda i: (i, 0)),
+        ),
+        lambda x, w: x * w + jnp.concatenate([jnp.zeros((4, 16)), x[2:14] * w]),
+        (X, Y[:1]),
+    ),
+    "a padding of its own": Case(
+        call(
+            lambda x_ref, o_ref: o_ref.__setitem__(
+                ..., jnp.pad(x_ref[4:, :], ((4, 0), (0, 0))) * x_ref[...]
+            )
+        ),
+        lambda x: jnp.concatenate([jnp.zeros((4, 16)), x[4:] ** 2]),
+    ),
     "scratch": Case(
         call(in_scratch, scratch_shapes=[pltpu.VMEM((16, 16), X.dtype)]), lambda x: x**3
     ),
@@ -229,6 +268,25 @@ def test_the_oracle_is_jax_where_no_rule_is_in_it(case):
     expected = jax.grad(lambda *args: jnp.sum(case.same(*args) ** 2))(*case.args)
     found = pb.grad(lambda *args: jnp.sum(case.with_kernel(*args) ** 2))(*case.args)
     assert_agrees(found, expected)
+
+
+def test_what_is_outside_of_an_array_is_nan_and_so_are_its_derivatives():
+    block = pl.BlockSpec((11, 16), lambda i: (i, 0))
+    sums = call(
+        lambda x_ref, w_ref, o_ref: o_ref.__setitem__(
+            ..., jnp.sum(x_ref[...] * w_ref[...], 0, keepdims=True)
+        ),
+        out_shape=jax.ShapeDtypeStruct((2, 16), X.dtype),
+        grid=(2,),
+        in_specs=[block, pl.BlockSpec((1, 16), lambda i: (0, 0))],
+        out_specs=pl.BlockSpec((1, 16), lambda i: (i, 0)),
+    )
+    expected = np.stack([np.sum(X[:11], 0), np.full(16, np.nan)])
+    weights = np.ones((1, 16))
+    assert_agrees(pb.trace(sums)(X, weights)(X, weights), sums(X, weights))
+    found = pb.jvp(lambda w: sums(X, w), (weights,), (weights,))
+    assert_agrees(found, (expected, expected))
+    assert np.isnan(pb.grad(lambda w: jnp.sum(sums(X, w)[1]))(weights)).all()
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -326,6 +384,78 @@ def test_a_rule_in_a_kernel_that_takes_a_reference_is_an_error():
         caught.value,
         "no derivative of a kernel in which `custom_jvp_call` takes a reference",
         "hand its value to the function that has rules, as in f(x_ref[...])",
+    )
+
+
+def row_number(x):
+    return x * pl.program_id(0)
+
+
+def in_a_scope_of_its_own(x):
+    def scope(scratch):
+        scratch[...] = x
+        return scratch[...]
+
+    return pl.run_scoped(scope, pltpu.VMEM((8, 16), X.dtype))
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"), [(row_number, "program_id"), (in_a_scope_of_its_own, "run_scoped")]
+)
+def test_a_function_with_rules_that_is_for_kernels_only_is_an_error(function, asked):
+    ruled = jax.custom_jvp(function)
+    ruled.defjvp(lambda primals, tangents: (ruled(*primals), function(*tangents)))
+    f = call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., ruled(x_ref[...])),
+        grid=(2,),
+        in_specs=[ROWS],
+        out_specs=ROWS,
+    )
+    with pytest.raises(pb.MissingRuleError) as caught:
+        pb.grad(lambda x: jnp.sum(f(x)))(X)
+    assert_says(
+        caught.value,
+        f"no derivative of a kernel in which `custom_jvp_call` calls `{asked}`",
+        f"call `{asked}` before it, and hand its value to the function that has rules",
+    )
+
+
+@pytest.mark.parametrize("asked", [pl.program_id, pl.num_programs])
+def test_a_rule_that_asks_for_its_place_in_the_grid_is_an_error(asked):
+    ruled = jax.custom_vjp(jnp.sin)
+    ruled.defvjp(lambda x: (jnp.sin(x), ()), lambda _, ct: (ct * asked(0),))
+    f = call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., ruled(x_ref[...])),
+        grid=(2,),
+        in_specs=[ROWS],
+        out_specs=ROWS,
+    )
+    with pytest.raises(pb.MissingRuleError) as caught:
+        pb.grad(lambda x: jnp.sum(f(x)))(X)
+    assert_says(
+        caught.value,
+        "the vjp rule of `sin` asks where in the grid of a kernel it is",
+        "call program_id or num_programs before it, and hand the number to the function",
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*(core_map|create_tensorcore_mesh):DeprecationWarning")
+def test_a_core_map_is_an_error():
+    def f(x):
+        x_ref, y_ref = jax.new_ref(x), jax.new_ref(jnp.zeros_like(x))
+
+        @pl.core_map(pltpu.create_tensorcore_mesh("core", num_cores=1))
+        def _():
+            pltpu.sync_copy(x_ref, y_ref)
+
+        return y_ref[...]
+
+    with pytest.raises(pb.PullbackError) as caught:
+        pb.trace(f, platforms=("tpu",))(X)
+    assert_says(
+        caught.value,
+        "cannot trace a `core_map`, a kernel that is handed mutable arrays (jax.Ref)",
+        "call the kernel by pl.kernel, which takes arrays and returns them",
     )
 
 

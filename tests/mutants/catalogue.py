@@ -615,6 +615,18 @@ KERNELS = (
     ),
     Mutant(
         "_jax/kernels.py",
+        "if near is held:",
+        "if True:",
+        ("tests/test_kernels.py",),
+    ),
+    Mutant(
+        "_jax/kernels.py",
+        "    return value, tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))",
+        "    return value, tangents[1]",
+        ("tests/test_kernels.py",),
+    ),
+    Mutant(
+        "_jax/kernels.py",
         'if equation.primitive.name != "run_scoped" or equation.params["collective_axes"]:',
         "if True:",
         ("tests/test_kernels.py",),

@@ -2,19 +2,29 @@
 
 JAX's interpreter makes these loops. Calls that have rules stand behind a primitive of ours while it
 does, for it takes it that no derivatives will be asked for, and drops the rules.
+
+Where a block reaches beyond its array, the interpreter puts NaN. A kernel drops what it computes of
+it; but the cotangent of that is zero, and zero times NaN is NaN in the cotangent of whatever it was
+computed with. So the derivatives are those of loops that have the array's nearest elements there.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax._src.state import discharge as _discharge
 
 from pullback._jax import jaxprs, references, source_info, tracing, user_rules
 from pullback._jax.lowering import has_lowering
+
+_PALLAS = "jax._src.pallas.core"
+_IN_KERNELS_ONLY = frozenset({"program_id", "num_programs", "run_scoped"})
 
 
 class NoLoopsError(Exception):
@@ -27,6 +37,22 @@ class NoLoopsError(Exception):
 
 class RuleOfReferencesError(NoLoopsError):
     """The equation is a call that has rules, and takes a reference."""
+
+
+class RuleOfKernelsError(NoLoopsError):
+    """The equation is a call that has rules, and asks for what only a kernel has."""
+
+    def __init__(self, equation: Any, asked: str) -> None:
+        super().__init__(equation)
+        self.asked = asked
+
+
+def asks_for_grid(error: BaseException) -> bool:
+    """Whether an exception is that of `program_id` or `num_programs` outside of any kernel."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals.get("__name__") == _PALLAS
 
 
 def is_interpreted(equation: Any) -> bool:
@@ -45,6 +71,7 @@ def as_loops(equation: Any) -> Any:
     Raises:
       NoLoopsError: an operation of the kernel is one of devices only.
       RuleOfReferencesError: a call in the kernel that has rules takes a reference.
+      RuleOfKernelsError: such a call asks where in the grid it is, or makes references.
     """
     from jax._src.pallas import hlo_interpreter  # whoever has a kernel has imported it
 
@@ -52,9 +79,68 @@ def as_loops(equation: Any) -> Any:
     del params["interpret"]
     interpret = functools.partial(hlo_interpreter.pallas_call_hlo_interpret, **params)
     avals = tracing.structs(atom.aval for atom in equation.invars)
-    loops = references.released(_without_scopes(jax.make_jaxpr(interpret)(*avals)))
+    held = _without_scopes(jax.make_jaxpr(interpret)(*avals))
+    loops = references.released(held)
     _check(loops)
-    return loops
+    near = _reading_nearest(held)
+    if near is held:
+        return loops
+    value, other = map(tracing.equations_to_function, (loops, references.released(near)))
+
+    def both(*args: Any) -> list[Any]:
+        values = value(*map(jax.lax.stop_gradient, args))
+        return [_differentiated_as(*pair) for pair in zip(values, other(*args), strict=True)]
+
+    return jax.make_jaxpr(both)(*avals)
+
+
+@jax.custom_jvp
+def _value_alone(value: Any, other: Any) -> Any:
+    return value
+
+
+@_value_alone.defjvp
+def _tangent_of_the_other(primals: Any, tangents: Any) -> Any:
+    """NaN where the value is: there, the kernel has used what is outside of its arrays."""
+    value = _value_alone(*primals)
+    return value, tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))
+
+
+def _differentiated_as(value: Any, other: Any) -> Any:
+    """The one value, with the derivatives of the other."""
+    return _value_alone(value, other) if jnp.issubdtype(value.dtype, jnp.inexact) else value
+
+
+def _reading_nearest(jaxpr: Any) -> Any:
+    """The jaxpr with an array's nearest elements where the interpreter puts NaN around it.
+
+    The paddings that the kernel itself makes are held. One of unknown width stays: it gives NaN.
+    """
+    equations = [_read_nearest(each) for each in jaxpr.eqns]
+    if all(map(operator.is_, equations, jaxpr.eqns)):
+        return jaxpr
+    return jaxprs.with_like_equations(jaxpr, equations)
+
+
+def _read_nearest(equation: Any) -> Any:
+    if equation.primitive.name != "pad":
+        return jaxprs.with_bodies(equation, lambda _, body: _reading_nearest(body))
+    array, widths = equation.invars[0].aval, equation.params["padding_config"]
+    around = [(low, high) for low, high, _ in widths]
+    known = all(isinstance(width, (int, np.integer)) for pair in around for width in pair)
+    if (
+        not known
+        or np.max(around, initial=0) <= 0
+        or 0 in array.shape
+        or not jnp.issubdtype(array.dtype, jnp.inexact)
+    ):
+        return equation
+
+    def nearest(x: Any, _: Any) -> Any:
+        padded = jnp.pad(jax.lax.stop_gradient(x), around, mode="edge")
+        return jax.lax.dynamic_update_slice(padded, x, [low for low, _ in around])
+
+    return _call(equation, nearest, "nearest")
 
 
 def _check(jaxpr: Any) -> None:
@@ -87,11 +173,31 @@ def _held(jaxpr: Any) -> Any:
 
 
 def _hold(equation: Any) -> Any:
-    if user_rules.rule_functions(equation) is None:
+    if user_rules.rule_functions(equation) is not None:
+        _check_rule(equation)
+    elif equation.primitive.name != "pad":
         return jaxprs.with_bodies(equation, lambda _, body: _held(body))
+    return references.passing(equation)
+
+
+def _check_rule(equation: Any) -> None:
+    """Raises where a call that has rules cannot be taken out of its kernel."""
     if references.are_used(equation):
         raise RuleOfReferencesError(equation)
-    return references.passing(equation)
+    for _, body in jaxprs.bodies_of(equation):
+        if (asked := _of_kernels(body)) is not None:
+            raise RuleOfKernelsError(equation, asked)
+
+
+def _of_kernels(jaxpr: Any) -> str | None:
+    """What a jaxpr asks for that only a kernel has."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in _IN_KERNELS_ONLY:
+            return str(equation.primitive.name)
+        for _, body in jaxprs.bodies_of(equation):
+            if (asked := _of_kernels(body)) is not None:
+                return asked
+    return None
 
 
 def _without_scopes(jaxpr: Any) -> Any:

@@ -50,6 +50,7 @@ class NotDischargedError(Exception):
     def __init__(self, equation: Any) -> None:
         super().__init__(equation.primitive.name)
         self.equation = equation
+        self.is_core_map = equation.primitive.name == "core_map"
 
 
 class HandedTwiceError(NotDischargedError):

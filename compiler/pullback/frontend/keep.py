@@ -243,7 +243,16 @@ def without_mutable_arrays(closed: Any) -> Any:
             do="hand it on once: let the body return what the condition needs, as a value",
         ) from None
     except references.NotDischargedError as error:
-        raise mutable_array(locations.of_equation(error.equation)) from None
+        place = locations.of_equation(error.equation)
+        raise _core_map(place) if error.is_core_map else mutable_array(place) from None
+
+
+def _core_map(place: str | None) -> PullbackError:
+    return PullbackError(
+        "cannot trace a `core_map`, a kernel that is handed mutable arrays (jax.Ref)",
+        where=place,
+        do="call the kernel by pl.kernel, which takes arrays and returns them",
+    )
 
 
 def mutable_array(place: str | None) -> PullbackError:

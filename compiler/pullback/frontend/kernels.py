@@ -35,6 +35,16 @@ def as_call(equation: Any) -> Any:
     )
 
 
+def check_grid(error: Exception, kind: str, function: str, where: str | None) -> None:
+    """Raises where a rule in a kernel has asked for its place in the grid."""
+    if kernels.asks_for_grid(error):
+        raise MissingRuleError(
+            f"the {kind} rule of `{function}` asks where in the grid of a kernel it is",
+            where=where,
+            do="call program_id or num_programs before it, and hand the number to the function",
+        ) from None
+
+
 def _loops(equation: Any) -> Any:
     try:
         return kernels.as_loops(equation)
@@ -43,6 +53,12 @@ def _loops(equation: Any) -> Any:
             error,
             "in which `{}` takes a reference",
             "hand its value to the function that has rules, as in f(x_ref[...])",
+        ) from None
+    except kernels.RuleOfKernelsError as error:
+        raise _no_loops(
+            error,
+            f"in which `{{}}` calls `{error.asked}`",
+            f"call `{error.asked}` before it, and hand its value to the function that has rules",
         ) from None
     except kernels.NoLoopsError as error:
         raise _no_loops(

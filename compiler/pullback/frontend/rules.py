@@ -20,7 +20,7 @@ from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import derivatives, high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build, ops
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import lifting, link, locations, rebinding, refusals, staging
+from pullback.frontend import kernels, lifting, link, locations, rebinding, refusals, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -464,6 +464,7 @@ class RuleTable:
         except MissingRuleError:
             raise
         except Exception as error:
+            kernels.check_grid(error, kind, rule.key, rule.where)
             if staging.says_missing(rule, kind, error):
                 raise _missing(rule, kind, chosen, error) from error
             error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.where}")
