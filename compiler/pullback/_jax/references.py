@@ -44,13 +44,17 @@ _DISCHARGED = frozenset(
 """What JAX discharges and we differentiate afterwards. Of other primitives, rules would be lost."""
 
 
+_KERNELS = frozenset({"core_map", "mpmd_map"})
+"""What a `core_map` is traced to, with jax 0.10 and 0.12."""
+
+
 class NotDischargedError(Exception):
     """A mutable array is an operand of a call that has rules, or of another such equation."""
 
     def __init__(self, equation: Any) -> None:
         super().__init__(equation.primitive.name)
         self.equation = equation
-        self.is_core_map = equation.primitive.name == "core_map"
+        self.is_core_map = equation.primitive.name in _KERNELS
 
 
 class HandedTwiceError(NotDischargedError):
