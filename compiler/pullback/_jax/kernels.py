@@ -23,7 +23,7 @@ from jax._src.state import discharge as _discharge
 from pullback._jax import jaxprs, references, source_info, tracing, user_rules
 from pullback._jax.lowering import has_lowering
 
-_PALLAS = "jax._src.pallas.core"
+_GRID = "jax._src.pallas.core", "axis_frame"
 _IN_KERNELS_ONLY = frozenset({"program_id", "num_programs", "run_scoped"})
 
 
@@ -52,7 +52,9 @@ def asks_for_grid(error: BaseException) -> bool:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    return place is not None and place.tb_frame.f_globals.get("__name__") == _PALLAS
+    return place is not None and (
+        (place.tb_frame.f_globals.get("__name__"), place.tb_frame.f_code.co_name) == _GRID
+    )
 
 
 def is_interpreted(equation: Any) -> bool:
