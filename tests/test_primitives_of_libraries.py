@@ -377,7 +377,7 @@ def test_a_call_is_differentiated_by_its_methods(
 
 
 def test_a_function_with_a_partition_of_its_own_is_what_it_computes():
-    """As for one device, which a program is lowered for."""
+    """As on one device, which a program is made for; JAX has no derivative of it."""
 
     @custom_partitioning
     def partitioned(x):
@@ -393,5 +393,4 @@ def test_a_function_with_a_partition_of_its_own_is_what_it_computes():
 
     x = np.linspace(0.1, 1.0, 3)
     np.testing.assert_allclose(pb.grad(lambda x: f(x).sum())(x), 3.0 * np.sin(x), rtol=1e-6)
-    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `custom_partitioning`"):
-        pb.grad(lambda x: partitioned(x).sum())(x)
+    np.testing.assert_allclose(pb.grad(lambda x: partitioned(x).sum())(x), np.cos(x), rtol=1e-6)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -142,7 +141,7 @@ def _read_nearest(equation: Any) -> Any:
         padded = jnp.pad(jax.lax.stop_gradient(x), around, mode="edge")
         return jax.lax.dynamic_update_slice(padded, x, [low for low, _ in around])
 
-    return _call(equation, nearest, "nearest")
+    return tracing.as_jitted(equation, nearest, "nearest")
 
 
 def _check(jaxpr: Any) -> None:
@@ -157,17 +156,7 @@ def _check(jaxpr: Any) -> None:
 def as_call(equation: Any, loops: Any) -> Any:
     """The equation of a kernel as a call of what `as_loops` gave."""
     name = equation.params["name"] or source_info.function_name(equation.params["jaxpr"])
-    return _call(equation, tracing.equations_to_function(loops), name)
-
-
-def _call(equation: Any, function: Callable[..., Any], name: str) -> Any:
-    def named(*args: Any) -> Any:
-        return function(*args)
-
-    named.__name__ = name
-    avals = tracing.structs(atom.aval for atom in equation.invars)
-    (call,) = jax.make_jaxpr(jax.jit(named))(*avals).eqns
-    return equation.replace(primitive=call.primitive, params=call.params, effects=call.effects)
+    return tracing.as_jitted(equation, tracing.equations_to_function(loops), name)
 
 
 def _held(jaxpr: Any) -> Any:
@@ -221,4 +210,4 @@ def _without_scope(equation: Any) -> Any:
         scoped = [uninitialized_value(aval.shape, aval.dtype) for aval in avals]
         return run(*args, *scoped)[: len(equation.outvars)]
 
-    return _call(equation, scope, "run_scoped")
+    return tracing.as_jitted(equation, scope, "run_scoped")

@@ -31,10 +31,10 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
 
 
 def axis_context(closed: Any) -> Any:
-    """What JAX lowers a jaxpr under: the mesh whose axes it names, or one device, whichever."""
+    """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh."""
     mesh = _manual_mesh(closed)
     if mesh is None:
-        return _sharding_impls.ShardingContext(1, tuple(jax.local_devices()[:1]))
+        return _sharding_impls.ShardingContext(num_devices=1)
     return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 
 

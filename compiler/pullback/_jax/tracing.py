@@ -127,6 +127,18 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
+def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:
+    """The equation as a call of a function under `jax.jit`, which computes the same."""
+
+    def named(*args: Any) -> Any:
+        return function(*args)
+
+    named.__name__ = name
+    avals = structs(atom.aval for atom in equation.invars)
+    (call,) = jax.make_jaxpr(jax.jit(named))(*avals).eqns
+    return equation.replace(primitive=call.primitive, params=call.params, effects=call.effects)
+
+
 def _with_own_lines(equation: Any) -> Any:
     """A call whose backward rule has its own lines: JAX gives it that of the call."""
     if "bwd" not in equation.params:

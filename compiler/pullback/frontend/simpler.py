@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import jaxprs
+from pullback._jax import jaxprs, tracing
 from pullback.frontend import kernels
 
 
@@ -60,8 +60,15 @@ def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
     return kernels.as_call(equation)
 
 
+def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
+    """A function that says how it is partitioned, as it is on one device."""
+    call = equation.params["call"]
+    return tracing.as_jitted(equation, tracing.equations_to_function(call), "partitioned")
+
+
 _SIMPLER = {
     "square": _square_as_product,
     "custom_linear_solve": _without_unused_aux,
     "pallas_call": _interpreted_kernel,
+    "custom_partitioning": _unpartitioned,
 }
