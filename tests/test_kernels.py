@@ -400,12 +400,7 @@ def in_a_scope_of_its_own(x):
     return pl.run_scoped(scope, pltpu.VMEM((8, 16), X.dtype))
 
 
-@pytest.mark.parametrize(
-    ("function", "asked"), [(row_number, "program_id"), (in_a_scope_of_its_own, "run_scoped")]
-)
-def test_a_function_with_rules_that_is_for_kernels_only_is_an_error(function, asked):
-    ruled = jax.custom_jvp(function)
-    ruled.defjvp(lambda primals, tangents: (ruled(*primals), function(*tangents)))
+def error_of_a_gradient_through(ruled):
     f = call(
         lambda x_ref, o_ref: o_ref.__setitem__(..., ruled(x_ref[...])),
         grid=(2,),
@@ -414,8 +409,17 @@ def test_a_function_with_rules_that_is_for_kernels_only_is_an_error(function, as
     )
     with pytest.raises(pb.MissingRuleError) as caught:
         pb.grad(lambda x: jnp.sum(f(x)))(X)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"), [(row_number, "program_id"), (in_a_scope_of_its_own, "run_scoped")]
+)
+def test_a_function_with_rules_that_is_for_kernels_only_is_an_error(function, asked):
+    ruled = jax.custom_jvp(function)
+    ruled.defjvp(lambda primals, tangents: (ruled(*primals), function(*tangents)))
     assert_says(
-        caught.value,
+        error_of_a_gradient_through(ruled),
         f"no derivative of a kernel in which `custom_jvp_call` calls `{asked}`",
         f"call `{asked}` before it, and hand its value to the function that has rules",
     )
@@ -425,16 +429,8 @@ def test_a_function_with_rules_that_is_for_kernels_only_is_an_error(function, as
 def test_a_rule_that_asks_for_its_place_in_the_grid_is_an_error(asked):
     ruled = jax.custom_vjp(jnp.sin)
     ruled.defvjp(lambda x: (jnp.sin(x), ()), lambda _, ct: (ct * asked(0),))
-    f = call(
-        lambda x_ref, o_ref: o_ref.__setitem__(..., ruled(x_ref[...])),
-        grid=(2,),
-        in_specs=[ROWS],
-        out_specs=ROWS,
-    )
-    with pytest.raises(pb.MissingRuleError) as caught:
-        pb.grad(lambda x: jnp.sum(f(x)))(X)
     assert_says(
-        caught.value,
+        error_of_a_gradient_through(ruled),
         "the vjp rule of `sin` asks where in the grid of a kernel it is",
         "call program_id or num_programs before it, and hand the number to the function",
     )

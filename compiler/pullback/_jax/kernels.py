@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import traceback
 from typing import Any
 
 import jax
@@ -48,12 +49,8 @@ class RuleOfKernelsError(NoLoopsError):
 
 def asks_for_grid(error: BaseException) -> bool:
     """Whether an exception is that of `program_id` or `num_programs` outside of any kernel."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and (
-        (place.tb_frame.f_globals.get("__name__"), place.tb_frame.f_code.co_name) == _GRID
-    )
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and (frames[-1].f_globals["__name__"], frames[-1].f_code.co_name) == _GRID
 
 
 def is_interpreted(equation: Any) -> bool:
