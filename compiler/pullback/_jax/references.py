@@ -68,22 +68,15 @@ def are_used(equation: Any) -> bool:
     )
 
 
-def are_used_in(jaxpr: Any) -> bool:
-    """Whether a jaxpr takes mutable arrays, as that of a kernel does."""
-    inner = jaxprs.opened(jaxpr)
-    return any(_is_one(var.aval) for var in (*inner.constvars, *inner.invars))
-
-
 def is_one(value: Any) -> bool:
     """Whether a value is a mutable array."""
     return isinstance(value, _core.Ref) or _is_one(getattr(value, "aval", None))
 
 
-def are_taken(closed: Any) -> bool:
+def are_taken(jaxpr: Any) -> bool:
     """Whether one is among the arguments of a function, or what it closes over."""
-    return any(_is_one(aval) for aval in closed.in_avals) or any(
-        isinstance(constant, _core.Ref) for constant in closed.consts
-    )
+    inner = jaxprs.opened(jaxpr)
+    return any(_is_one(var.aval) for var in (*inner.constvars, *inner.invars))
 
 
 def discharged(closed: Any) -> Any:

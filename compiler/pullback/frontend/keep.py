@@ -152,7 +152,7 @@ class Keeper:
     def _inside(self, equation: Any) -> Any:
         """The equation with the jaxprs among its parameters kept, but for those of kernels."""
         return jaxprs.with_bodies(
-            equation, lambda _, body: body if references.are_used_in(body) else self.keep(body)
+            equation, lambda _, body: body if references.are_taken(body) else self.keep(body)
         )
 
     def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
