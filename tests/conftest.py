@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 
+from hypothesis import settings
+
 # Small programs that run once: nearly all the time would go into LLVM's optimisations.
 FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes"]
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have no such flag
@@ -17,6 +19,12 @@ os.environ.setdefault("NPROC", "8")
 
 def pytest_addoption(parser):
     parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")
+
+
+def pytest_configure(config):
+    """Of random programs, one in N is tried as well."""
+    settings.register_profile("thinned", max_examples=60 // config.getoption("--thin"))
+    settings.load_profile("thinned")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -83,6 +83,7 @@ def cotangents_of(out):
     return jax.tree.map(one, out)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("in_nzs", PATTERNS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_arguments_without_tangents(name, in_nzs):

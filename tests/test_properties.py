@@ -331,7 +331,6 @@ def differences(
 
 
 @settings(
-    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

@@ -65,6 +65,7 @@ def twice(f, x):
     return f(x) * f(2.0 * x)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_derivatives_by_the_arguments(make, use):
@@ -252,6 +253,7 @@ SAME = dict.fromkeys([jvp_of, fwd_of, bwd_of], explicit)
 SAME |= dict.fromkeys([jvp_alone, fwd_alone, bwd_alone], explicit_alone)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("use", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("make", SAME, ids=lambda make: make.__name__)
 def test_inside_other_functions(make, use):

@@ -177,6 +177,7 @@ RULES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("pipeline", ORDERS)
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name, pipeline):

@@ -8,18 +8,21 @@ import pytest
 
 from tests.rules.processes import run_python
 
+PARTS = 4
+
 
 @pytest.mark.slow
-def test_every_derivative_of_shard_map_is_that_of_jax() -> None:
-    cases = json.loads(run_python("-m", "tests.rules.shard_maps"))
-    assert len(cases) > 40
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_derivative_of_shard_map_is_that_of_jax(part: int) -> None:
+    cases = json.loads(run_python("-m", "tests.rules.shard_maps", f"{part}", f"{PARTS}"))
+    assert len(cases) > 8
     wrong = {name: found for name, found in cases.items() if max(found.values()) > 1e-9}
     assert not wrong
-    for check in ("checked", "unchecked"):
-        assert set(cases[f"psum, {check}"]) == {
-            "gradient", "pull back", "second order", "jvp", "linearize",
-            "loaded", "loaded, second order",
-        }  # fmt: skip
+    for name, found in cases.items():
+        assert {"gradient", "pull back", "second order", "loaded"} < set(found)
+        if name.startswith("p"):  # collectives alone, which have no rules
+            assert {"jvp", "linearize"} < set(found)
 
 
 IN_THE_BODY = """
