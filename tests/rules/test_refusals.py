@@ -272,6 +272,94 @@ def test_the_sum_of_an_unknown_number_of_elements_has_no_reverse_mode() -> None:
         derived(DYNAMIC_SUM, "vjp")
 
 
+DYNAMIC_DIFFERENCES = """
+func.func public @main(%x: tensor<?x4xf64>, %init: tensor<f64>) -> tensor<?xf64> {
+  %0 = stablehlo.reduce(%x init: %init) across dimensions = [1]
+    : (tensor<?x4xf64>, tensor<f64>) -> tensor<?xf64>
+    reducer(%a: tensor<f64>, %b: tensor<f64>) {
+      %1 = stablehlo.subtract %a, %b : tensor<f64>
+      stablehlo.return %1 : tensor<f64>
+    }
+  return %0 : tensor<?xf64>
+}
+"""
+
+DYNAMIC_LARGEST = """
+func.func public @main(%x: tensor<?x8xf64>) -> tensor<?x3xf64> {
+  %0:2 = chlo.top_k(%x, k=3) : tensor<?x8xf64> -> (tensor<?x3xf64>, tensor<?x3xi32>)
+  return %0#0 : tensor<?x3xf64>
+}
+"""
+
+DYNAMIC_GROUPS = """
+func.func public @main(
+    %x: tensor<?x4xf64>, %w: tensor<3x4x5xf64>, %sizes: tensor<3xi64>) -> tensor<?x5xf64> {
+  %0 = "chlo.ragged_dot"(%x, %w, %sizes) {
+    ragged_dot_dimension_numbers = #chlo.ragged_dot<
+      lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1],
+      lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>
+  } : (tensor<?x4xf64>, tensor<3x4x5xf64>, tensor<3xi64>) -> tensor<?x5xf64>
+  return %0 : tensor<?x5xf64>
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param(DYNAMIC_DIFFERENCES, "a broadcast", id="reduce"),
+        pytest.param(DYNAMIC_LARGEST, "a (reshape|constant)", id="top_k"),
+        pytest.param(DYNAMIC_GROUPS, "an iota", id="ragged_dot"),
+    ],
+)
+def test_what_needs_a_static_shape_is_refused(text: str, what: str, mode: str) -> None:
+    """The formula of a derivative may use ops that the op itself does not need."""
+    with pytest.raises(MissingRuleError, match=f"needs {what} of dynamic shape") as caught:
+        derived(text, mode)
+    assert "stablehlo-refine-shapes" in str(caught.value.do)
+
+
+COMPLEX_ARCSINE = """
+func.func public @main(%x: tensor<?xcomplex<f64>>) -> tensor<?xcomplex<f64>> {
+  %0 = chlo.asin %x : tensor<?xcomplex<f64>> -> tensor<?xcomplex<f64>>
+  return %0 : tensor<?xcomplex<f64>>
+}
+"""
+
+
+def test_complex_constants_of_a_dynamic_shape() -> None:
+    text = str(derived(COMPLEX_ARCSINE, "jvp")).replace("?", "3")
+    with jax.enable_x64(True):
+        x, t = jnp.array([0.3 + 0.4j, -1.2 + 0.1j, 2.0 - 3.0j]), jnp.array([1.0, 2j, 1 - 1j])
+        found = pullback_runtime.compile(text)(x, t)
+        expected = jax.jvp(jnp.arcsin, (x,), (t,))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+HALF_REFINED = """
+func.func public @main(%x: tensor<4xf64>, %y: tensor<?xf64>) -> tensor<?xf64> {
+  %0 = stablehlo.multiply %x, %y : (tensor<4xf64>, tensor<?xf64>) -> tensor<?xf64>
+  return %0 : tensor<?xf64>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrt", "words"),
+    [
+        (0, r"type tensor<4xf64> whose cotangent has type tensor<\?xf64>"),
+        (1, r"type tensor<\?xf64> whose cotangent has type tensor<4xf64>"),
+    ],
+)
+def test_a_cotangent_has_the_shape_of_its_argument(wrt: int, words: str) -> None:
+    """XLA would say that the types differ, of a function that nobody wrote."""
+    derived(HALF_REFINED, "jvp")
+    with pytest.raises(MissingRuleError, match=words) as caught:
+        derived(HALF_REFINED, f"vjp{{wrt={wrt}}}")
+    assert "stablehlo-refine-shapes" in str(caught.value.do)
+
+
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])
 def test_a_custom_call_that_gives_integers_has_no_tangent(mode: str) -> None:
     """Nothing inexact comes out of it, so nothing is lost."""

@@ -118,12 +118,7 @@ def full(type: Any, value: Number) -> Value:
     key = type, value or sign_of(value)
     if made is not None and key in made:
         return made[key]
-    if -1 in info(type).shape:
-        raise MissingRuleError(
-            f"no derivative that needs a constant of dynamic shape, {type}",
-            where=user_line(here.loc),
-            do="refine the shapes first: stablehlo-refine-shapes",
-        )
+    _static(type, "a constant")
     if info(type).kind == "c":
         result = _full_complex(type, complex(value))
     else:
@@ -131,6 +126,17 @@ def full(type: Any, value: Number) -> Value:
     if made is not None:
         made[key] = result
     return result
+
+
+def _static(type: Any, what: str) -> Any:
+    """The type, for an op that can have no result of a dynamic shape."""
+    if -1 in info(type).shape:
+        raise MissingRuleError(
+            f"no derivative that needs {what} of dynamic shape, {type}",
+            where=user_line(here.loc),
+            do="refine the shapes first: stablehlo-refine-shapes",
+        )
+    return type
 
 
 def _full_complex(type: Any, value: complex) -> Value:
@@ -158,6 +164,9 @@ def full_like(v: Value, value: Number) -> Value:
     type = v.type
     if -1 not in info(type).shape:
         return full(type, value)
+    if info(type).kind == "c":
+        part, whole = real(v), complex(value)
+        return complex_(full_like(part, whole.real), full_like(part, whole.imag))
     literal = splat(tensor((), info(type).element), value)
     element = ir.DenseElementsAttr(literal).get_splat_value()
     return emit1("chlo.constant_like", type, [v], {"value": element})
@@ -334,7 +343,7 @@ def reshape(x: Value | None, shape: Sequence[int]) -> Value | None:
     type, shape = x.type, tuple(shape)
     if info(type).shape == shape:
         return x
-    return emit1("stablehlo.reshape", with_shape(type, shape), [x])
+    return emit1("stablehlo.reshape", _static(with_shape(type, shape), "a reshape"), [x])
 
 
 def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
@@ -364,7 +373,8 @@ def broadcast_in_dim(
     if x is None or (info(x.type).shape == shape and dimensions == tuple(sorted(dimensions))):
         return x
     attributes = {"broadcast_dimensions": i64s(dimensions)}
-    return emit1("stablehlo.broadcast_in_dim", with_shape(x.type, shape), [x], attributes)
+    result = _static(with_shape(x.type, shape), "a broadcast")
+    return emit1("stablehlo.broadcast_in_dim", result, [x], attributes)
 
 
 def slice_(
@@ -377,7 +387,8 @@ def slice_(
         "limit_indices": i64s(tuple(limit)),
         "strides": i64s(strides),
     }
-    return emit1("stablehlo.slice", with_shape(x.type, dims), [x], attributes)
+    type = _static(x.type, "a slice")
+    return emit1("stablehlo.slice", with_shape(type, dims), [x], attributes)
 
 
 def pad(
@@ -400,7 +411,8 @@ def pad(
         "edge_padding_high": i64s(tuple(high)),
         "interior_padding": i64s(interior),
     }
-    return emit1("stablehlo.pad", with_shape(x.type, dims), [x, value], attributes)
+    type = _static(x.type, "a padding")
+    return emit1("stablehlo.pad", with_shape(type, dims), [x, value], attributes)
 
 
 def concatenate(parts: Sequence[Value], dimension: int) -> Value:
@@ -424,7 +436,8 @@ def dynamic_update_slice(x: Value, update: Value, starts: Sequence[Value]) -> Va
 
 
 def iota(type: Any, dimension: int) -> Value:
-    return emit1("stablehlo.iota", type, (), {"iota_dimension": i64(dimension)})
+    attributes = {"iota_dimension": i64(dimension)}
+    return emit1("stablehlo.iota", _static(type, "an iota"), (), attributes)
 
 
 # ----------------------------------------------------------------------- reductions, products

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback._errors import NotLinearError
+from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
@@ -269,10 +269,25 @@ def vjp_in_place(
         for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
             frame.accumulate(out, seed(out) if seed else block.add_argument(type, loc))
         frame.run()
-        cts = [build.instantiate(frame.cts.get(a), a) for a in wrt]
+        cts = [_cotangent_of(a, frame) for a in wrt]
     replace_terminator(block, [*terminator(block).operands, *cts])
     seeds = [] if seed else _masked(given, ct_mask)
     set_signature(function, [*taken, *seeds], [*given, *_masked(taken, mask)])
+
+
+def _cotangent_of(argument: Value, frame: Reverse) -> Value:
+    """The cotangent of a function's argument, which has its type."""
+    ct = frame.cts.get(argument)
+    if ct is None:
+        return build.zeros_like(argument)
+    if ct.type != argument.type:  # of an op, one operand may be static, and another dynamic
+        raise MissingRuleError(
+            f"no derivative by an argument of type {argument.type} whose cotangent has type "
+            f"{ct.type}",
+            where=user_line(argument.owner.owner.location),
+            do="refine the shapes first: stablehlo-refine-shapes",
+        )
+    return ct
 
 
 Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)
@@ -522,7 +537,7 @@ def _transpose_in_place(
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
-        cts = [build.instantiate(frame.cts.get(a), a) for a in wrt]
+        cts = [_cotangent_of(a, frame) for a in wrt]
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
     set_signature(function)
