@@ -268,6 +268,8 @@ class Frame:
         end = terminator(block)
         outs = list(end.operands)
         asked = [None] * len(outs) if wanted is None else wanted
+        alike = (v for v, how in zip(outs, asked, strict=True) if how and v not in self.values)
+        _check_types(end, [v.type for v in alike])
         with build.inserting(ir.InsertionPoint(end), end.location):
             results = self.wanted(outs, asked)
         found = [

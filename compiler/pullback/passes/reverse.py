@@ -457,7 +457,7 @@ def _drop_linear_part(
     with build.inserting(ir.InsertionPoint.at_block_begin(block)):
         for argument in reversed(linear):
             if is_used(argument):
-                argument.replace_all_uses_with(build.zeros_like(argument))
+                argument.replace_all_uses_with(build.zeros(argument.type))
             block.erase_argument(argument.arg_number)
     lose_arguments(block.owner, mask)
     for zeros in stand_ins:

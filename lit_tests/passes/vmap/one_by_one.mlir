@@ -2,6 +2,7 @@
 // RUN: pullback-opt %s --vmap="size=8" --split-input-file | filecheck %s
 // RUN: not pullback-opt %s --vmap="entry=token size=8" 2>&1 | filecheck %s --check-prefix=TOKEN
 // RUN: not pullback-opt %s --vmap="entry=argument size=8" 2>&1 | filecheck %s --check-prefix=ARGUMENT
+// RUN: not pullback-opt %s --vmap="entry=result size=8" 2>&1 | filecheck %s --check-prefix=RESULT
 // RUN: not pullback-opt %s --vmap="entry=bounded size=8" 2>&1 | filecheck %s --check-prefix=BOUNDED
 
 // CHECK-LABEL: func.func public @main(%arg0: tensor<8x3xf32>) -> tensor<8x3xf32>
@@ -11,8 +12,9 @@
 // CHECK: stablehlo.custom_call @mine(%[[ITEM]])
 // CHECK: stablehlo.dynamic_update_slice
 // CHECK: return %[[LOOP]]#1 : tensor<8x3xf32>
-// TOKEN: one_by_one.mlir:24:10: error: no batching rule for `stablehlo.custom_call` on a value of type !stablehlo.token
+// TOKEN: one_by_one.mlir:26:10: error: no batching rule for `stablehlo.custom_call` on a value of type !stablehlo.token
 // ARGUMENT: error: no batching rule for `func.func` on a value of type !stablehlo.token
+// RESULT: error: no batching rule for `func.return` on a value of type !stablehlo.token
 // BOUNDED: error: no batching rule for `func.func` on a value of dynamic shape, tensor<?xf32, #stablehlo.bounds<4>>
 // TOKEN: do:    map the function before it is traced
 func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
@@ -26,6 +28,10 @@ func.func public @token(%x: tensor<3xf32>) -> tensor<3xf32> {
 }
 func.func public @argument(%t: !stablehlo.token) -> !stablehlo.token {
   return %t : !stablehlo.token
+}
+func.func public @result(%x: tensor<3xf32>) -> (tensor<3xf32>, !stablehlo.token) {
+  %0 = stablehlo.create_token : !stablehlo.token
+  return %x, %0 : tensor<3xf32>, !stablehlo.token
 }
 func.func public @bounded(%x: tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<?xf32, #stablehlo.bounds<4>> {
   %0 = stablehlo.tanh %x : tensor<?xf32, #stablehlo.bounds<4>>
