@@ -320,22 +320,6 @@ def test_what_needs_a_static_shape_is_refused(text: str, what: str, mode: str) -
     assert "stablehlo-refine-shapes" in str(caught.value.do)
 
 
-DYNAMIC_GATHER = """
-func.func public @main(%x: tensor<?x2xf64>) -> tensor<?x4xf64> {
-  %0 = "stablehlo.all_gather"(%x) {
-    all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>
-  } : (tensor<?x2xf64>) -> tensor<?x4xf64>
-  return %0 : tensor<?x4xf64>
-}
-"""
-
-
-def test_what_is_no_longer_linear_has_no_zeros_of_a_dynamic_shape() -> None:
-    """A collective stays where the value is, and would gather tangents that are zero there."""
-    with pytest.raises(MissingRuleError, match="needs a constant of dynamic shape"):
-        derived(DYNAMIC_GATHER, "linearize")
-
-
 COMPLEX_ARCSINE = """
 func.func public @main(%x: tensor<?xcomplex<f64>>) -> tensor<?xcomplex<f64>> {
   %0 = chlo.asin %x : tensor<?xcomplex<f64>> -> tensor<?xcomplex<f64>>
