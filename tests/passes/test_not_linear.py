@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,7 +11,11 @@ from jax import lax
 from jax.custom_derivatives import linear_call
 
 import pullback as pb
+import pullback_runtime
+from pullback import _jax
 from pullback._errors import NotLinearError
+from pullback._jax import ir
+from pullback.passes.manager import run_pipeline
 
 X = jnp.array([0.3, 0.7])
 
@@ -245,6 +251,41 @@ ZEROS = {
 def test_a_term_that_is_zero_does_not_make_a_rule_affine(name):
     program = pb.trace(with_rule(lambda x, t: 3.0 * t + ZEROS[name](x)))(X)
     assert jnp.allclose(program.vjp()(X, X)[1][0], 3.0 * X)
+
+
+SCATTER_OF_TWO = """
+func.func @main(%x: tensor<2xf64>) -> tensor<2xf64> {
+  %y = stablehlo.composite "pullback.custom_jvp_call" %x {
+    composite_attributes = {jvp = @f.jvp}, decomposition = @f
+  } : (tensor<2xf64>) -> tensor<2xf64>
+  return %y : tensor<2xf64>
+}
+func.func private @f(%x: tensor<2xf64>) -> tensor<2xf64> {
+  return %x : tensor<2xf64>
+}
+func.func private @f.jvp(%x: tensor<2xf64>, %t: tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>) {
+  %i = stablehlo.constant dense<0> : tensor<1xi32>
+  %zero = stablehlo.constant dense<0.0> : tensor<2xf64>
+  %found:2 = "stablehlo.scatter"(%zero, %zero, %i, %t, %zero) <{
+    scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [0], scatter_dims_to_operand_dims = [0]>
+  }> ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>, %c: tensor<f64>, %d: tensor<f64>):
+    stablehlo.return %c, %d : tensor<f64>, tensor<f64>
+  }) : (tensor<2xf64>, tensor<2xf64>, tensor<1xi32>, tensor<2xf64>, tensor<2xf64>)
+    -> (tensor<2xf64>, tensor<2xf64>)
+  return %x, %found#0 : tensor<2xf64>, tensor<2xf64>
+}
+"""
+
+
+def test_a_scatter_of_two_operands_is_zero_where_all_updates_are():
+    module = ir.Module.parse(SCATTER_OF_TWO, _jax.context())
+    run_pipeline(module, "builtin.module(jvp,to-stablehlo)")
+    handle = pullback_runtime.make_handle(str(module))
+    call = functools.partial(pullback_runtime.call_module, handle)
+    with jax.enable_x64(True):
+        assert jax.jit(call)(jnp.ones(2), jnp.array([5.0, 7.0]))[1].tolist() == [5.0, 7.0]
 
 
 def test_long_sums_are_not_followed_to_their_end():

@@ -50,7 +50,6 @@ _OF_ZEROS: dict[str, slice] = {
     **dict.fromkeys(_stablehlo("dynamic_update_slice"), slice(2)),
     "stablehlo.select": slice(1, None),
     "stablehlo.triangular_solve": slice(1, 2),
-    "stablehlo.scatter": slice(0, None, 2),
     "sdy.sharding_constraint": _ALL,
 }
 """Ops that are zero where these of their operands are."""
@@ -157,9 +156,13 @@ class _Search:
         if name in CALLS:
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_ZEROS.get(name)
+        operands = list(operation.operands)
+        if name == "stablehlo.scatter":
+            chosen = _ALL
+            del operands[len(operation.results)]  # the indices
         if chosen is None or not all(map(_keeps_zero, operation.regions)):
             return _NOT_ZERO
-        return list(operation.operands)[chosen], False
+        return operands[chosen], False
 
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
         """A carry is zero where it starts with zero, and each iteration leaves all such so."""
