@@ -244,6 +244,13 @@ def test_derivatives_agree_with_jax(name, f, args) -> None:
     _assert_same(program.vjp(wrt)(*args, cotangent), (value, pull(cotangent)))
 
 
+def test_the_second_derivative_of_a_cube_root_is_infinite_at_zero_and_zero_at_infinity() -> None:
+    x = jnp.array([0.0, -0.0, 1.0, jnp.inf, -jnp.inf])
+    wanted = jax.vmap(jax.grad(jax.grad(lax.cbrt)))(x)
+    _assert_same(jax.vmap(pb.grad(pb.grad(lax.cbrt)))(x), wanted)
+    _assert_same(pb.jvp(jax.vmap(pb.grad(lax.cbrt)), (x,), (jnp.ones(5),))[1], wanted)
+
+
 @pytest.mark.parametrize("name", ["sin", "cos", "tanh", "sqrt", "exp2", "sign", "abs", "pow"])
 def test_complex_functions_are_kept_unless_their_lowering_is_the_same(name: str) -> None:
     z = jnp.array([1.0 + 2.0j, -0.5j])

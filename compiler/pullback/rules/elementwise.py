@@ -128,7 +128,11 @@ elementwise("stablehlo.log", lambda op, t: div(t, op.x))
 elementwise("stablehlo.log_plus_one", lambda op, t: div(t, add(op.x, 1.0)))
 elementwise("stablehlo.sqrt", lambda op, t: div(mul(t, 0.5), op.result))
 elementwise("stablehlo.rsqrt", lambda op, t: mul(t, mul(-0.5, div(op.result, op.x))))
-elementwise("stablehlo.cbrt", lambda op, t: div(mul(t, 1 / 3), square(op.result)))
+elementwise(
+    "stablehlo.cbrt",
+    # Not by y²: its change is 0 times an infinite one at 0, and infinite times 0 at infinity.
+    lambda op, t: div(div(mul(t, 1 / 3), op.result), op.result),
+)
 elementwise("stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, op.result))))
 
 

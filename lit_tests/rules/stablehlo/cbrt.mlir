@@ -11,15 +11,15 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP: %[[CBRT:.*]] = stablehlo.cbrt %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<0.33333333333333331>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[C]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CBRT]], %[[CBRT]]
-// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[MULTIPLY1]]
-// JVP: return %[[CBRT]], %[[DIVIDE]]
+// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[CBRT]]
+// JVP: %[[DIVIDE1:.*]] = stablehlo.divide %[[DIVIDE]], %[[CBRT]]
+// JVP: return %[[CBRT]], %[[DIVIDE1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[CBRT:.*]] = stablehlo.cbrt %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<0.33333333333333331>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[C]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CBRT]], %[[CBRT]]
-// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[MULTIPLY1]]
-// VJP: return %[[CBRT]], %[[DIVIDE]]
+// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[CBRT]]
+// VJP: %[[DIVIDE1:.*]] = stablehlo.divide %[[DIVIDE]], %[[CBRT]]
+// VJP: return %[[CBRT]], %[[DIVIDE1]]
