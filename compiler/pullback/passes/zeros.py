@@ -50,6 +50,7 @@ _OF_ZEROS: dict[str, slice] = {
     **dict.fromkeys(_stablehlo("dynamic_update_slice"), slice(2)),
     "stablehlo.select": slice(1, None),
     "stablehlo.triangular_solve": slice(1, 2),
+    "stablehlo.scatter": _ALL,  # but for its indices
     "sdy.sharding_constraint": _ALL,
 }
 """Ops that are zero where these of their operands are."""
@@ -156,12 +157,11 @@ class _Search:
         if name in CALLS:
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_ZEROS.get(name)
-        operands = list(operation.operands)
-        if name == "stablehlo.scatter":
-            chosen = _ALL
-            del operands[len(operation.results)]  # the indices
         if chosen is None or not all(map(_keeps_zero, operation.regions)):
             return _NOT_ZERO
+        operands = list(operation.operands)
+        if name == "stablehlo.scatter":
+            del operands[len(operation.results)]
         return operands[chosen], False
 
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
