@@ -8,19 +8,21 @@ import pytest
 
 from tests.rules.processes import run_python
 
-PARTS = 4
+CASES_OF_PARTS = (10, 12, 11, 9)  # and two more where JAX does not crash on an empty array
+ALWAYS = {"gradient", "pull back", "second order", "loaded", "loaded, second order"}
 
 
 @pytest.mark.slow
 @pytest.mark.sweep
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_derivative_of_shard_map_is_that_of_jax(part: int) -> None:
-    cases = json.loads(run_python("-m", "tests.rules.shard_maps", f"{part}", f"{PARTS}"))
-    assert len(cases) > 8
+@pytest.mark.parametrize(("part", "count"), [*enumerate(CASES_OF_PARTS)])
+def test_every_derivative_of_shard_map_is_that_of_jax(part: int, count: int) -> None:
+    parts = len(CASES_OF_PARTS)
+    cases = json.loads(run_python("-m", "tests.rules.shard_maps", f"{part}", f"{parts}"))
+    assert len(cases) >= count
     wrong = {name: found for name, found in cases.items() if max(found.values()) > 1e-9}
     assert not wrong
     for name, found in cases.items():
-        assert {"gradient", "pull back", "second order", "loaded"} < set(found)
+        assert set(found) in (ALWAYS, ALWAYS | {"jvp", "linearize"})
         if name.startswith("p"):  # collectives alone, which have no rules
             assert {"jvp", "linearize"} < set(found)
 
