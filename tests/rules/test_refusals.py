@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import pullback_runtime
 from pullback import _jax
 from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback._jax import ir
+from pullback.dialect import build
 from pullback.passes.manager import run_pipeline
 
 CALL = """
@@ -320,6 +322,29 @@ def test_what_needs_a_static_shape_is_refused(text: str, what: str, mode: str) -
     assert "stablehlo-refine-shapes" in str(caught.value.do)
 
 
+@pytest.mark.parametrize(
+    ("what", "emit"),
+    [
+        ("a constant", lambda x: build.zeros(x.type)),
+        ("a reshape", lambda x: build.reshape(x, (-1, 1, 4))),
+        ("a broadcast", lambda x: build.broadcast_in_dim(x, (2, -1, 4), (1, 2))),
+        ("a slice", lambda x: build.slice_(x, (0, 0), (-1, 2))),
+        ("a padding", lambda x: build.pad(x, 0, (1, 0), (0, 0))),
+        ("an iota", lambda x: build.iota(x.type, 0)),
+    ],
+)
+def test_builders_whose_result_has_a_static_shape(what: str, emit: Any) -> None:
+    text = "func.func @main(%x: tensor<?x4xf64>) { return }"
+    module = ir.Module.parse(text, _jax.context())
+    block = module.body.operations[0].regions[0].blocks[0]
+    unknown = ir.Location.unknown(_jax.context())
+    with (
+        build.inserting(ir.InsertionPoint.at_block_begin(block), unknown),
+        pytest.raises(MissingRuleError, match=f"needs {what} of dynamic shape"),
+    ):
+        emit(block.arguments[0])
+
+
 COMPLEX_ARCSINE = """
 func.func public @main(%x: tensor<?xcomplex<f64>>) -> tensor<?xcomplex<f64>> {
   %0 = chlo.asin %x : tensor<?xcomplex<f64>> -> tensor<?xcomplex<f64>>
@@ -515,6 +540,7 @@ import gc
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback.dialect import build
 from pullback.passes.manager import run_pipeline
 
 NUMBERS = "tensor<4xf32>"

@@ -128,13 +128,17 @@ def full(type: Any, value: Number) -> Value:
     return result
 
 
+REFINE_SHAPES = "refine the shapes first: stablehlo-refine-shapes"
+"""What to do about a shape that is dynamic."""
+
+
 def _static(type: Any, what: str) -> Any:
     """The type, for an op that can have no result of a dynamic shape."""
     if -1 in info(type).shape:
         raise MissingRuleError(
             f"no derivative that needs {what} of dynamic shape, {type}",
             where=user_line(here.loc),
-            do="refine the shapes first: stablehlo-refine-shapes",
+            do=REFINE_SHAPES,
         )
     return type
 

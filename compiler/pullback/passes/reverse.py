@@ -277,15 +277,13 @@ def vjp_in_place(
 
 def _cotangent_of(argument: Value, frame: Reverse) -> Value:
     """The cotangent of a function's argument, which has its type."""
-    ct = frame.cts.get(argument)
-    if ct is None:
-        return build.zeros_like(argument)
+    ct = build.instantiate(frame.cts.get(argument), argument)
     if ct.type != argument.type:  # of an op, one operand may be static, and another dynamic
         raise MissingRuleError(
             f"no derivative by an argument of type {argument.type} whose cotangent has type "
             f"{ct.type}",
             where=user_line(argument.owner.owner.location),
-            do="refine the shapes first: stablehlo-refine-shapes",
+            do=build.REFINE_SHAPES,
         )
     return ct
 

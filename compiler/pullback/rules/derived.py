@@ -86,9 +86,7 @@ def by_expansion(
 
     def checked(op: Op, operands: Sequence[Value]) -> list[Value]:
         if any(-1 in build.shape_of(t) for t in (op.result_type, *(v.type for v in operands))):
-            raise unsupported(
-                op, "with a dynamic shape", "refine the shapes first: stablehlo-refine-shapes"
-            )
+            raise unsupported(op, "with a dynamic shape", build.REFINE_SHAPES)
         found = expand(op, operands)
         if found.type != op.result_type:
             raise unsupported(
