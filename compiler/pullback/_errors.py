@@ -7,6 +7,12 @@ An error answers three questions: what happened (`message`), where in the user's
 from __future__ import annotations
 
 
+def headline(error: BaseException) -> str:
+    """The type of an exception and the first line of what it says; JAX's run to paragraphs."""
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 class PullbackError(Exception):
     """Base of all errors of pullback: what happened, where, and what to do.
 

@@ -6,37 +6,23 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import time
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
-from pullback._jax import derivatives, high, ir, jaxprs, named_axes, tracing, user_rules
-from pullback.dialect import build, ops
-from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import kernels, lifting, link, locations, rebinding, refusals, staging
+from pullback._errors import LeakedValueError, MissingRuleError, headline
+from pullback._jax import high, ir, jaxprs, named_axes, tracing, user_rules
+from pullback.dialect import build
+from pullback.frontend import kernels, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
 
-LAST_GENERATION = 8
-"""Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
-some never end, because every derivative is a function of its own, as for a Maclaurin series."""
-
 LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
 """What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
-
-MOST_RULES = 1500
-"""More than any program needs whose equal rules are found to be equal."""
-
-PATIENCE = 60.0
-"""Seconds after which who waits for rules of rules is told of `order`."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
 """The table of the program that this thread saves, how to lower its rules, and those that are."""
@@ -255,7 +241,7 @@ class RuleTable:
             mask = mask.partition("|")[0]
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, mask)
-        traced = self._traced_rule(rule, kind, mask)
+        traced = self.traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
         with self._under(rule.checked_axes):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
@@ -299,48 +285,8 @@ class RuleTable:
         return self._rules[key].goes_forward
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
-        """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
-
-        Rules of rules are staged too, so the module can then be differentiated any number of
-        times without Python, or `order` times where that is given. What a rule says that refuses
-        is written down in its place.
-        """
-        last = LAST_GENERATION if order is None else order - 1
-        symbols: dict[str, dict[str, Any]] = {}
-        without: set[str] = set()
-        started: float | None = time.monotonic()
-        while pending := _unstaged(module) or self._singled_out(module, symbols, without):
-            for call, key in pending:
-                if len(symbols) > MOST_RULES:
-                    raise _endless(self._rules)
-                if key not in symbols:
-                    if started is not None and time.monotonic() - started > PATIENCE:
-                        started = None
-                        _warn_of_order(self._rules[key])
-                    with _naming(self._rules[key]):
-                        symbols[key] = self._all_symbols(module, self._rules[key], last)
-                if not _rules_in(symbols[key]) and self._rules[key].generation <= last:
-                    without.add(call.decomposition)
-                call.update(**{RULE: None, **symbols[key]})
-
-    def _singled_out(
-        self, module: ir.Module, symbols: dict[str, dict[str, Any]], without: set[str]
-    ) -> list[tuple[Any, str]]:
-        """Calls that have new rules now: one for each operand, beside that for all at once.
-
-        A rule for all operands may call what has no rule itself, as that of `igamma` does for its
-        first operand. Who differentiates by the second one again must not need it.
-        """
-        keys = {}
-        for key, found in symbols.items() if without else ():
-            rule = self._rules[key]
-            if _rules_in(found) == {"jvp"} and len(rule.inexact) > 1:
-                function = ir.SymbolTable(module.operation)[found["jvp"]]
-                if any(call.decomposition in without for call in ops.walk_calls(function)):
-                    self._try(found, module, rule, "jvp", rule.single_masks)
-                    keys[found["jvp"]] = key
-        calls = ops.walk_calls(module) if keys else ()
-        return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
+        """Stages every rule that `module` can need; see `frontend.stage_all`."""
+        stage_all.stage_all(self, module, order)
 
     @contextlib.contextmanager
     def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
@@ -353,82 +299,8 @@ class RuleTable:
             _elsewhere.reset(token)
             del self.host_callbacks[counts[0] :], self.keepalives[counts[1] :]
 
-    def _all_symbols(self, module: ir.Module, rule: Rule, last: int) -> dict[str, Any]:
-        """Every rule of one call that there is, as attributes of its composite.
-
-        Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
-        """
-        found: dict[str, Any] = {}
-        if rule.generation > last + 1:
-            return found
-        if rule.op == "pullback.custom_vjp_call":
-            if rule.generation <= last:
-                self._vjp_symbols(found, module, rule)
-                self._try(found, module, rule, "jvp", [rule.own_mask] * rule.goes_forward)
-            return found
-        if rule.op == "pullback.linear_call":
-            with _noting(found, "transpose"):
-                found["transpose"] = self.stage(module, rule.key, "transpose", rule.linear_mask)
-            return found
-        if rule.generation <= last and ("1" in rule.own_mask or not rule.inexact):
-            self._try(found, module, rule, "jvp", [rule.own_mask])
-            if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
-                self._try(found, module, rule, "jvp", rule.single_masks)
-        if derivatives.has_transpose(rule.call.eqns[0]):
-            self._transposes(found, module, rule)
-        return found
-
-    def _transposes(self, found: dict[str, Any], module: ir.Module, rule: Rule) -> None:
-        """Adds the transposes of a call: for all operands, and for each that it is linear in.
-
-        Beside residuals there may be many operands that it is linear in: these together, too.
-        """
-        masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
-        self._try(found, module, rule, "transpose", masks)
-        accepted = [mask for mask in masks if f"transpose.{mask}" in found]
-        if rule.own_mask not in accepted and len(accepted) > 1:
-            joint = "".join(map(max, zip(*accepted, strict=True)))
-            self._try(found, module, rule, "transpose", [joint] * (joint not in masks))
-
-    def _vjp_symbols(self, found: dict[str, Any], module: ir.Module, rule: Rule) -> None:
-        """Adds the pair for all operands; where it refuses, the one for those that it accepts."""
-        own = rule.own_mask
-        if rule.inexact and "1" not in own:
-            return
-        with _noting(found, "vjp"):
-            found |= zip(("fwd", "bwd"), self.stage(module, rule.key, "vjp", own), strict=True)
-            return
-        accepted = []
-        for mask in rule.single_masks if rule.knows_operands_apart else ():
-            with _noting(found, f"vjp.{mask}"):
-                self._traced_rule(rule, "vjp", mask)
-                accepted.append(mask)
-        if accepted:
-            joint = "".join(map(max, zip(*accepted, strict=True)))
-            with _noting(found, f"vjp.{joint}"):
-                names = f"fwd.{joint}", f"bwd.{joint}"
-                found |= zip(names, self.stage(module, rule.key, "vjp", joint), strict=True)
-
-    def _try(
-        self,
-        found: dict[str, Any],
-        module: ir.Module,
-        rule: Rule,
-        kind: str,
-        masks: Iterable[str],
-    ) -> None:
-        """Adds to `found` the rules of this kind that there are."""
-        for mask in masks:
-            name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
-            try:
-                with _noting(found, name):
-                    found[name] = self.stage(module, rule.key, kind, mask)
-            except LeakedValueError:
-                raise
-            except MissingRuleError:
-                continue
-
-    def _traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+    def traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+        """The functions of a rule, kept, before they are lowered; raises what `stage` raises."""
         key = rule.key, kind, mask
         if key not in self._traced:
             self._traced[key] = self._trace(rule, kind, mask)
@@ -548,50 +420,6 @@ def _marked(positions: list[int], mask: str) -> list[int]:
     return [i for i, bit in zip(positions, mask, strict=True) if bit == "1"]
 
 
-def _unstaged(module: ir.Module) -> list[tuple[Any, str]]:
-    calls = ops.walk_calls(module)
-    return [(call, key) for call in calls if (key := call.rule_key) is not None]
-
-
-def _rules_in(found: dict[str, Any]) -> set[str]:
-    return found.keys() - {REFUSED}
-
-
-@contextlib.contextmanager
-def _noting(found: dict[str, Any], name: str) -> Iterator[None]:
-    """Writes down what the rule of this name says where it refuses."""
-    try:
-        yield
-    except Exception as error:
-        said = refusals.to_write_down(error)
-        if said is None:
-            raise
-        found.setdefault(REFUSED, {})[name] = said
-
-
-@contextlib.contextmanager
-def _naming(rule: Rule) -> Iterator[None]:
-    """Raises what goes wrong in a user's rule as an error that names the rule and the line."""
-    try:
-        yield
-    except PullbackError:
-        raise
-    except Exception as error:
-        line = locations.of_error(error)
-        raise MissingRuleError(
-            f"the rule of `{rule.key}` cannot be written into the program: {_said(error)}",
-            where=f"{line}, in the rule of the call at {rule.where}" if line else rule.where,
-            do="let the rule use functions that JAX can trace, on its arguments only; or, if it is "
-            "not needed, save with allow_refusals=True: the file raises this where it is asked for",
-        ) from error
-
-
-def _said(error: Exception) -> str:
-    """The first line of an error."""
-    reason = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-
-
 def _leaking(rule: Rule) -> LeakedValueError:
     name = rule.key.removesuffix("_forward")
     return LeakedValueError(
@@ -613,31 +441,11 @@ def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
     )
 
 
-def _warn_of_order(rule: Rule) -> None:
-    warnings.warn(
-        f"staging rules takes long: `{rule.key}`, called at {rule.where}, is for derivatives of "
-        f"order {rule.generation + 1}, and there may be ever more; order=1, or 2, stages those "
-        "for derivatives up to that order",
-        stacklevel=2,
-    )
-
-
-def _endless(rules: dict[str, Rule]) -> MissingRuleError:
-    """There seem to be more and more rules of one primitive; names it."""
-    primitive, count = Counter(r.primitive for r in rules.values()).most_common(1)[0]
-    return MissingRuleError(
-        f"the rules of rules of `{primitive}` come to no end: there are {count} now",
-        where=next(r.where for r in rules.values() if r.primitive == primitive),
-        do="save with order=1, or 2, for derivatives up to that order; or wrap the step in a "
-        "function with a rule of its own (jax.custom_jvp or custom_vjp)",
-    )
-
-
 def _no_forward(rule: Rule, error: Exception) -> MissingRuleError:
     name = rule.key.removesuffix("_forward")
     return MissingRuleError(
         f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be transposed: "
-        f"{_said(error)}",
+        f"{headline(error)}",
         where=rule.where,
         do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
         "linear in the cotangent",
@@ -648,7 +456,7 @@ def _missing(rule: Rule, kind: str, chosen: list[int], error: Exception) -> Miss
     positions = ", ".join(map(str, chosen))
     return MissingRuleError(
         f"JAX has no {kind} rule for `{rule.key}` with respect to operand {positions}: "
-        f"{_said(error)}",
+        f"{headline(error)}",
         where=rule.where,
         do="wrap this step in jax.custom_vjp or jax.custom_jvp",
     )

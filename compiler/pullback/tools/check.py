@@ -13,10 +13,11 @@ import jax
 import numpy as np
 
 import pullback
+from pullback._errors import headline
 from pullback._jax import tracing
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
-from pullback.tools.targets import headline, load_target
+from pullback.tools.targets import load_target
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
 STEP = {4: 1e-2, 8: 1e-5}
@@ -88,7 +89,7 @@ def _check(rule: Rule, seed: int, tolerance: float) -> Iterator[Finding]:
         try:
             found = slope(call, args, tangents, cts)
         except Exception as error:
-            problem = f"{type(error).__name__}: {headline(error)}"
+            problem = headline(error)
             yield Finding(rule.key, mode, rule.where, float("nan"), problem)
         else:
             yield _compare(rule, mode, float(found), float(_inner(cts, expected)), tolerance)

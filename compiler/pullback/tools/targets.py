@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 import pullback
-from pullback._errors import PullbackError, UsageError
+from pullback._errors import PullbackError, UsageError, headline
 from pullback._jax import tracing
 from pullback.tools.arguments import parse_arguments
 from pullback_runtime import PullbackRuntimeError
@@ -64,12 +64,12 @@ def blaming(spec: str) -> Iterator[None]:
             raise
         if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
             raise UsageError(
-                f"a rule for `{spec}` failed: {type(error).__name__}: {headline(error)}",
+                f"a rule for `{spec}` failed: {headline(error)}",
                 where=_user_line(error),
                 do="correct the rule",
             ) from error
         raise UsageError(
-            f"`{spec}` failed under tracing: {type(error).__name__}: {headline(error)}",
+            f"`{spec}` failed under tracing: {headline(error)}",
             where=_user_line(error),
             do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
             "full report",
@@ -123,7 +123,7 @@ def load_module(place: str, spec: str | None = None) -> ModuleType:
 
 def _import_failed(place: str, error: Exception) -> UsageError:
     return UsageError(
-        f"importing `{place}` failed: {type(error).__name__}: {headline(error)}",
+        f"importing `{place}` failed: {headline(error)}",
         where=_user_line(error),
     )
 
@@ -186,11 +186,6 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
             f"`{spec}` takes {signature}, and {len(arguments)} arguments were given: {error}",
             do="separate the arguments by commas, as in --args 'f32[8,128], i32[8]'",
         ) from error
-
-
-def headline(error: BaseException) -> str:
-    """The first line of a message; JAX's explanations run to paragraphs."""
-    return (str(error).strip().splitlines() or [""])[0]
 
 
 def _is_ours(error: BaseException) -> bool:
