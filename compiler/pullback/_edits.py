@@ -9,8 +9,9 @@ from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.differentiation import replace_terminator, set_signature, terminator
 from pullback.passes.purity import Purity, is_used
+from pullback.passes.regions import replace_terminator, terminator
+from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import erase_unreachable, functions
 
 STRUCTURED = frozenset(

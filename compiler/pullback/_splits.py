@@ -11,8 +11,8 @@ from pullback._derivation import Signature, Split
 from pullback._edits import SelectResults
 from pullback._jax import ir
 from pullback.passes import manager
-from pullback.passes.differentiation import terminator
 from pullback.passes.purity import is_used
+from pullback.passes.regions import terminator
 from pullback.passes.symbols import functions
 from pullback.passes.zeros import is_zero
 

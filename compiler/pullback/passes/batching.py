@@ -20,16 +20,9 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
-from pullback.passes.differentiation import (
-    Differentiation,
-    blocks,
-    captures,
-    mask_of,
-    operations,
-    replace_terminator,
-    set_signature,
-    terminator,
-)
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
+from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
 from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front

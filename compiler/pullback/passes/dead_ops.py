@@ -11,14 +11,8 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import (
-    blocks,
-    captures,
-    operations,
-    replace_terminator,
-    terminator,
-)
 from pullback.passes.purity import Purity, is_used
+from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:

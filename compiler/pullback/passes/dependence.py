@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import blocks, captures, operations, terminator
 from pullback.passes.purity import is_used
+from pullback.passes.regions import blocks, captures, operations, terminator
 from pullback.passes.symbols import called, is_declaration
 
 _BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})

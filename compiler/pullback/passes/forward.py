@@ -11,20 +11,11 @@ from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import (
-    Differentiation,
-    _active_results,
-    _check_known,
-    captures,
-    check_body,
-    check_count,
-    check_type,
-    latest,
-    operations,
-    replace_terminator,
-    set_signature,
-    terminator,
-)
+from pullback.passes.activity import active_results
+from pullback.passes.checks import check_body, check_count, check_known, check_type
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import captures, latest, operations, replace_terminator, terminator
+from pullback.passes.signatures import set_signature
 from pullback.rules.registry import RULES, Op
 
 
@@ -83,7 +74,7 @@ class Forward:
         name = operation.name
         rule = RULES.get(name)
         if rule is None:
-            _check_known(operation, name, self.tangents)
+            check_known(operation, name, self.tangents)
             return
         operands = list(operation.operands)
         if rule.regions:
@@ -100,7 +91,7 @@ class Forward:
             rule = op.rule = rule.variant(op)
         refused = next((t for t in tangents if t.__class__ is Refused), None)
         if refused is not None:
-            self.tangents.update((r, refused) for r in _active_results(op))
+            self.tangents.update((r, refused) for r in active_results(op))
             return
         found = rule.jvp(op, tangents)
         if rule.checked:

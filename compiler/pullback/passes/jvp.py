@@ -8,8 +8,9 @@ from typing import ClassVar
 from pullback import _jax
 from pullback._jax import ir
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, ct_mask_of, wrt_mask
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_in_place
+from pullback.passes.signatures import ct_mask_of, wrt_mask
 from pullback.passes.symbols import leave_copy
 
 

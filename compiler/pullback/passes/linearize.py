@@ -9,8 +9,10 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
-from pullback.passes.differentiation import Differentiation, ct_mask_of, terminator, wrt_mask
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import terminator
 from pullback.passes.reverse import split_entry, transpose
+from pullback.passes.signatures import ct_mask_of, wrt_mask
 from pullback.passes.symbols import leave_copy
 
 

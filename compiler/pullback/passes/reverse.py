@@ -25,23 +25,15 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
 from pullback.frontend.locations import user_line
+from pullback.passes.activity import analyze
+from pullback.passes.checks import check_count, check_type
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.dependence import Dependence
-from pullback.passes.differentiation import (
-    Differentiation,
-    analyze,
-    captures,
-    check_count,
-    check_type,
-    latest,
-    lose_arguments,
-    operations,
-    replace_terminator,
-    set_signature,
-    terminator,
-)
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.purity import is_used
+from pullback.passes.regions import captures, latest, operations, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
+from pullback.passes.signatures import lose_arguments, set_signature
 from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.parts import joined
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -112,7 +104,7 @@ class Reverse:
     def analyze(self, block: Any, active: Sequence[Value]) -> None:
         """Find what is active in `block`, given which values from outside are."""
         self.active = set(active)
-        self.records = analyze(block, self.active, self.diff, self)
+        self.records = analyze(block, self.active, self)
 
     def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
         """Add to the cotangent of a primal value, if it is active."""

@@ -13,7 +13,8 @@ from pullback.dialect import build
 from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.batching import Batching
-from pullback.passes.differentiation import Differentiation, terminator
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import terminator
 from pullback.passes.symbols import leave_copy
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, operations, terminator
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import operations, terminator
 from pullback.passes.symbols import CALLS, called
 
 MOST_VALUES = 1000

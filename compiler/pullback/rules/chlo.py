@@ -19,7 +19,7 @@ from pullback.dialect.build import (
     square,
     sub,
 )
-from pullback.passes.differentiation import missing_rule
+from pullback.passes.checks import missing_rule
 from pullback.rules.batching import MappedOp, batch, batch_alike, shifted
 from pullback.rules.bessel import bessel_i0e
 from pullback.rules.derived import by_expansion

@@ -9,16 +9,10 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
-from pullback.passes.differentiation import (
-    analyze,
-    blocks,
-    captured_by,
-    captures,
-    replace_terminator,
-    terminator,
-)
+from pullback.passes.activity import analyze
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
+from pullback.passes.regions import blocks, captured_by, captures, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.passes.symbols import called
@@ -46,7 +40,7 @@ class Branches:
         flags = [False] * len(op.results)
         for block in blocks(op.operation):
             active = set(active_operands(op))
-            analyze(block, active, op.frame.diff, op.frame)
+            analyze(block, active, op.frame)
             for i, v in enumerate(terminator(block).operands):
                 flags[i] |= v in active
         return flags

@@ -14,7 +14,7 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import missing_rule
+from pullback.passes.checks import missing_rule
 from pullback.rules.batching import MappedOp, batch
 from pullback.rules.derived import by_expansion
 from pullback.rules.reading import integer_constant

@@ -10,7 +10,9 @@ from pullback._errors import LeakedValueError, MissingRuleError
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
 from pullback.frontend.locations import user_line
-from pullback.passes.differentiation import Differentiation, mask_of, terminator
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.regions import terminator
+from pullback.passes.signatures import mask_of
 from pullback.passes.zeros import stays_zero
 from pullback.rules.calls import scatter
 from pullback.rules.linear_calls import check_not_refused, missing_rule_of

@@ -16,8 +16,9 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import (
-    analyze,
+from pullback.passes.activity import analyze
+from pullback.passes.forward import Forward
+from pullback.passes.regions import (
     blocks,
     captured_by,
     captures,
@@ -25,7 +26,6 @@ from pullback.passes.differentiation import (
     replace_terminator,
     terminator,
 )
-from pullback.passes.forward import Forward
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.rules import slots
@@ -61,7 +61,7 @@ def loop_activity(op: Op) -> Activity:
     outside = [v for v, a in zip(op.operands[count:], op.active[count:], strict=True) if a]
     while True:
         active = {*outside, *(a for a, c in zip(arguments, carries, strict=True) if c)}
-        analyze(body, active, op.frame.diff, op.frame)
+        analyze(body, active, op.frame)
         grown = [c or y in active for c, y in zip(carries, yields, strict=True)]
         if grown == carries:
             op.info = Activity(carries, outside)
@@ -82,7 +82,7 @@ class While:
         activity, body = loop_activity(op), blocks(op.operation)[1]
         arguments = zip(body.arguments, activity.carries, strict=True)
         active = {*activity.captured, *(a for a, c in arguments if c)}
-        records = analyze(body, active, op.frame.diff, op.frame)
+        records = analyze(body, active, op.frame)
         carries, free = _reached(activity, body, records, results)
         rest = op.operands[len(results) :]
         return [*(i in carries for i in range(len(results))), *(v in free for v in rest)]

@@ -19,8 +19,10 @@ from pullback._errors import NotDifferentiableError
 from pullback._jax import ir, sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import Differentiation, analyze, replace_terminator, terminator
+from pullback.passes.activity import analyze
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Forward
+from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.reverse import Reverse, identity
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -95,7 +97,7 @@ class ManualComputation:
     def activity(op: Op) -> list[bool]:
         block = op.operation.regions[0].blocks[0]
         active = {a for a, flag in zip(block.arguments, op.active, strict=True) if flag}
-        analyze(block, active, op.frame.diff, op.frame)
+        analyze(block, active, op.frame)
         return [v in active for v in terminator(block).operands]
 
     @staticmethod

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import analyze, terminator
+from pullback.passes.activity import analyze
+from pullback.passes.regions import terminator
 from pullback.rules.registry import Op
 
 
@@ -34,6 +35,6 @@ def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
 def reached_in(op: Op, block: Any, active: Sequence[Value], results: Sequence[bool]) -> set[Value]:
     """Those in a block of an op, or of what it calls, where these results have cotangents."""
     known = set(active)
-    records = analyze(block, known, op.frame.diff, op.frame)
+    records = analyze(block, known, op.frame)
     ends = zip(terminator(block).operands, results, strict=True)
     return reached(records, [v for v, has in ends if has and v in known])

@@ -8,7 +8,7 @@ from typing import Any
 from pullback._jax import ir, primitives
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import blocks, terminator
+from pullback.passes.regions import blocks, terminator
 
 
 @dataclass(frozen=True)

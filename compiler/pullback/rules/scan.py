@@ -10,7 +10,7 @@ import numpy as np
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.differentiation import blocks, operations
+from pullback.passes.regions import blocks, operations
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded

@@ -18,7 +18,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.differentiation import blocks, replace_terminator, terminator
+from pullback.passes.regions import blocks, replace_terminator, terminator
 from pullback.passes.zeros import is_zero_constant
 from pullback.rules import products, slots
 from pullback.rules.batching import BATCHES, MappedOp, shifted

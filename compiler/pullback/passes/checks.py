@@ -1,0 +1,77 @@
+"""Errors of a sweep: an active value has no rule, or a rule returns what it should not."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from pullback._errors import MissingRuleError, RuleResultError
+from pullback._jax import ir
+from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
+from pullback.passes.regions import captures
+from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
+
+_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+
+
+def check_known(operation: Any, name: str, active: Container[Value]) -> None:
+    """Raise MissingRuleError if an active value flows into an op that has no rule."""
+    if name in NONDIFFERENTIABLE or name in _TERMINATORS:
+        return
+    everything = [*operation.operands, *captures(operation)]
+    if any(v in active for v in everything):
+        raise missing_rule(operation, name)
+
+
+FROM_OUTSIDE = " on a value from outside of its body"
+
+
+def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
+    """Raise MissingRuleError if a body uses an active value, which no operand of the op tells."""
+    if rule.regions or not len(operation.regions):
+        return
+    if any(v in active for v in captures(operation)):
+        raise missing_rule(operation, rule.name, FROM_OUTSIDE)
+
+
+def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:
+    return MissingRuleError(
+        f"no derivative rule for `{name}`{why}",
+        where=user_line(operation.location),
+        do="wrap this step in jax.custom_jvp or jax.custom_vjp, "
+        "or register a rule: docs/extending.md#rules",
+    )
+
+
+def check_count(op: Op, found: Any, expected: int, what: str) -> None:
+    if not isinstance(found, list | tuple):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned no list of {what}s, but "
+            f"{type(found).__name__}",
+            where=user_line(op.operation.location),
+            do=f"return a list, with one {what} per position, None where it is zero",
+        )
+    if len(found) != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {len(found)} {what}s "
+            f"instead of {expected}",
+            where=user_line(op.operation.location),
+            do="return one entry per position, None where it is zero",
+        )
+
+
+def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
+    if not isinstance(found, ir.Value):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {found!r} for a {what}",
+            where=user_line(op.operation.location),
+            do="return values of the IR, which pullback.dialect.build makes; None for zero",
+        )
+    if found.type != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned a {what} of the wrong type\n"
+            f"  expected: {expected}\n  found:    {found.type}",
+            where=user_line(op.operation.location),
+            do="give each tangent and cotangent the type of its primal value",
+        )

@@ -1,0 +1,81 @@
+"""Blocks: the operations of one, what it returns, and the values from outside that it uses."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect.build import Value
+
+
+def operations(block: Any) -> list[Any]:
+    """The operations of a block, without what is inside of them."""
+    owner = block.owner.operation
+    if owner.name != "func.func" or len(owner.regions[0].blocks) != 1:
+        return [view.operation for view in block.operations]
+    found: list[Any] = []
+    append, go_on = found.append, itertools.chain([ir.WalkResult.ADVANCE], _SKIPPING).__next__
+
+    def visit(operation: Any) -> Any:
+        append(operation)
+        return go_on()
+
+    owner.walk(visit, ir.WalkOrder.PRE_ORDER)  # in less time than the block's own iterator
+    return found[1:]
+
+
+_SKIPPING = itertools.repeat(ir.WalkResult.SKIP)
+
+
+def terminator(block: Any) -> Any:
+    return ir.InsertionPoint.at_block_terminator(block).ref_operation
+
+
+def blocks(operation: Any) -> list[Any]:
+    """The block of each region; control flow has one in each."""
+    return [region.blocks[0] for region in operation.regions]
+
+
+def replace_terminator(block: Any, values: Sequence[Value]) -> None:
+    """Return `values` instead."""
+    old = terminator(block)
+    ir.Operation.create(
+        old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
+    )
+    old.erase()
+
+
+def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
+    """What stands for a value now, given what was put in the place of which."""
+    while v in replaced:
+        v = replaced[v]
+    return v
+
+
+def captures(operation: Any) -> list[Value]:
+    """Values defined outside of an op that its regions use, each once, in order."""
+    return captured_by([block for region in operation.regions for block in region.blocks])
+
+
+def captured_by(blocks: Sequence[Any]) -> list[Value]:
+    """Values defined outside of blocks that they use, each once, in order."""
+    inside: set[Any] = set()
+    found: dict[Value, None] = {}
+    for block in blocks:
+        _collect_captures(block, inside, found)
+    return list(found)
+
+
+def _collect_captures(block: Any, inside: set[Any], found: dict[Value, None]) -> None:
+    inside.update(block.arguments)
+    for view in block.operations:
+        operation = view.operation
+        for v in operation.operands:
+            if v not in inside:
+                found[v] = None
+        for region in operation.regions:
+            for nested in region.blocks:
+                _collect_captures(nested, inside, found)
+        inside.update(operation.results)

@@ -1,0 +1,122 @@
+"""The arguments and results of functions: masks of positions, types, attributes.
+
+A *mask* is a string with one character per position, '1' where a tangent or cotangent is present.
+Masks of functions range over all positions; masks of custom rules over inexact ones only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pullback import _jax
+from pullback._errors import NotDifferentiableError
+from pullback._jax import ir
+from pullback.dialect.build import hides_inexact, inexact
+from pullback.frontend.locations import user_line
+from pullback.passes.regions import terminator
+
+if TYPE_CHECKING:
+    from pullback.passes.differentiation import Differentiation
+
+
+def mask_of(flags: Sequence[bool]) -> str:
+    return "".join("1" if f else "0" for f in flags)
+
+
+def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
+    """The mask of the arguments at positions `wrt`; of all inexact ones if None."""
+    return _position_mask(diff, entry, diff.block(entry).arguments.types, wrt, "argument")
+
+
+def ct_mask_of(diff: Differentiation, entry: str, outs: Sequence[int] | None) -> str:
+    """The mask of the results at positions `outs`; of all inexact ones if None."""
+    types = [v.type for v in terminator(diff.block(entry)).operands]
+    return _position_mask(diff, entry, types, outs, "result")
+
+
+def _position_mask(
+    diff: Differentiation,
+    entry: str,
+    types: Sequence[Any],
+    positions: Sequence[int] | None,
+    what: str,
+) -> str:
+    def refusal(message: str, do: str) -> NotDifferentiableError:
+        where = user_line(diff.function(entry).location)
+        return NotDifferentiableError(message, where=where, do=do)
+
+    if positions is None:
+        flags = [inexact(t) for t in types]
+        for i, type in enumerate(types):
+            if not flags[i] and hides_inexact(type):
+                raise refusal(
+                    f"{what} of `@{entry}` at position {i} has type {type}, "
+                    "in which no derivative has a place",
+                    "use one argument or result of tensor type for each array in it",
+                )
+        return mask_of(flags)
+    if len(set(positions)) < len(positions):
+        raise refusal(
+            f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
+            "name each position once",
+        )
+    if list(positions) != sorted(positions):
+        raise refusal(
+            f"{what}s of `@{entry}` out of order: {','.join(map(str, positions))}",
+            f"name them in ascending order: derivatives come in the order of the {what}s",
+        )
+    for i in positions:
+        if not 0 <= i < len(types):
+            raise refusal(
+                f"no {what} of `@{entry}` at position {i}: there are {len(types)}",
+                f"name positions from 0 to {len(types) - 1}",
+            )
+        if not inexact(types[i]):
+            raise refusal(
+                f"{what} of `@{entry}` at position {i} has type {types[i]}, "
+                "which has no derivative",
+                "name positions of float or complex type only",
+            )
+    return mask_of([i in positions for i in range(len(types))])
+
+
+def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+    return ir.TypeAttr.get(
+        ir.FunctionType.get(list(arguments), list(results), context=_jax.context())
+    )
+
+
+def set_signature(
+    function: Any, arguments: Sequence[Any] | None = None, results: Sequence[Any] | None = None
+) -> None:
+    """Make a function's type agree with its entry block and its return, of which one may know."""
+    block = function.regions[0].blocks[0]
+    arguments = block.arguments.types if arguments is None else arguments
+    results = [v.type for v in terminator(block).operands] if results is None else results
+    function.attributes["function_type"] = function_type(arguments, results)
+    for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
+        if name in function.attributes:
+            attrs = list(ir.ArrayAttr(function.attributes[name]))[:count]
+            empty = ir.DictAttr.get({}, context=_jax.context())
+            attrs += [empty] * (count - len(attrs))
+            function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
+
+
+ALIAS = "tf.aliasing_output"
+
+
+def lose_arguments(function: Any, mask: str) -> None:
+    """Let the attributes of a function's arguments follow them: those in the mask go.
+
+    Results are other ones then, so theirs go too, and what names one of them.
+    """
+    context, attributes = _jax.context(), function.attributes
+    if "res_attrs" in attributes:
+        del attributes["res_attrs"]
+    if "arg_attrs" in attributes:
+        rest = zip(ir.ArrayAttr(attributes["arg_attrs"]), mask, strict=False)
+        named = [ir.DictAttr(of_one) for of_one, m in rest if m != "1"]
+        kept = [{n.name: n.attr for n in of_one if n.name != ALIAS} for of_one in named]
+        found = [ir.DictAttr.get(of_one, context=context) for of_one in kept]
+        attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
