@@ -307,13 +307,13 @@ DRIVERS = (
         rules_of_users("a rule that takes elements-vjp"),
     ),
     Mutant(
-        "passes/reverse.py",
+        "passes/backward.py",
         "lost = _dependent(diff, block, [*linear, *stand_ins], may_lose)",
         "pass",
         ("tests/passes/test_not_linear.py",),
     ),
     Mutant(
-        "passes/reverse.py",
+        "passes/backward.py",
         "if all(i < may_lose for i in lost):",
         "if True:",
         ("tests/passes/test_not_linear.py",),

@@ -8,10 +8,10 @@ from typing import ClassVar
 from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import ops
+from pullback.passes.backward import split_entry, transpose
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
-from pullback.passes.reverse import split_entry, transpose
 from pullback.passes.signatures import ct_mask_of, wrt_mask
 from pullback.passes.symbols import leave_copy
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pullback import _jax
 from pullback._jax import ir
+from pullback.passes.backward import transpose
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.reverse import transpose
 from pullback.passes.signatures import ct_mask_of, wrt_mask
 from pullback.passes.symbols import leave_copy
 

@@ -10,9 +10,9 @@ from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.frontend.locations import user_line
+from pullback.passes.backward import split_entry, vjp_in_place
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.reverse import split_entry, vjp_in_place
 from pullback.passes.signatures import ct_mask_of, wrt_mask
 from pullback.passes.symbols import leave_copy
 

@@ -10,13 +10,13 @@ from pullback._jax import ir, remat
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.ops import composite_name
+from pullback.passes.backward import Split, split
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_function
 from pullback.passes.inlining import call, emit_call
 from pullback.passes.purity import is_used
 from pullback.passes.regions import operations, replace_terminator, terminator
-from pullback.passes.reverse import Split, split
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero

@@ -22,11 +22,11 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.backward import Constants, split
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inlining import call
 from pullback.passes.regions import blocks, captures, replace_terminator, terminator
-from pullback.passes.reverse import Constants, split
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.zeros import stays_zero
 from pullback.rules import slots

@@ -13,12 +13,12 @@ from pullback._jax import ir, remat
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.frontend.locations import user_line
+from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
 from pullback.passes.regions import replace_terminator, terminator
-from pullback.passes.reverse import Split, split, transpose
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch
