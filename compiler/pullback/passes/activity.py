@@ -6,7 +6,7 @@ from typing import Any
 
 from pullback.dialect.build import Value, inexact
 from pullback.passes.checks import check_body, check_known
-from pullback.passes.regions import captures, operations
+from pullback.passes.regions import captures, operands_of, operations, results_of
 from pullback.rules.registry import RULES, Op
 
 
@@ -21,24 +21,14 @@ def analyze(block: Any, active: set[Value], frame: Any) -> list[Op]:
         if rule is None:
             check_known(operation, operation.name, active)
             continue
-        values = operation.operands
-        count = 0 if rule.regions else len(values)
-        if count == 2:  # the binding's iterator takes twice as long
-            x, y = values[0], values[1]
-            operands, flags = [x, y], [x in active, y in active]
-        elif count == 1:
-            x = values[0]
-            operands, flags = [x], [x in active]
-        else:
-            operands = [*values, *captures(operation)] if rule.regions else list(values)
-            flags = [v in active for v in operands]
+        operands = operands_of(operation)
+        if rule.regions:
+            operands += captures(operation)
+        flags = [v in active for v in operands]
         if True not in flags:
             check_body(operation, rule, active)
             continue
-        try:
-            results = [operation.result]  # faster than asking for a list of one
-        except ValueError:
-            results = list(operation.results)
+        results = results_of(operation)
         op = record(operation, operands, results, flags, rule, frame)
         records.append(op)
         if rule.plain:

@@ -64,19 +64,19 @@ def vjp_in_place(
         for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
             frame.accumulate(out, seed(out) if seed else block.add_argument(type, loc))
         frame.run()
-        cts = [_cotangent_of(a, frame) for a in wrt]
+        types = _masked(taken, mask)
+        cts = [_cotangent_of(a, type, frame) for a, type in zip(wrt, types, strict=True)]
     replace_terminator(block, [*terminator(block).operands, *cts])
     seeds = [] if seed else _masked(given, ct_mask)
-    set_signature(function, [*taken, *seeds], [*given, *_masked(taken, mask)])
+    set_signature(function, [*taken, *seeds], [*given, *types])
 
 
-def _cotangent_of(argument: Value, frame: Reverse) -> Value:
+def _cotangent_of(argument: Value, type: Any, frame: Reverse) -> Value:
     """The cotangent of a function's argument, which has its type."""
     ct = build.instantiate(frame.cts.get(argument), argument)
-    if ct.type != argument.type:  # of an op, one operand may be static, and another dynamic
+    if ct.type != type:  # of an op, one operand may be static, and another dynamic
         raise MissingRuleError(
-            f"no derivative by an argument of type {argument.type} whose cotangent has type "
-            f"{ct.type}",
+            f"no derivative by an argument of type {type} whose cotangent has type {ct.type}",
             where=user_line(argument.owner.owner.location),
             do=build.REFINE_SHAPES,
         )
@@ -330,7 +330,7 @@ def _transpose_in_place(
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
-        cts = [_cotangent_of(a, frame) for a in wrt]
+        cts = [_cotangent_of(a, a.type, frame) for a in wrt]
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
     set_signature(function)

@@ -14,7 +14,15 @@ from pullback.dialect.build import Value
 from pullback.passes.activity import active_results
 from pullback.passes.checks import check_body, check_count, check_known, check_type
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import captures, latest, operations, replace_terminator, terminator
+from pullback.passes.regions import (
+    captures,
+    latest,
+    operands_of,
+    operations,
+    replace_terminator,
+    results_of,
+    terminator,
+)
 from pullback.passes.signatures import set_signature
 from pullback.rules.registry import RULES, Op
 
@@ -71,37 +79,41 @@ class Forward:
         return [self.tangents.get(v) for v in returned]
 
     def _visit(self, operation: Any, following: Any) -> None:
-        name = operation.name
-        rule = RULES.get(name)
+        rule = RULES.get(operation.name)
         if rule is None:
-            check_known(operation, name, self.tangents)
+            check_known(operation, operation.name, self.tangents)
             return
-        operands = list(operation.operands)
+        operands = operands_of(operation)
         if rule.regions:
             operands += captures(operation)
-        tangents = [self.tangents.get(v) for v in operands]
+        known = self.tangents
+        tangents = [known.get(v) for v in operands]
         active = [t is not None for t in tangents]
         if True not in active:
-            check_body(operation, rule, self.tangents)
+            check_body(operation, rule, known)
             return
-        op = Op(operation, operands, list(operation.results), active, rule, self)
+        op = Op(operation, operands, results_of(operation), active, rule, self)
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
         if rule.variant is not None:
             rule = op.rule = rule.variant(op)
-        refused = next((t for t in tangents if t.__class__ is Refused), None)
-        if refused is not None:
-            self.tangents.update((r, refused) for r in active_results(op))
-            return
+        for t in tangents:
+            if t.__class__ is Refused:
+                known.update(dict.fromkeys(active_results(op), t))
+                return
         found = rule.jvp(op, tangents)
         if rule.checked:
-            check_count(op, found, len(op.results), "tangent")
-            for r, t in zip(op.results, found, strict=True):
-                if t is not None and t.__class__ is not Refused:
-                    check_type(op, t, r.type, "tangent")
-        self.tangents.update(
-            (r, t) for r, t in zip(op.results, found, strict=True) if t is not None
-        )
+            self._check(op, found)
+        for r, t in zip(op.results, found, strict=True):
+            if t is not None:
+                known[r] = t
+
+    @staticmethod
+    def _check(op: Op, found: Any) -> None:
+        check_count(op, found, len(op.results), "tangent")
+        for r, t in zip(op.results, found, strict=True):
+            if t is not None and t.__class__ is not Refused:
+                check_type(op, t, r.type, "tangent")
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
         """Put new results in the place of an op's, once the block is done.

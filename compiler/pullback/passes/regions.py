@@ -29,6 +29,23 @@ def operations(block: Any) -> list[Any]:
 _SKIPPING = itertools.repeat(ir.WalkResult.SKIP)
 
 
+def operands_of(operation: Any) -> list[Value]:
+    """The operands of an operation."""
+    values = operation.operands
+    count = len(values)
+    if count == 2:  # the binding's iterator takes twice as long
+        return [values[0], values[1]]
+    return [values[0]] if count == 1 else list(values)
+
+
+def results_of(operation: Any) -> list[Value]:
+    """The results of an operation."""
+    try:
+        return [operation.result]  # faster than asking for a list of one
+    except ValueError:
+        return list(operation.results)
+
+
 def terminator(block: Any) -> Any:
     return ir.InsertionPoint.at_block_terminator(block).ref_operation
 
