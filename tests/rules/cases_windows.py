@@ -116,6 +116,33 @@ func.func public @main(%x: tensor<5xf64>, %y: tensor<5xf64>) -> (tensor<4xf64>, 
 }
 """
 
+STEPS = """
+func.func public @main(%x: tensor<3x4xf64>, %y: tensor<3x4xf64>)
+    -> (tensor<2x2xf64>, tensor<2x2xf64>) {
+  %one = stablehlo.constant dense<1.0> : tensor<f64>
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %0:2 = "stablehlo.reduce_window"(%x, %y, %one, %zero) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>, %c: tensor<f64>, %d: tensor<f64>):
+    %1 = stablehlo.multiply %a, %c : tensor<f64>
+    %2 = stablehlo.multiply %b, %c : tensor<f64>
+    %3 = stablehlo.add %2, %d : tensor<f64>
+    stablehlo.return %1, %3 : tensor<f64>, tensor<f64>
+  }) {window_dimensions = array<i64: 2, 3>} : (tensor<3x4xf64>, tensor<3x4xf64>, tensor<f64>,
+    tensor<f64>) -> (tensor<2x2xf64>, tensor<2x2xf64>)
+  return %0#0, %0#1 : tensor<2x2xf64>, tensor<2x2xf64>
+}
+"""
+
+
+def steps(x: Any, y: Any) -> tuple[Any, Any]:
+    """Of the maps h -> x h + y in each window, one after the other, row by row."""
+    factor, total = jnp.ones((2, 2)), jnp.zeros((2, 2))
+    for i in range(2):
+        for j in range(3):
+            a, b = x[i : i + 2, j : j + 2], y[i : i + 2, j : j + 2]
+            factor, total = factor * a, total * a + b
+    return factor, total
+
 
 def pairs(x: Any, y: Any) -> tuple[Any, Any]:
     left = x[:-1] >= x[1:]
@@ -186,6 +213,7 @@ REDUCE_WINDOWS = [
         reference=pairs,
         dtypes=(),
     ),
+    Case("stablehlo.reduce_window", STEPS, [real(3, 4), real(3, 4)], "steps", reference=steps),
 ]
 
 SELECT_AND_SCATTER = """

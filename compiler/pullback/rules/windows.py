@@ -269,8 +269,8 @@ def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
         return lift(op.frame.diff, body, [*a, *b], build.shape(a[0]))
 
     xs = [window.pad(x, init) for x, init in zip(xs, inits, strict=True)]
-    for axis, (count, step) in enumerate(zip(window.dims, window.dilation, strict=True)):
-        xs = _fold_axis(xs, axis, count, step, combine)
+    for axis in reversed(range(len(shape))):  # row by row: the body need not commute
+        xs = _fold_axis(xs, axis, window.dims[axis], window.dilation[axis], combine)
     starts = [0] * len(shape)
     xs = [build.slice_(x, starts, build.shape(x), window.strides) for x in xs]
     return combine([build.broadcast_in_dim(init, shape, ()) for init in inits], xs)
