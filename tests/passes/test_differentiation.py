@@ -294,6 +294,18 @@ LOOPS = {
         )[1],
         lambda x: jnp.sin(jnp.sin(jnp.sin(x) * x * 6) * x * 4) * x * 2,
     ),
+    "while, counting down in an unsigned type": (
+        lambda x: lax.while_loop(
+            lambda c: c[0] > 1, lambda c: (c[0] - 2, jnp.sin(c[1]) * x * c[0]), (np.uint32(6), x)
+        )[1],
+        lambda x: jnp.sin(jnp.sin(jnp.sin(x) * x * 6) * x * 4) * x * 2,
+    ),
+    "while, counting in four bits": (
+        lambda x: lax.while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]) * x), (jnp.int4(-2), x)
+        )[1],
+        lambda x: repeat(lambda c: jnp.sin(c) * x, x, 5),
+    ),
     "while, whose counter wraps around": (
         lambda x: lax.while_loop(
             lambda c: c[0] < np.uint8(250),

@@ -249,12 +249,14 @@ class _Stacked(_Reversed):
             return build.reshape(slot, build.shape(v))
 
     def _counter_value(self, v: Value) -> Value:
-        """start + step * iteration, in the counter's own type."""
+        """start + step * iteration, in the counter's own type, which may have no negative step."""
         counter: Any = self.loop.counter
         with build.inserting(ir.InsertionPoint(self.anchor)):
             i = build.convert(self.iteration, build.info(v.type).element)
-            if counter.step != 1:
-                i = build.mul(i, counter.step)
+            if abs(counter.step) != 1:
+                i = build.mul(i, abs(counter.step))
+            if counter.step < 0:
+                return build.sub(build.integer(counter.start, i), i)
             return i if counter.start == 0 else build.add(i, counter.start)
 
     def run(self) -> list[Value | None]:

@@ -54,16 +54,17 @@ def read_loop(operation: Any) -> Loop:
 
 def integer_constant(v: Value) -> int | None:
     """The value of a scalar integer constant, through conversions."""
-    if isinstance(v, ir.BlockArgument):
+    t = build.info(v.type)
+    if isinstance(v, ir.BlockArgument) or t.kind != "i":
         return None
     operation = v.owner
     if operation.name == "stablehlo.convert":
         value = integer_constant(operation.operands[0])
         return value if value is not None and build.holds(v.type, value) else None
-    t = build.info(v.type)
-    if operation.name != "stablehlo.constant" or t.kind != "i" or t.shape != ():
+    if operation.name != "stablehlo.constant" or t.shape != ():
         return None
-    return int(ir.DenseIntElementsAttr(operation.attributes["value"])[0])
+    element = ir.DenseElementsAttr(operation.attributes["value"]).get_splat_value()
+    return ir.IntegerAttr(element).value
 
 
 _COUNTED = {
