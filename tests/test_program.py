@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 import pickle
 import subprocess
@@ -177,6 +178,53 @@ def test_an_order_that_cannot_be_kept_is_an_error_with_its_line(function):
     with pytest.raises(pb.PullbackError, match="ordered=True") as caught:
         pb.grad(lambda x: function(x))(jnp.float32(1.0))
     assert "test_program.py" in str(caught.value.where)
+
+
+def loop(step):
+    """Without a bound: reverse mode runs iterations again."""
+    return lambda x: jax.lax.while_loop(
+        lambda c: c[0] < x, lambda c: (c[0] + 1, step(c[1])), (0.0, x)
+    )[1]
+
+
+NUMBERS = itertools.count()
+
+
+def drawn(x):
+    return jnp.sin(x * jax.lax.rng_uniform(jnp.float32(0), jnp.float32(1), ()))
+
+
+def counted(x):
+    return jnp.sin(x * io_callback(lambda: np.float32(next(NUMBERS)), jnp.float32(0)))
+
+
+@pytest.mark.parametrize(
+    ("around", "step"),
+    [
+        (loop, drawn),
+        (loop, counted),
+        (loop, printed),
+        (jax.checkpoint, drawn),
+        (jax.checkpoint, counted),
+    ],
+)
+def test_what_another_run_does_not_give_again_is_an_error_with_its_line(around, step):
+    """It was drawn anew in reverse mode: the derivative was that of another value."""
+    with pytest.raises(pb.MissingRuleError, match="runs it again") as caught:
+        pb.grad(around(step))(jnp.float32(1.0))
+    assert "test_program.py" in str(caught.value.where)
+
+
+def test_effects_of_a_loop_without_a_bound_happen_once_forward():
+    seen = []
+
+    def f(x):
+        jax.debug.callback(lambda value: seen.append(float(value)), x)
+        return x + 1
+
+    jax.block_until_ready(pb.trace(loop(f))(3.0).split_vjp().forward(3.0))
+    jax.effects_barrier()
+    assert seen == [3.0, 4.0, 5.0]
 
 
 ON_FOUR_DEVICES = """

@@ -274,6 +274,31 @@ def test_the_sum_of_an_unknown_number_of_elements_has_no_reverse_mode() -> None:
         derived(DYNAMIC_SUM, "vjp")
 
 
+DRAWN_ON_DEVICES = """
+sdy.mesh @mesh = <["i"=2]>
+func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+  %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"i"}]>] out_shardings=[<@mesh, [{"i"}]>]
+      manual_axes={"i"} (%a: tensor<2xf64>) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f64>
+    %one = stablehlo.constant dense<1.0> : tensor<f64>
+    %shape = stablehlo.constant dense<2> : tensor<1xi64>
+    %1 = stablehlo.rng %zero, %one, %shape, distribution = UNIFORM
+      : (tensor<f64>, tensor<f64>, tensor<1xi64>) -> tensor<2xf64>
+    %2 = stablehlo.multiply %a, %1 : tensor<2xf64>
+    sdy.return %2 : tensor<2xf64>
+  } : (tensor<4xf64>) -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+"""
+
+
+def test_what_every_device_draws_has_no_reverse_mode() -> None:
+    """The backward body computes the forward one again: it would draw other numbers."""
+    derived(DRAWN_ON_DEVICES, "jvp")
+    with pytest.raises(MissingRuleError, match=r"a manual computation with `stablehlo.rng` in it"):
+        derived(DRAWN_ON_DEVICES, "vjp")
+
+
 DYNAMIC_DIFFERENCES = """
 func.func public @main(%x: tensor<?x4xf64>, %init: tensor<f64>) -> tensor<?xf64> {
   %0 = stablehlo.reduce(%x init: %init) across dimensions = [1]

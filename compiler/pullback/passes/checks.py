@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any
 
 from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
+from pullback.passes.purity import callback, differs_again
 from pullback.passes.regions import captures
+from pullback.passes.symbols import called
 from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
+
+if TYPE_CHECKING:
+    from pullback.passes.differentiation import Differentiation
 
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
@@ -33,6 +38,38 @@ def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
         return
     if any(v in active for v in captures(operation)):
         raise missing_rule(operation, rule.name, FROM_OUTSIDE)
+
+
+def found_in(diff: Differentiation, operation: Any, wanted: Callable[[Any], Any]) -> Any | None:
+    """The first op for which `wanted` holds in an op, or in what is called there."""
+    found = None
+
+    def visit(each: Any) -> Any:
+        nonlocal found
+        name = called(each)
+        found = each if wanted(each) else None if name is None else of_function(name)
+        return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
+
+    def of_function(name: str) -> Any:
+        return diff.cached(
+            ("found in", name, wanted), lambda: found_in(diff, diff.function(name), wanted)
+        )
+
+    operation.walk(visit)
+    return found
+
+
+def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
+    """Raises MissingRuleError if reverse mode would see other values in what it runs again."""
+    found = found_in(diff, operation, differs_again)
+    if found is not None:
+        raise MissingRuleError(
+            f"no derivative of {what} with `{callback(found) or found.name}` in it: reverse mode "
+            "runs it again, and that gives another result",
+            where=user_line(found.location),
+            do="take this step out of there; of callbacks, use pure ones or those without results; "
+            "draw random numbers by a key, as in jax.random",
+        )
 
 
 def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:

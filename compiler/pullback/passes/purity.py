@@ -36,6 +36,13 @@ def is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 
+def differs_again(op: ir.Operation) -> bool:
+    """Whether an op gives what another run of it need not give, and something uses it."""
+    if op.name not in IMPURE and (callback(op) is None or not _has_side_effect(op)):
+        return False
+    return any(map(is_used, op.results))
+
+
 @dataclass
 class Purity:
     """Whether ops can be erased when nobody uses their results; functions are looked up once."""

@@ -11,6 +11,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.ops import composite_name
 from pullback.passes.backward import Split, split
+from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_function
@@ -180,6 +181,7 @@ def _recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
         given = [_given_instead(block, mark) for mark in _marks(diff, again)]
         replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
         erase_dead_ops(block, diff.functions)
+        check_runs_again(diff, diff.function(again), "a jax.checkpoint")
         needed = list(map(is_used, given))
         for argument, used in reversed(list(zip(given, needed, strict=True))):
             if not used:

@@ -23,10 +23,12 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.backward import Constants, split
+from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inlining import call
-from pullback.passes.regions import blocks, captures, replace_terminator, terminator
+from pullback.passes.purity import is_used
+from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.zeros import stays_zero
 from pullback.rules import slots
@@ -116,6 +118,7 @@ class Checkpointed:
         self.forward = [i for i in range(self.size) if not (linear and carries[i])]
         self.state = [i for i in self.forward if not invariant[i]]
         body = outline_body(self.diff, op.operation, self.captured)
+        check_runs_again(self.diff, self.diff.function(body), "a loop without a bound")
         active = [*carries, *(v in set(free) for v in self.captured)]
         self.pair = split(
             self.diff,
@@ -161,10 +164,11 @@ class Checkpointed:
     def _run_forward(self) -> None:
         """Let the loop, which counts by now, run the forward function.
 
-        Its next derivative is then that of what rules compute forward.
+        Its next derivative is then that of what rules compute forward. What the loop did itself
+        goes, with its effects: the forward function has them.
         """
         body = blocks(self.op.operation)[1]
-        end = terminator(body)
+        *steps, end = operations(body)
         arguments = [*list(body.arguments)[: self.size], *self.captured]
         with build.inserting(ir.InsertionPoint(end), end.location):
             outs = call(self.diff, self.pair.forward, arguments)
@@ -172,6 +176,9 @@ class Checkpointed:
         for i in self.state:
             yields[i] = outs[i]
         replace_terminator(body, yields)
+        for step in reversed(steps):
+            if not any(map(is_used, step.results)):
+                step.erase()
         erase_dead_ops(body, self.diff.functions)
 
     def _reverse_step(self, arguments: list[Value]) -> None:

@@ -10,12 +10,12 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
 from pullback.passes.activity import analyze
+from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
 from pullback.passes.regions import blocks, captured_by, captures, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
-from pullback.passes.symbols import called
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before
 from pullback.rules.reaching import reached, reached_in
@@ -203,8 +203,8 @@ def _batch(op: MappedOp) -> list[Value] | None:
     not call, such as what raises an error.
     """
     if op.batched[0]:
-        calls_back = _calls_back(op.frame.diff, op.operation)
-        return None if calls_back else _batch_choice(op)
+        calls_back = found_in(op.frame.diff, op.operation, callback)
+        return _batch_choice(op) if calls_back is None else None
     frame, operation = op.frame, op.operation
     rows = [frame.flags(block) for block in blocks(operation)]
     flags = [any(column) for column in zip(*rows, strict=True)]
@@ -217,23 +217,6 @@ def _batch(op: MappedOp) -> list[Value] | None:
     new = build.emit(op.name, types, op.values, regions=len(operation.regions))
     move_regions(operation, new)
     return list(new.results)
-
-
-def _calls_back(diff: Any, operation: Any) -> bool:
-    """Whether there is a callback into Python in an op, or in what is called there."""
-    found = False
-
-    def visit(each: Any) -> Any:
-        nonlocal found
-        name = called(each)
-        found = callback(each) is not None or (name is not None and of_function(name))
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
-
-    def of_function(name: str) -> bool:
-        return diff.cached(("calls back", name), lambda: _calls_back(diff, diff.function(name)))
-
-    operation.walk(visit)
-    return found
 
 
 def _batch_choice(op: MappedOp) -> list[Value]:

@@ -20,6 +20,7 @@ from pullback._jax import ir, sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
+from pullback.passes.checks import check_runs_again
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Forward
 from pullback.passes.regions import replace_terminator, terminator
@@ -128,6 +129,7 @@ class ManualComputation:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        check_runs_again(op.frame.diff, op.operation, "a manual computation")
         shardings = _Shardings(op)
         given = [ct is not None for ct in cts]
         with before(op):
