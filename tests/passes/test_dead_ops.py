@@ -7,6 +7,7 @@ from pullback._jax import ir
 from pullback.passes.base import NO_RULES
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
+from pullback.passes.manager import run_pipeline
 from pullback.passes.symbols import functions
 
 LOOP = """
@@ -62,6 +63,37 @@ def test_carries_that_only_feed_one_another_go():
     assert "sine" in text
     assert "cosine" not in text
     assert "multiply" not in text
+
+
+SHARDED = """
+sdy.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = "stablehlo.while"(%zero, %x) ({
+  ^bb0(%i: tensor<i32>, %a: tensor<4xf32>):
+    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }, {
+  ^bb0(%i: tensor<i32>, %a: tensor<4xf32>):
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %s = stablehlo.sine %a : tensor<4xf32>
+    stablehlo.return %j, %s : tensor<i32>, tensor<4xf32>
+  }) {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{"a"}]>]>}
+    : (tensor<i32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)
+  return %r#1 : tensor<4xf32>
+}
+"""
+
+
+def test_other_results_are_not_sharded_as_those_were():
+    """What is said of each result in its place would not verify."""
+    assert "sharding_per_value" in swept(SHARDED)[1]
+    assert "sharding_per_value" not in swept(SHARDED.replace("%i, %n", "%n, %n"))[1]
+    for pipeline in ("jvp", "vjp", "vjp{split=true}", "jvp,vjp"):
+        module = ir.Module.parse(SHARDED, _jax.context())
+        run_pipeline(module, f"builtin.module({pipeline})")
+        assert module.operation.verify()
 
 
 def test_a_carry_that_the_condition_reads_stays():

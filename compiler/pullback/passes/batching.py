@@ -20,6 +20,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
+from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
 from pullback.passes.signatures import mask_of, set_signature
@@ -298,7 +299,6 @@ class Frame:
         return v if is_zero(v, self.diff.functions) else build.mul(v, self.size)
 
 
-_SHARDINGS = "sdy.sharding", "mhlo.sharding"
 _OF_DIMENSIONS = re.compile(r"#sdy\.sharding.*\[\{|devices=")
 """What a sharding says that tells of dimensions; others name a device for all of a value."""
 _OF_OTHER_TYPES = {
@@ -312,7 +312,7 @@ def _check(op: MappedOp) -> None:
         why = _without_batch(type)
         if why is not None and (op.name not in _OF_OTHER_TYPES or "token" in why):
             raise _refusal(op.operation, why)
-    _check_unsharded(op.operation, *_SHARDINGS)
+    _check_unsharded(op.operation, *SHARDINGS)
     if op.name.startswith("sdy."):
         raise _refusal(op.operation, _SHARDED)
 

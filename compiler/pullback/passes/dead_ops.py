@@ -78,6 +78,15 @@ class _Sweep:
             self.block(block)
 
 
+SHARDINGS = "sdy.sharding", "mhlo.sharding"
+"""Attributes that say how results are sharded over devices, each in its place."""
+
+
+def unsharded(operation: Any) -> dict[str, Any]:
+    """The attributes of an op, for one that has other results."""
+    return {k: v for k, v in operation.attributes.items() if k not in SHARDINGS}
+
+
 def _keep_results(operation: Any, keep: list[bool], operands: bool) -> Any:
     """The same op with fewer results (and operands); its regions move over."""
     inputs = list(operation.operands)
@@ -85,7 +94,7 @@ def _keep_results(operation: Any, keep: list[bool], operands: bool) -> Any:
         operation.name,
         results=[r.type for r, k in zip(operation.results, keep, strict=True) if k],
         operands=[v for v, k in zip(inputs, keep, strict=True) if k] if operands else inputs,
-        attributes=dict(operation.attributes.items()),
+        attributes=unsharded(operation),
         regions=len(operation.regions),
         loc=operation.location,
         ip=ir.InsertionPoint(operation),

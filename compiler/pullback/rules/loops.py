@@ -17,6 +17,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
+from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
 from pullback.passes.regions import (
     blocks,
@@ -131,16 +132,15 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     return [next(rest) if c else None for c in carries]
 
 
-def widen(op: Op, inits: Sequence[Value], attributes: dict[str, Any] | None = None) -> Any:
+def widen(op: Op, inits: Sequence[Value]) -> Any:
     """The same loop with further carries; its body still has to yield them."""
     operation = op.operation
     types = [v.type for v in inits]
-    kept = dict(operation.attributes.items()) | (attributes or {})
     new = build.emit(
         "stablehlo.while",
         [*(r.type for r in op.results), *types],
         [*operation.operands, *inits],
-        kept,
+        unsharded(operation),
         regions=2,
     )
     move_regions(operation, new)
