@@ -265,6 +265,17 @@ def branch_in_scan(x):
     return carry + ys.sum(0)
 
 
+def test_a_loop_of_more_iterations_than_32_bits_count():
+    """It has no residuals; the reverse loop ended at once, for its limit was negative."""
+
+    def halved(x):
+        return lax.fori_loop(0, 3_000_000_000, lambda i, c: c / 2 + i, x)
+
+    text = str(pb.trace(halved)(A).vjp().module)
+    assert text.count("dense<3000000000> : tensor<i64>") == 2
+    assert "tensor<i32>" not in text
+
+
 def loop_in_branch(x):
     def loop(x):
         return lax.scan(lambda c, _: (jnp.sin(c) * x, None), x, None, length=3)[0]

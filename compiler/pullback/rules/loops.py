@@ -208,6 +208,7 @@ class _Stacked(_Reversed):
     def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
         self.captured = dict.fromkeys(captures(op.operation))
         self.slots = max(loop.slots or 0, 1)
+        self.integer = build.scalar("i32" if (loop.trip_count or 0) < 2**31 else "i64")
         self.stacks = {stack.carry: stack for stack in stacks_of(loop)}
         self.aliases = aliases(list(self.stacks.values()))
         super().__init__(op, loop, cts)
@@ -289,8 +290,7 @@ class _Stacked(_Reversed):
         return [ct if a else None for ct, a in zip(found, self.op.active, strict=True)]
 
     def _emit_reverse_loop(self) -> Any:
-        i32 = build.scalar("i32")
-        inits = [build.full(i32, 0)]
+        inits = [build.full(self.integer, 0)]
         inits += [build.instantiate(self.cts[i], self.op.results[i]) for i in self.carries]
         inits += [build.zeros_like(v) for v in self.free]
         self.total = self._total()
@@ -304,7 +304,7 @@ class _Stacked(_Reversed):
     def _total(self) -> Value:
         """The number of iterations that ran."""
         if self.loop.trip_count is not None:
-            return build.full(build.scalar("i32"), self.loop.trip_count)
+            return build.full(self.integer, self.loop.trip_count)
         count_iterations(self.op, widen)
         return self.outer.primal(self.op.results[-1])
 
@@ -354,7 +354,7 @@ class _Stacked(_Reversed):
             inits = [slots.buffer_of(v, self.slots) for v in values]
             own_index = self._slot_index() is None
             if own_index:
-                inits.append(build.full(build.scalar("i32"), 0))
+                inits.append(build.full(self.integer, 0))
             new = widen(op, inits)
         body = blocks(new)[1]
         end = terminator(body)
