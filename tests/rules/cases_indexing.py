@@ -15,6 +15,7 @@ from jax import lax
 from tests.rules.record import Arg, Case, distinct, ints, real, tensor
 
 ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))
+SINGLE = lax.GatherDimensionNumbers((), (0,), (0,))
 CORNERS = lax.GatherDimensionNumbers((1, 2), (), (0, 1))
 ADD_ROWS = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 ADD_CORNERS = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
@@ -287,10 +288,45 @@ INDEX_SELECTS = [
     index_select(real(3, 0), ints([0, 1]), 0, label="empty"),
 ]
 
+FOUR_BITS = """
+func.func public @main(%x: tensor<5xf64>) -> tensor<3xf64> {
+  %i = stablehlo.constant dense<[[0], [3], [-2]]> : tensor<3x1xi4>
+  %0 = "stablehlo.gather"(%x, %i) <{
+    dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+      index_vector_dim = 1>, slice_sizes = array<i64: 1>}>
+    : (tensor<5xf64>, tensor<3x1xi4>) -> tensor<3xf64>
+  return %0 : tensor<3xf64>
+}
+"""
+
 CASES = [
     *GATHERS,
+    Case(
+        "stablehlo.gather",
+        FOUR_BITS,
+        [real(5)],
+        "four_bits",
+        reference=lambda x: x[np.array([0, 3, 0])],
+    ),
     *SCATTERS,
     *INDEX_SELECTS,
+    *(
+        Case(  # XLA writes elsewhere, where the type of indices does not hold the bound
+            f"stablehlo.{op}",
+            function,
+            [real(300), ints([[127], [60], [5], [127]], np.int8)],
+            "narrow",
+            reference=lambda x, i: x[i[:, 0].astype(int)],
+            dtypes=(),
+        )
+        for op, function in (
+            ("gather", lambda x, i: lax.gather(x, i, SINGLE, (1,), mode="promise_in_bounds")),
+            (
+                "dynamic_slice",
+                lambda x, i: jnp.concatenate([lax.dynamic_slice(x, k, (1,)) for k in i]),
+            ),
+        )
+    ),
     Case(
         "stablehlo.dynamic_gather",
         DYNAMIC_GATHER,

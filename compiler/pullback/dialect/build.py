@@ -436,7 +436,20 @@ def dynamic_slice(x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Va
 
 
 def dynamic_update_slice(x: Value, update: Value, starts: Sequence[Value]) -> Value:
+    bounds = [n - m for n, m in zip(shape(x), shape(update), strict=True)]
+    starts = [widened(start, bounds) for start in starts]
     return emit1("stablehlo.dynamic_update_slice", x.type, [x, update, *starts])
+
+
+def widened(indices: Value, bounds: Sequence[int]) -> Value:
+    """Indices in a type that holds all of these bounds.
+
+    XLA compares in the type that they have, and would write elsewhere, or nothing.
+    """
+    largest = max((0, *bounds))
+    if holds(indices.type, largest):
+        return indices
+    return convert(indices, info(scalar("i32" if largest < 2**31 else "i64")).element)
 
 
 def iota(type: Any, dimension: int) -> Value:

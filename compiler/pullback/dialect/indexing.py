@@ -145,8 +145,11 @@ def scatter(
         "indices_are_sorted": build.attr("true" if sorted else "false"),
         "unique_indices": build.attr("true" if unique else "false"),
     }
+    shape = build.shape(operand)
     if 0 in build.shape(updates):
         return operand
+    sizes = dims.window_sizes(shape, build.shape(updates))
+    indices = build.widened(indices, [shape[d] - sizes[d] for d in dims.index_map])
     op = build.emit(
         "stablehlo.scatter", [operand.type], [operand, indices, updates], attributes, regions=1
     )
@@ -214,6 +217,8 @@ def known_inside(indices: Value, bounds: Sequence[int], dims: Dimensions) -> boo
     try:
         values = np.asarray(ir.DenseElementsAttr(indices.owner.attributes["value"]))
     except (TypeError, ValueError, RuntimeError):
+        return False
+    if values.dtype == object:  # of less than eight bits
         return False
     values = np.broadcast_to(values, build.shape(indices))
     if dims.index_vector == values.ndim:
