@@ -15,6 +15,7 @@ from jax.custom_derivatives import linear_call
 
 import pullback as pb
 import pullback_runtime
+from pullback._jax.primitives import trip_bound
 from pullback.passes.manager import run_pipeline
 from pullback.passes.symbols import functions
 
@@ -324,6 +325,14 @@ LOOPS = {
             (np.uint8(30), x),
         )[1],
         lambda x: repeat(lambda c: jnp.sin(c) * x, x, 4),
+    ),
+    "while, bounded, whose counter wraps around": (
+        lambda x: lax.while_loop(
+            lambda c: trip_bound(c[0] != np.int8(-126), 200),
+            lambda c: (c[0] + np.int8(1), c[1] + jnp.sin(c[1]) * x / 50),
+            (np.int8(0), x),
+        )[1],
+        lambda x: lax.fori_loop(0, 130, lambda i, c: c + jnp.sin(c) * x / 50, x),
     ),
     "while, data-dependent": (
         lambda x: lax.while_loop(

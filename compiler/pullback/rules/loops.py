@@ -370,11 +370,12 @@ class _Stacked(_Reversed):
         return results[count : count + len(values)]
 
     def _slot_index(self) -> Value | None:
-        """A carry that is 0, 1, 2, … already."""
+        """A carry that is 0, 1, 2, … already, and does not wrap around before the last slot."""
         counter = self.loop.counter
         if counter is None or (counter.start, counter.step) != (0, 1):
             return None
-        return self.arguments[counter.index]
+        carry = self.arguments[counter.index]
+        return carry if build.holds(carry.type, self.slots - 1) else None
 
 
 # --------------------------------------------------------------------------------- batches
