@@ -19,7 +19,7 @@ import pullback_runtime
 from pullback import _derivation
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
-from pullback._jax import high
+from pullback._jax import high, tracing
 from pullback._slots import spell
 from pullback.frontend.keep import high_type, is_inexact
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
@@ -83,7 +83,7 @@ def _plain(aval: Any) -> jax.ShapeDtypeStruct:
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
         words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         return jax.ShapeDtypeStruct(words.shape, words.dtype)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=tracing.sharding_of(aval))
 
 
 def program_of(handle: ModuleHandle) -> Program:
@@ -195,13 +195,15 @@ def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
 
 
 def _batched(
-    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
+    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int | None, ...]]:
     """The program batched by the pass; or made again for a batch, or run once per item."""
     origin = _origin(handle)
-    key = "batch", in_axes, size
+    key = "batch", in_axes, size, along
     if key not in origin.derivatives:
-        origin.derivatives[key] = _mapped(origin, in_axes, size) or _repeated(handle, in_axes, size)
+        origin.derivatives[key] = _mapped(origin, in_axes, size) or _repeated(
+            handle, in_axes, size, along
+        )
     return origin.derivatives[key]
 
 
@@ -219,7 +221,7 @@ def _mapped(
 
 
 def _repeated(
-    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int
+    handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int, ...]]:
     """The program made again for a batch, or where that cannot be, run once per item.
 
@@ -227,20 +229,23 @@ def _repeated(
     """
     from pullback.frontend.trace import trace
 
-    operands = zip(handle.in_avals, in_axes, strict=True)
-    types = [_derivation.batch_aval(*operand, size) for operand in operands]
+    operands = list(zip(handle.in_avals, in_axes, strict=True))
     program = program_of(handle)
-    function = _together(program, in_axes, size) or _one_by_one(handle, in_axes)
+    function = _together(program, in_axes, size, along)
+    types = [tracing.batch_type_along(*operand, size, along) for operand in operands]
+    if function is None:  # then nothing is said of where the batch lies: no loop is along a mesh
+        function = _one_by_one(handle, in_axes)
+        types = [tracing.batch_type(*operand, size) for operand in operands]
     return trace(function)(*types).handle, (0,) * len(handle.out_avals)
 
 
-def _together(program: Program, in_axes: tuple[int | None, ...], size: int) -> Any:
+def _together(program: Program, in_axes: tuple[int | None, ...], size: int, along: Any) -> Any:
     """A function that runs the program made again for a batch; None if there is no recipe."""
     recipe = program.recipe
     if recipe is None:
         return None
     flags = recipe.must_batch(in_axes)
-    again = recipe.batched(flags, size)
+    again = recipe.batched(flags, size, along)
     if again is None:
         return None
 

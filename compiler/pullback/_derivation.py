@@ -22,7 +22,7 @@ from pullback._errors import (
     PullbackError,
 )
 from pullback._interface import Interface
-from pullback._jax import ir
+from pullback._jax import ir, tracing
 from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.keep import is_inexact
@@ -282,21 +282,12 @@ def _with_batch(
     size: int,
 ) -> Program:
     """The program of a batched module, with the trees of the old one."""
-    ins = [batch_aval(*each, size) for each in zip(program.in_avals, in_axes, strict=True)]
-    outs = [batch_aval(*each, size) for each in zip(program.out_avals, out_axes, strict=True)]
-    interface = Interface(
-        program.in_tree, program.out_tree, tuple(ins), tuple(outs), program.arg_paths
+    ins, outs = (
+        tuple(tracing.batch_type(*each, size) for each in zip(avals, axes, strict=True))
+        for avals, axes in ((program.in_avals, in_axes), (program.out_avals, out_axes))
     )
+    interface = Interface(program.in_tree, program.out_tree, ins, outs, program.arg_paths)
     return dataclasses.replace(program, module=module, interface=interface, recipe=None)
-
-
-def batch_aval(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
-    """The type of a batch of arguments or results."""
-    if axis is None:
-        return aval
-    shape = (*aval.shape[:axis], size, *aval.shape[axis:])
-    weak_type = getattr(aval, "weak_type", False)
-    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=weak_type)
 
 
 def _gradients(

@@ -71,18 +71,20 @@ class Recipe:
             for axis, origin in zip(in_axes, self.origins, strict=True)
         ]
 
-    def batched(self, flags: Sequence[bool], size: int) -> Program | None:
+    def batched(self, flags: Sequence[bool], size: int, along: Any = None) -> Program | None:
         """The program for a batch: flagged operands and all results have it as leading axis.
 
-        None where JAX cannot batch the function.
+        It lies along the axis of a mesh that is named. None where JAX cannot batch the function.
         """
         from pullback.frontend.trace import trace
 
         mine = {o for o, flag in zip(self.origins, flags, strict=True) if flag} | self.moved
         axes = tuple(0 if i in mine else None for i in range(len(self.closed.in_avals)))
         function = jax.vmap(tracing.equations_to_function(self.closed), axes, 0, axis_size=size)
+        items = zip(tracing.structs(self.closed.in_avals), axes, strict=True)
+        types = [tracing.batch_type_along(*item, size, along) for item in items]
         try:
-            program = trace(function)(*_batch_types(self.closed.in_avals, axes, size))
+            program = trace(function)(*types)
         except NotImplementedError:  # a primitive that JAX cannot batch
             return None
         if program.constants or program.recipe is None:
@@ -100,10 +102,3 @@ def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
     paths = tuple(f"operand {i}" for i in range(len(ins)))
     interface = Interface(in_tree, out_tree, ins, outs, paths)
     return dataclasses.replace(program, module=module, interface=interface, recipe=recipe)
-
-
-def _batch_types(avals: Any, axes: Any, size: int) -> list[jax.ShapeDtypeStruct]:
-    return [
-        aval if axis is None else jax.ShapeDtypeStruct((size, *aval.shape), aval.dtype)
-        for aval, axis in zip(tracing.structs(avals), axes, strict=True)
-    ]

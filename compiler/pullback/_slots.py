@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError
-from pullback._jax import derivatives
+from pullback._jax import derivatives, tracing
 from pullback.frontend.keep import is_inexact
 
 FLOAT0 = jax.dtypes.float0
@@ -35,8 +35,10 @@ class Slot:
 
     def tangent(self, what: str) -> Slot:
         """The slot of a tangent or cotangent of this leaf."""
-        weak = getattr(self.aval, "weak_type", False)
-        aval = jax.ShapeDtypeStruct(self.aval.shape, self.aval.dtype, weak_type=weak)
+        weak, sharding = getattr(self.aval, "weak_type", False), tracing.sharding_of(self.aval)
+        aval = jax.ShapeDtypeStruct(
+            self.aval.shape, self.aval.dtype, weak_type=weak, sharding=sharding
+        )
         return Slot(aval, f"{what} of {self.path}", -1, self.position)
 
 

@@ -19,7 +19,7 @@ from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.stages import Compiled as Compiled
 from jax.interpreters import ad as ad, batching as batching, mlir as mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh, reshard
 from jaxlib import lapack as _lapack
 from jaxlib.mlir import ir as ir, passmanager as passmanager
 from jaxlib.mlir._mlir_libs._mlir import rewrite as _rewrite
@@ -157,10 +157,13 @@ NOT_MAPPED = None  # how JAX marks an argument without a batch axis
 
 
 def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
-    """Result types; inside shard_map they vary over every axis that an input varies over."""
+    """Result types; inside shard_map they vary over every axis that an input varies over.
+
+    A result lies on a mesh with explicit axes as its type says, if that is the mesh that is set.
+    """
     varying = frozenset().union(*(aval.mat.varying for aval in inputs))
     if not varying:
-        return [core.ShapedArray(out.shape, out.dtype) for out in outputs]
+        return [_lying_as_typed(out) for out in outputs]
     kind = core.ManualAxisType(varying=varying)
     mesh = inputs[0].sharding.mesh
     return [
@@ -174,6 +177,38 @@ def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.Sha
     ]
 
 
+def _lying_as_typed(out: Any) -> core.ShapedArray:
+    return core.ShapedArray(out.shape, out.dtype, sharding=_sharding_here(out))
+
+
+def _sharding_here(aval: Any) -> Any:
+    """How a value lies on the explicit mesh that is set; None if its type names no such mesh."""
+    found = aval.sharding
+    return found if found and found.mesh.abstract_mesh == get_abstract_mesh() else None
+
+
+def explicit_axis(args: Sequence[Any], axes: Sequence[int | None]) -> Any:
+    """The axis of a mesh, or several, along which a batch lies as its arguments' types say."""
+    given = [(core.typeof(x).sharding.spec, axis) for x, axis in zip(args, axes, strict=True)]
+    names = (spec[axis] for spec, axis in given if axis is not None and len(spec) > axis)
+    return next((name for name in names if name is not None), None)
+
+
+def lying_along(
+    name: Any, outs: Sequence[Any], axes: Sequence[int | None], items: Sequence[Any]
+) -> list[Any]:
+    """The results of a batched call, which lie on an explicit mesh as the types of items say."""
+    return [
+        x if axis is None or name is sharding is None else _lying_along(name, x, axis, sharding)
+        for x, axis, sharding in zip(outs, axes, map(_sharding_here, items), strict=True)
+    ]
+
+
+def _lying_along(name: Any, x: Any, axis: int, sharding: Any) -> Any:
+    parts = [None] * (x.ndim - 1) if sharding is None else list(sharding.spec)
+    return reshard(x, PartitionSpec(*parts[:axis], name, *parts[axis:]))
+
+
 def be_one_step(function: Any, name: str) -> None:
     """Let `jax_debug_nans` blame a jitted function by name: it has no Python to look through."""
     function._apply_primitive = True
@@ -185,11 +220,18 @@ def unify_varying(args: Sequence[Any]) -> Sequence[Any]:
     return core.auto_insert_reshard(*args)
 
 
-def emit_call(rule_context: Any, entry: str, args: Sequence[ir.Value]) -> Sequence[ir.Value]:
-    """A func.call of `entry` at the point where JAX is lowering."""
+def emit_call(
+    rule_context: Any, entry: str, args: Sequence[ir.Value], outputs: Sequence[Any]
+) -> Sequence[ir.Value]:
+    """A func.call of `entry` at the point where JAX is lowering; results lie as `outputs` say."""
     kinds = [mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
     call = func.CallOp(kinds, ir.FlatSymbolRefAttr.get(entry), list(args))
-    return list(call.results)
+    return [
+        _private_mlir.lower_with_sharding_in_types(rule_context, result, aval)
+        if aval.sharding == out.sharding
+        else result
+        for result, aval, out in zip(call.results, rule_context.avals_out, outputs, strict=True)
+    ]
 
 
 def is_zero(tangent: Any) -> bool:

@@ -135,7 +135,7 @@ def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[An
 
 def _lower(context: Any, *args: Any, handle: ModuleHandle) -> Sequence[Any]:
     entry = merge(context.module_context, handle)
-    return _jax.emit_call(context, entry, args)
+    return _jax.emit_call(context, entry, args, handle.out_avals)
 
 
 _jax.mlir.register_lowering(call_module_p, _lower)
@@ -169,10 +169,18 @@ class TransposeRule(Protocol):
 
 
 class BatchingRule(Protocol):
-    """`rule(handle, in_axes, axis_size)`: the batched module, and the batch axis of each result."""
+    """`rule(handle, in_axes, axis_size, mesh_axis)`: the batched module, and each result's axis.
+
+    The batch lies along `mesh_axis`, which is None where no mesh with explicit axes is set.
+    """
 
     def __call__(
-        self, handle: ModuleHandle, in_axes: tuple[int | None, ...], axis_size: int, /
+        self,
+        handle: ModuleHandle,
+        in_axes: tuple[int | None, ...],
+        axis_size: int,
+        mesh_axis: Any,
+        /,
     ) -> tuple[ModuleHandle, tuple[int | None, ...]]: ...
 
 
@@ -237,8 +245,9 @@ def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tu
     size = next(
         arg.shape[axis] for arg, axis in zip(args, in_axes, strict=True) if axis is not None
     )
-    batched, out_axes = _rule("batching", "batch", handle)(handle, in_axes, size)
-    outs = call_module(batched, *args)
+    along = _jax.explicit_axis(args, in_axes)
+    batched, out_axes = _rule("batching", "batch", handle)(handle, in_axes, size, along)
+    outs = _jax.lying_along(along, call_module(batched, *args), out_axes, handle.out_avals)
     return outs, tuple(_jax.NOT_MAPPED if axis is None else axis for axis in out_axes)
 
 

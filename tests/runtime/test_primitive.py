@@ -36,7 +36,8 @@ def rules(handle_of):
         asked.append(("transpose", handle, linear))
         return scale
 
-    def batching(handle, in_axes, axis_size):
+    def batching(handle, in_axes, axis_size, mesh_axis):
+        assert mesh_axis is None
         asked.append(("batching", handle, in_axes, axis_size))
         return handle_of(jnp.sin, np.stack([X] * axis_size, in_axes[0])), in_axes
 

@@ -15,6 +15,7 @@ from jax._src import (
     source_info_util as _source_info,
     util as _util,
 )
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from pullback._jax import jaxprs, objects
 
@@ -55,10 +56,41 @@ def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
     return [_struct(aval) for aval in avals]
 
 
+def sharding_of(aval: Any) -> Any:
+    """How values of a type lie on the devices of a mesh with explicit axes, if it says that."""
+    sharding = getattr(aval, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.axis_names:
+        return None
+    kinds, spec = sharding.mesh.axis_types, sharding.spec
+    is_typed = AxisType.Explicit in kinds and AxisType.Manual not in kinds
+    return sharding if is_typed and not (spec.unreduced or spec.reduced) else None
+
+
+def batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
+    """The type of a batch of arguments or results, wherever it lies."""
+    if axis is None:
+        return aval
+    shape = (*aval.shape[:axis], size, *aval.shape[axis:])
+    weak_type = getattr(aval, "weak_type", False)
+    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=weak_type)
+
+
+def batch_type_along(aval: Any, axis: int | None, size: int, name: Any) -> jax.ShapeDtypeStruct:
+    """The type of a batch that lies along an axis of the mesh, and its items as their type says."""
+    sharding = sharding_of(aval)
+    batch = batch_type(aval, axis, size)
+    if axis is None or sharding is None:
+        return batch
+    spec = PartitionSpec(*sharding.spec[:axis], name, *sharding.spec[axis:])
+    return batch.update(sharding=NamedSharding(sharding.mesh, spec))
+
+
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:
     weak_type = getattr(aval, "weak_type", False)
     if not getattr(aval, "mat", None):
-        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak_type)
+        return jax.ShapeDtypeStruct(
+            aval.shape, aval.dtype, weak_type=weak_type, sharding=sharding_of(aval)
+        )
     return jax.ShapeDtypeStruct(
         aval.shape,
         aval.dtype,

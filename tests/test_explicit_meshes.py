@@ -1,0 +1,24 @@
+"""On a mesh with explicit axes, which `jax.make_mesh` makes by default, types are as with JAX."""
+
+import pytest
+
+from tests.rules.processes import run_python
+
+
+@pytest.mark.slow
+def test_results_lie_on_an_explicit_mesh_as_with_jax():
+    printed = run_python("-m", "tests.explicit_meshes").split()
+    assert printed == [
+        "gradients",
+        "under_jit",
+        "types",
+        "in_a_loop",
+        "of_gradients",
+        "forward_mode",
+        "pullbacks",
+        "linear_maps",
+        "jacobians",
+        "batches",
+        "functions",
+        "elsewhere",
+    ]
