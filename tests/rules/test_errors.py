@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pullback import _jax
-from pullback._errors import DuplicateRuleError, MissingRuleError, NotLinearError, RuleResultError
-from pullback._jax import ir
+from pullback._errors import (
+    DuplicateRuleError,
+    MissingRuleError,
+    NotDifferentiableError,
+    NotLinearError,
+    RuleResultError,
+)
+from pullback._jax import ir, sdy
 from pullback.passes.manager import run_pipeline
 from pullback.rules import batching, registry
 
@@ -73,6 +79,18 @@ def test_a_custom_call_says_what_to_do_without_jax() -> None:
     with pytest.raises(MissingRuleError, match="@mystery") as caught:
         derive(body, "vjp")
     assert "pullback.custom_jvp_call with rules" in str(caught.value.do)
+
+
+@pytest.mark.skipif(not hasattr(sdy, "ReductionOp"), reason="sums alone are left undone there")
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+def test_a_maximum_over_devices_left_undone_is_refused(mode: str) -> None:
+    body = """
+  %0 = sdy.manual_computation(%x) in_shardings=[<mesh<["i"=2]>, [{}]>]
+    out_shardings=[<mesh<["i"=2]>, [{}], unreduced=max{"i"}>] manual_axes={"i"}
+    (%y: tensor<4xf32>) { sdy.return %y : tensor<4xf32> } : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>"""
+    with pytest.raises(NotDifferentiableError, match="leaves a max over devices undone"):
+        derive(body, mode)
 
 
 def test_extrema_are_not_linear() -> None:

@@ -80,3 +80,72 @@ np.testing.assert_allclose(pb.grad(loss)(b), 2 * b / 9, rtol=1e-6)
 @pytest.mark.slow
 def test_a_mesh_is_known_that_only_the_body_of_a_primitive_uses() -> None:
     run_python("-c", IN_A_SOLVE, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+
+
+TERMS_OF_A_SUM = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import PartitionSpec as P, reshard
+mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+WHOLE, PARTS = P("x", None), P("x", None, unreduced={"y"})
+COPIES = P(None, None, reduced={"x", "y"})
+
+@jax.custom_vjp
+def rule(x):
+    return x + x
+
+rule.defvjp(lambda x: (rule(x), None), lambda _, ct: (ct + ct + ct,))
+
+def mapped(f, before, after):
+    return jax.shard_map(f, mesh=mesh, in_specs=before, out_specs=after)
+
+def terms(a, w):
+    def product(a, w):
+        return jax.lax.pcast(jnp.sin(a) @ w, "y", to="unreduced")
+    return mapped(product, (P("x", "y"), P("y", None)), PARTS)(a, w)
+
+def result(a, w):
+    return reshard(terms(a, w), WHOLE)
+
+def operand(a, w):
+    return reshard(mapped(lambda s: s + s, PARTS, PARTS)(terms(a, w)), WHOLE)
+
+def summed(a, w):
+    return mapped(lambda s: jnp.sin(jax.lax.psum(s, "y")), PARTS, WHOLE)(terms(a, w))
+
+def scattered(a, w):
+    def body(s):
+        return jnp.sin(jax.lax.psum_scatter(s, "y", scatter_dimension=1, tiled=True))
+    return reshard(mapped(body, PARTS, P("x", "y"))(terms(a, w)), WHOLE)
+
+def with_a_rule(a, w):
+    return mapped(lambda s: jax.lax.psum(rule(s), "y"), PARTS, WHOLE)(terms(a, w))
+
+def reduced(a, w):
+    def body(a, w):
+        return jax.lax.psum(jnp.sin(a) @ jax.lax.pcast(rule(w), ("x", "y"), to="varying"), "y")
+    of_two = reshard(reshard(w, P(None, None))[:2], COPIES)
+    return mapped(body, (P("x", "y"), COPIES), WHOLE)(a, of_two)
+
+def product(a, w):
+    return reshard(jnp.einsum("ij,jk->ik", jnp.sin(a), w, out_sharding=PARTS), WHOLE)
+
+with jax.set_mesh(mesh):
+    a = jax.device_put(jnp.arange(16.0).reshape(4, 4) / 7, P("x", "y"))
+    w = jax.device_put(jnp.cos(jnp.arange(16.0)).reshape(4, 4), P("y", None))
+    for body in (result, operand, summed, scattered, with_a_rule, reduced, product):
+        def loss(a, w):
+            return jnp.sum(jnp.sin(body(a, w)) * jnp.arange(1.0, 5.0))
+        theirs = jax.jit(jax.grad(loss, (0, 1)))(a, w)
+        for mine, found in zip(pb.grad(loss, (0, 1))(a, w), theirs, strict=True):
+            np.testing.assert_allclose(mine, found, rtol=1e-5, atol=1e-5, err_msg=body.__name__)
+        if body not in (with_a_rule, reduced):
+            moves = a + 1, w - 1
+            np.testing.assert_allclose(
+                pb.jvp(loss, (a, w), moves)[1], jax.jvp(loss, (a, w), moves)[1], rtol=1e-4
+            )
+"""
+
+
+@pytest.mark.slow
+def test_what_is_a_sum_over_devices_not_yet_done_has_its_derivative() -> None:
+    run_python("-c", TERMS_OF_A_SUM, XLA_FLAGS="--xla_force_host_platform_device_count=4")

@@ -58,9 +58,14 @@ def axes_checked_here() -> tuple[str, ...]:
 
 
 def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
-    """The axes along which a value is the same on all devices."""
-    varying = aval.mat.varying if getattr(aval, "mat", None) else ()
-    return tuple(axis for axis in axes if axis not in varying)
+    """The axes along which a value, and its cotangent, is the same on all devices.
+
+    Of a value that is a sum of what devices have (`unreduced`), or has a cotangent that is
+    (`reduced`), each device has a term.
+    """
+    kinds = aval.mat if getattr(aval, "mat", None) else None
+    other = {*kinds.varying, *kinds.reduced, *kinds.unreduced} if kinds else ()
+    return tuple(axis for axis in axes if axis not in other)
 
 
 def axes_of_vmaps(equation: Any) -> list[str]:

@@ -85,6 +85,11 @@ def batch_type_along(aval: Any, axis: int | None, size: int, name: Any) -> jax.S
     return batch.update(sharding=NamedSharding(sharding.mesh, spec))
 
 
+def cotangents(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
+    """Abstract cotangents of values of these types: that of a sum not yet done is the sum's."""
+    return structs(aval.to_ct_aval() for aval in avals)
+
+
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:
     weak_type = getattr(aval, "weak_type", False)
     if not getattr(aval, "mat", None):

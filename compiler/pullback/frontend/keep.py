@@ -55,7 +55,11 @@ RECURSED = frozenset(
 The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
 `remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
 
-ON_EVERY_DEVICE = frozenset({"psum_invariant", "pvary", "all_gather_invariant"})
+ON_EVERY_DEVICE = frozenset(
+    "psum_invariant pvary all_gather_invariant unreduced_psum unreduced_reduce_scatter "
+    "all_gather_reduced preduced vary_unreduced_cast vary_unreduced_cast_p reduced_vary_cast "
+    "reduced_vary_cast_p".split()
+)
 """Collectives of JAX's checked `shard_map`, whose own rules count a value that is equal on all
 devices once. In the IR its cotangents are parts, one per device, and `rules/collectives.py`
 differentiates what these lower to accordingly."""

@@ -119,7 +119,7 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
     args = tracing.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
     residuals = tracing.structs(forward_closed.out_avals[len(outs) :])
-    cotangents = tracing.structs(outs[i] for i in inexact)
+    cotangents = tracing.cotangents(outs[i] for i in inexact)
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
 
 
@@ -186,7 +186,7 @@ def _transposed(
 
     outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
-    return jax.make_jaxpr(transpose)([avals[i] for i in kept], tracing.structs(given))
+    return jax.make_jaxpr(transpose)([avals[i] for i in kept], tracing.cotangents(given))
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:

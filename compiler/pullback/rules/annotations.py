@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pullback._errors import MissingRuleError
-from pullback._jax import ir
+from pullback._jax import ir, sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
@@ -15,8 +17,8 @@ from pullback.rules.registry import (
     Tangents,
     by_variant,
     jointly,
-    linear,
     never,
+    register,
 )
 
 ANNOTATIONS = frozenset(
@@ -62,7 +64,37 @@ def _custom_call_variant(op: Op) -> Rule:
 
 
 by_variant("stablehlo.custom_call", _custom_call_variant)
-linear("sdy.sharding_constraint", _again)
+
+
+def _constraint(op: Op, values: Tangents) -> list[Value | None]:
+    """The same on a tangent or cotangent, but that no sum over devices is left undone.
+
+    XLA leaves it undone for the result of a product alone; of other values it may count each
+    device's copy.
+    """
+    (v,) = _again(op, values)
+    sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
+    v.owner.attributes["sharding"] = summed(sharding)
+    return [v]
+
+
+def summed(sharding: Any) -> Any:
+    """The same place for a value of which no terms of a sum lie on several devices."""
+    dims, replicated = list(sharding.dimension_shardings), list(sharding.replicated_axes)
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims, replicated)
+
+
+register(
+    Rule(
+        "sdy.sharding_constraint",
+        _constraint,
+        _constraint,
+        jointly,
+        __name__,
+        "linear",
+        keeps_type=True,
+    )
+)
 
 
 # --------------------------------------------------------------------------------- batches

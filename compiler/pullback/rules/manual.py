@@ -2,7 +2,8 @@
 
 A value that is equal on all devices of an axis has one cotangent per device, which are parts of a
 whole. A result takes an equal part of its cotangent to each device; the parts of an operand's are
-summed. Inside, collectives are differentiated as in collectives.py.
+summed. Where the devices of an axis hold terms of a sum (`unreduced`), each term has the whole
+cotangent of the sum. Inside, collectives are differentiated as in collectives.py.
 
 The backward body computes the forward one again: residuals would need shardings of their own.
 """
@@ -10,7 +11,7 @@ The backward body computes the forward one again: residuals would need shardings
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Forward
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.reverse import Reverse, identity
+from pullback.rules.annotations import summed
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
@@ -36,6 +38,8 @@ class _Shardings:
         attributes = op.attributes
         self.operands = _per_value(attributes["in_shardings"])
         self.results = _per_value(attributes["out_shardings"])
+        for sharding in (*self.operands, *self.results):
+            _check_sum(sharding)
         self.manual_axes = attributes["manual_axes"]
         self.axes = list(sdy.ManualAxesAttr(self.manual_axes))
         self.diff = op.frame.diff
@@ -52,7 +56,7 @@ class _Shardings:
         sharding = sdy.TensorShardingAttr(sharding)
         mesh = _mesh(self.diff, sharding.mesh_or_ref)
         axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
-        used = _axes_of(sharding)
+        used = _axes_of(sharding) | _names(sharding.unreduced_axes)
         same = [i for i, a in enumerate(axes) if a.name in self.axes and a.name not in used]
         sizes = [a.size for a in axes]
         devices = np.arange(math.prod(sizes)).reshape(sizes)
@@ -62,6 +66,16 @@ class _Shardings:
 
 def _per_value(attribute: Any) -> list[Any]:
     return list(sdy.TensorShardingPerValueAttr(attribute).shardings)
+
+
+def _check_sum(sharding: Any) -> None:
+    """Raises NotDifferentiableError where devices hold what the maximum or minimum is taken of."""
+    reduction = getattr(sdy.TensorShardingAttr(sharding), "reduction_op", None)
+    if reduction is not None and reduction.name != "SUM":
+        raise NotDifferentiableError(
+            f"a manual computation leaves a {reduction.name.lower()} over devices undone",
+            do="take it inside: jax.lax.pmax, jax.lax.pmin",
+        )
 
 
 def _together(shardings: Sequence[Any]) -> Any:
@@ -82,7 +96,11 @@ def _mesh(diff: Differentiation, reference: Any) -> Any:
 
 def _axes_of(sharding: Any) -> set[str]:
     dims = [sdy.DimensionShardingAttr(d) for d in sharding.dimension_shardings]
-    axes = [sdy.AxisRefAttr(a) for d in dims for a in d.axes]
+    return _names(a for d in dims for a in d.axes)
+
+
+def _names(attributes: Iterable[Any]) -> set[str]:
+    axes = [sdy.AxisRefAttr(a) for a in attributes]
     if any(a.sub_axis_info is not None for a in axes):
         raise NotDifferentiableError(
             "a manual computation splits an axis of its mesh", do="give the parts axes of their own"
@@ -135,13 +153,18 @@ class ManualComputation:
         with before(op):
             copy = op.operation.clone(build.here.ip)
         found = _pull_back(op, copy.regions[0].blocks[0], shardings, given)
+
+        def cotangents(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+            chosen = map(sdy.TensorShardingAttr, _where(flags, values))
+            return list(map(summed, chosen))  # that of a term of a sum is that of the sum
+
         new = build.emit(
             op.name,
             _where(found, [v.type for v in op.operands]),
             [*_primals(op), *(ct for ct in cts if ct is not None)],
             shardings.attributes(
-                shardings.operands + _where(given, shardings.results),
-                _where(found, shardings.operands),
+                shardings.operands + cotangents(given, shardings.results),
+                cotangents(found, shardings.operands),
             ),
             regions=1,
         )
