@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import cmath
+import copy
+import dataclasses
 import functools
+import math
+from decimal import Decimal
 from typing import Any
 
 import jax
@@ -68,6 +73,56 @@ def scaled(layer: Layer) -> Any:
     f = jax.custom_vjp(lambda x: x)
     f.defvjp(lambda x: (x, None), lambda _, ct: (ct * SCALES[layer],))
     return f
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    name: str
+    scale: Any = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scale:
+    value: float
+
+
+class Label(str):
+    """Equal to any other of the same text."""
+
+    def __init__(self, _: str) -> None:
+        self.scale = 1.0
+
+
+def label(scale: float) -> Label:
+    found = Label("one")
+    found.scale = scale
+    return found
+
+
+EQUAL_AND_NOT_THE_SAME = {
+    "a field that is not compared": (Named("a", 2.0), Named("a", 3.0), lambda v: v.scale),
+    "zeros in an object": (Scale(0.0), Scale(-0.0), lambda v: math.copysign(1.0, v.value)),
+    "zeros of NumPy": (np.float32(0), np.float32(-0.0), lambda v: math.copysign(1.0, v)),
+    "zeros of complex numbers": (-1 + 0j, complex(-1, -0.0), lambda v: cmath.log(v).imag),
+    "decimal zeros": (Decimal("0"), Decimal("-0"), lambda v: 2.0 - 4.0 * v.is_signed()),
+    "text with an attribute": (label(2.0), label(3.0), lambda v: v.scale),
+}
+
+
+def slope(get: Any, value: Any) -> Any:
+    """The identity, whose tangent is scaled by what a function finds in the value."""
+    f = jax.custom_jvp(lambda x: x)
+    f.defjvp(lambda primals, tangents: (primals[0], get(value) * tangents[0]))
+    return f
+
+
+@pytest.mark.parametrize("case", EQUAL_AND_NOT_THE_SAME)
+def test_rules_over_equal_objects_that_differ_are_two(case: str) -> None:
+    one, other, get = EQUAL_AND_NOT_THE_SAME[case]
+    assert one == other
+    found = pb.grad(lambda x: slope(get, one)(x) + 10 * slope(get, other)(x))(1.0)
+    np.testing.assert_allclose(found, get(one) + 10 * get(other), rtol=1e-6)
+    assert signature(one) == signature(copy.copy(one))
 
 
 def test_objects_of_equal_contents_may_have_rules_of_their_own() -> None:

@@ -9,15 +9,24 @@ values, their primal computations have the same structure, and their types agree
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import numbers
 import types
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pullback._jax import high, jaxprs, objects, tracing, user_rules
 
-PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.CodeType)
+PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
 AT_ONCE = frozenset({str, int, bool, type(None)})
+ROUNDED = frozenset({float, complex})
+"""Of these, zeros of both signs are equal, and not the same."""
+
+TRUSTED = ("jax", "jaxlib", "numpy", "ml_dtypes")
+"""Packages whose objects are the same where they are equal."""
 
 
 DEEPEST = 12
@@ -66,8 +75,12 @@ class Identities:
         return tuple((name, self._parameter(value)) for name, value in sorted(params.items()))
 
     def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:
-        if isinstance(value, PLAIN):
-            return type(value).__name__, repr(value) if isinstance(value, float) else value
+        if type(value) in PLAIN:
+            return type(value).__name__, repr(value) if type(value) in ROUNDED else value
+        if isinstance(value, type):
+            return type(value).__name__, value
+        if isinstance(value, np.generic):
+            return type(value).__name__, value.tobytes()
         if id(value) in enclosing:
             return "itself", len(enclosing) - enclosing.index(id(value))
         inside = (*enclosing, id(value))
@@ -122,6 +135,9 @@ class Identities:
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
         """By value where the class defines equality and hashing, otherwise by address.
 
+        A user's class may leave a field out of its equality, or have equal objects that differ,
+        such as zeros of both signs; so what such an object holds has to be the same as well.
+
         By contents, an object is what it holds and where it was met before; but one that holds
         nothing we can see is a marker, or has its state in C.
         """
@@ -132,7 +148,7 @@ class Identities:
             except TypeError:
                 pass
             else:
-                return cls.__qualname__, value
+                return cls.__qualname__, value, self._besides(value, inside)
         self._alive[id(value)] = value
         state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
         if not state:
@@ -141,6 +157,19 @@ class Identities:
             return "again", self._met[id(value)]
         self._met[id(value)] = len(self._met)
         return cls, tuple((name, self._value(state[name], inside)) for name in sorted(state))
+
+    def _besides(self, value: Any, inside: tuple[int, ...]) -> Hashable:
+        """What may tell an object from another one that it is equal to."""
+        cls = type(value)
+        if cls.__module__.partition(".")[0] in TRUSTED or len(inside) > DEEPEST:
+            return None
+        if isinstance(value, numbers.Number):
+            return repr(value)
+        if dataclasses.is_dataclass(cls):
+            state = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(cls)}
+        else:
+            state = _state(value)
+        return tuple((name, self._value(state[name], inside)) for name in sorted(state))
 
     def _structure(self, jaxpr: Any) -> Hashable:
         opened = getattr(jaxpr, "jaxpr", jaxpr)
