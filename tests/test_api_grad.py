@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
+import math
 import weakref
 
 import jax
@@ -155,6 +157,67 @@ def test_a_float_that_python_needs_becomes_part_of_the_function(transformed):
         assert_agrees(ours(scaled_sine, 1)(2.0, 3.0), theirs(scaled_sine, 1)(2.0, 3.0))
     with pytest.raises(jax.errors.ConcretizationTypeError):
         ours(damped, 1)("on", 1.0, 1.2)
+
+
+class Settings:
+    """Told by its identity alone, while its contents change."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A function that is equal to others which compute something else."""
+
+    name: str
+    slope: float = dataclasses.field(compare=False)
+
+    def __call__(self, x):
+        return self.slope * x
+
+
+@pytest.mark.parametrize("transformed", ["grad", "jacfwd", "jacrev"])
+def test_equal_arguments_that_differ_have_derivatives_of_their_own(transformed):
+    def signed(x, rate):
+        return x * math.copysign(1.0, rate)
+
+    def by_name(x, line):
+        return line.slope * x
+
+    ours = getattr(pb, transformed)
+    slope = ours(signed)
+    assert [slope(1.0, 0.0), slope(1.0, -0.0), slope(1.0, 0.0)] == [1.0, -1.0, 1.0]
+    slope = ours(by_name)
+    assert [slope(1.0, Line("a", 2.0)), slope(1.0, Line("a", 3.0))] == [2.0, 3.0]
+
+
+def test_an_argument_that_changes_is_read_in_each_call():
+    settings, slope = Settings(2.0), pb.grad(lambda x, settings: settings.rate * x)
+    assert slope(1.0, settings) == 2.0
+    settings.rate = 5.0
+    assert slope(1.0, settings) == 5.0
+
+
+@pytest.mark.parametrize("transformed", ["grad", "jacfwd", "jacrev", "jit"])
+def test_equal_functions_that_differ_have_derivatives_of_their_own(transformed):
+    ours = getattr(pb, transformed)
+    one, other = Line("a", 2.0), Line("a", 3.0)
+    assert one == other
+    assert [ours(one)(1.0), ours(other)(1.0)] == [2.0, 3.0]
+    pulled = [pb.vjp(line, 1.0)[1](1.0)[0] for line in (one, other)]
+    pushed = [pb.jvp(line, (1.0,), (1.0,))[1] for line in (one, other)]
+    assert pulled == pushed == [pb.trace(line)(1.0)(1.0) for line in (one, other)] == [2.0, 3.0]
+
+
+def test_a_method_outlives_another_of_the_same_object():
+    line = Line("a", 2.0)
+    first = pb.grad(line.__call__)
+    second = pb.grad(line.__call__)
+    assert first(1.0) == 2.0
+    del first
+    gc.collect()
+    assert second(jnp.ones((), "float16")) == 2.0
 
 
 def test_a_float_is_traced_where_only_others_are_needed():

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from pullback._errors import PullbackError
+from pullback.frontend.identity import Identities
 
 ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
 FLOATS = (float, complex)
@@ -48,11 +49,15 @@ def falling_back(
         key = _key(tree, values)
         if not values or key is None:
             raise error
-        if key not in fixed:
-            fixed[key] = transform(fix(fun, tree, values))
+        if any(map(_may_change, values.values())):
+            again = transform(fix(fun, tree, values))
+        else:
+            if key not in fixed:
+                fixed[key] = transform(fix(fun, tree, values))
+            again = fixed[key]
         left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
         args, kwargs = jax.tree.unflatten(tree, left)
-        return fixed[key](*args, **kwargs)
+        return again(*args, **kwargs)
 
     @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -82,12 +87,19 @@ def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[
 
 
 def _key(tree: Any, values: dict[int, Any]) -> Any:
-    key = tree, tuple((i, type(value), value) for i, value in values.items())
+    """What is equal for values that are the same; None where one has no hash."""
+    identities = Identities()
+    identities.begin(by_contents=False)
     try:
-        hash(key)
+        hash(tuple(values.values()))
     except TypeError:
         return None
-    return key
+    return tree, tuple((i, identities.rules(None, (value,))) for i, value in values.items())
+
+
+def _may_change(value: Any) -> bool:
+    """Whether an object is told by its identity alone, which stays when its attributes change."""
+    return type(value).__hash__ is object.__hash__ and not callable(value)
 
 
 def _resolved(argnums: Any, args: tuple[Any, ...]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def trace(
     """
     chosen = _platforms(platforms)
     traceable = jax.jit(
-        _hashable(fun), static_argnums=static_argnums, static_argnames=static_argnames
+        _by_identity(fun), static_argnums=static_argnums, static_argnames=static_argnames
     )
 
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -67,17 +68,20 @@ def trace(
     return traced
 
 
-def _hashable(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function to key a trace by: an object with arrays in it, such as a model, has no hash."""
-    try:
-        hash(fun)
-    except TypeError:
+def _by_identity(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function to key a trace by: JAX gives equal functions one trace.
 
-        def function(*args: Any, **kwargs: Any) -> Any:
-            return fun(*args, **kwargs)
+    Objects of a class that says what is equal may differ, as those with 0.0 and -0.0 do; and one
+    with arrays in it, such as a model, may have no hash.
+    """
+    kind = type(fun)
+    if kind.__hash__ is not None and not isinstance(kind.__eq__, types.FunctionType):
+        return fun
 
-        return functools.update_wrapper(function, fun, updated=())
-    return fun
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs)
+
+    return functools.update_wrapper(function, fun, updated=())
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:

@@ -72,10 +72,9 @@ def _constraint(op: Op, values: Tangents) -> list[Value | None]:
     XLA leaves it undone for the result of a product alone; of other values it may count each
     device's copy.
     """
-    (v,) = _again(op, values)
-    sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
-    v.owner.attributes["sharding"] = summed(sharding)
-    return [v]
+    again = build.clone(op.operation, list(values))
+    again.attributes["sharding"] = summed(sdy.TensorShardingAttr(op.attributes["sharding"]))
+    return [again.result]
 
 
 def summed(sharding: Any) -> Any:
