@@ -341,3 +341,25 @@ def test_but_not_if_somebody_does():
 
     with pytest.raises(NotLinearError, match="makes the result depend on the input"):
         pb.vjp(with_rule(tangent), X)[1](X)
+
+
+def test_a_sum_of_zeros_whose_body_adds_another_value_is_not_zero():
+    module = """
+func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %three = stablehlo.constant dense<3.0> : tensor<f32>
+  %0 = "stablehlo.reduce"(%zeros, %zero) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %sum = stablehlo.add %a, %b : tensor<f32>
+    %more = stablehlo.add %sum, %three : tensor<f32>
+    stablehlo.return %more : tensor<f32>
+  }) {dimensions = array<i64: 0>} : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.add %x, %0 : tensor<f32>
+  return %1 : tensor<f32>
+}
+"""
+    program = pb.load(module.encode())
+    assert program(1.0) == 13.0
+    with pytest.raises(NotLinearError, match="adds a term to it"):
+        program.transpose()

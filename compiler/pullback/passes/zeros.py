@@ -16,7 +16,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import operations, terminator
+from pullback.passes.regions import captured_by, operations, terminator
 from pullback.passes.symbols import CALLS, called
 
 MOST_VALUES = 1000
@@ -260,8 +260,10 @@ def _is_triangular_solve(operation: Any) -> bool:
 
 
 def _keeps_zero(region: Any) -> bool:
-    """Whether the body of a reduction or scatter gives zero for zeros."""
-    return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)
+    """Whether the body of a reduction or scatter gives zero for zeros, and takes nothing else."""
+    block = region.blocks[0]
+    names = {view.operation.name for view in block.operations}
+    return names <= _OF_ZERO_ELEMENTS and not captured_by([block])
 
 
 def is_nan(v: Value) -> bool:
