@@ -199,6 +199,16 @@ func.func public @main(%x: tensor<4xf64>) -> !stablehlo.future<tensor<2xf64>> {
 }
 """
 
+ALL_TO_ALL_OF_TWO = """
+func.func public @main(%x: tensor<2xf64>, %y: tensor<2xf64>) -> tensor<2xf64> {
+  %0:2 = "stablehlo.all_to_all"(%x, %y) {
+    split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 2 : i64,
+    replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>
+  } : (tensor<2xf64>, tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>)
+  return %0#0 : tensor<2xf64>
+}
+"""
+
 DYNAMIC_SUM = """
 func.func public @main(%x: tensor<?xf64>) -> tensor<f64> {
   %zero = stablehlo.constant dense<0.0> : tensor<f64>
@@ -216,6 +226,7 @@ REFUSALS = {
     ),
     "scatter_apply": (SCATTER.replace("BODY", MEAN), "`stablehlo.scatter` with a body of its own"),
     "all_reduce": (LARGEST, "`stablehlo.all_reduce` that reduces with stablehlo.maximum"),
+    "all_to_all": (ALL_TO_ALL_OF_TWO, "`stablehlo.all_to_all` of several operands"),
     "outfeed": (OUTFEED, "`stablehlo.outfeed`"),
     "send": (SEND, "`stablehlo.send`"),
     "dynamic_pad": (DYNAMIC_PAD, "`stablehlo.dynamic_pad` whose operand 2 is not a constant"),

@@ -71,9 +71,13 @@ def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     )
 
 
+def _linear_rule(name: str, transpose: Any) -> Rule:
+    return Rule(name, _clone_jvp, transpose, jointly, __name__, "collective", keeps_type=True)
+
+
 def _reduction(name: str, transpose: Any) -> None:
     """A collective that reduces: linear if its body adds; JAX has no rule for others either."""
-    rule = Rule(name, _clone_jvp, transpose, jointly, __name__, "collective", keeps_type=True)
+    rule = _linear_rule(name, transpose)
 
     def variant(op: Op) -> Rule:
         check_scalars(op)
@@ -121,6 +125,20 @@ def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:
     )
 
 
+_ALL_TO_ALL = _linear_rule("stablehlo.all_to_all", all_to_all)
+
+
+def _all_to_all_variant(op: Op) -> Rule:
+    """Of several operands, XLA gives each device one, whatever the dimensions say."""
+    if len(op.results) == 1:
+        return _ALL_TO_ALL
+    raise unsupported(
+        op,
+        "of several operands, which XLA exchanges in another way than StableHLO says",
+        "exchange each by an op of its own",
+    )
+
+
 def collective_permute(op: Op, cts: Tangents) -> list[Value | None]:
     """Along the reversed arrows; who received nothing sends nothing."""
     arrows = _matrix(op, "source_target_pairs")
@@ -158,7 +176,7 @@ def _permute(op: Op, x: Value, arrows: Sequence[tuple[int, int]]) -> Value:
 
 
 linear("stablehlo.all_gather", all_gather)
-linear("stablehlo.all_to_all", all_to_all)
+by_variant("stablehlo.all_to_all", _all_to_all_variant)
 linear("stablehlo.collective_permute", collective_permute)
 linear("stablehlo.collective_broadcast", collective_broadcast)
 
