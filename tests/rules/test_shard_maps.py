@@ -149,3 +149,36 @@ with jax.set_mesh(mesh):
 @pytest.mark.slow
 def test_what_is_a_sum_over_devices_not_yet_done_has_its_derivative() -> None:
     run_python("-c", TERMS_OF_A_SUM, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+
+
+IN_ANOTHER_ORDER = """
+from tests.rules.on_four_devices import call_on_all, ir, jnp, np, run_pipeline
+from pullback import _jax
+
+TEXT = '''
+sdy.mesh @mesh = <["i"=2, "j"=2], device_ids=[3, 1, 2, 0]>
+func.func public @main(%x: tensor<4xf32>, %y: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = sdy.manual_computation(%x, %y)
+      in_shardings=[<@mesh, [{"i"}]>, <@mesh, [{"i"}, {"j"}]>]
+      out_shardings=[<@mesh, [{"i"}, {"j"}]>] manual_axes={"i", "j"}
+      (%a: tensor<2xf32>, %b: tensor<2x2xf32>) {
+    %1 = stablehlo.broadcast_in_dim %a, dims = [0] : (tensor<2xf32>) -> tensor<2x2xf32>
+    %2 = stablehlo.multiply %1, %b : tensor<2x2xf32>
+    sdy.return %2 : tensor<2x2xf32>
+  } : (tensor<4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}
+'''
+x, y = jnp.arange(4.0) + 1, jnp.arange(16.0).reshape(4, 4)
+ct = jnp.cos(y)
+module = ir.Module.parse(TEXT, _jax.context())
+run_pipeline(module, "builtin.module(vjp)")
+found = call_on_all(module, x, y, ct)
+for ours, expected in zip(found, (x[:, None] * y, (ct * y).sum(1), ct * x[:, None]), strict=True):
+    np.testing.assert_allclose(ours, expected, rtol=1e-6)
+"""
+
+
+@pytest.mark.slow
+def test_cotangents_are_summed_over_the_devices_that_a_mesh_names() -> None:
+    run_python("-c", IN_ANOTHER_ORDER)

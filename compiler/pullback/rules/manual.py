@@ -59,7 +59,7 @@ class _Shardings:
         used = _axes_of(sharding) | _names(sharding.unreduced_axes)
         same = [i for i, a in enumerate(axes) if a.name in self.axes and a.name not in used]
         sizes = [a.size for a in axes]
-        devices = np.arange(math.prod(sizes)).reshape(sizes)
+        devices = np.array(list(mesh.device_ids) or range(math.prod(sizes))).reshape(sizes)
         devices = np.moveaxis(devices, same, range(-len(same), 0))
         return devices.reshape(-1, math.prod(sizes[i] for i in same)).tolist()
 
