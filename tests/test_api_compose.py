@@ -11,6 +11,7 @@ import pytest
 
 import pullback as pb
 import pullback_runtime as runtime
+from pullback_runtime import _jax
 from tests.api_checks import assert_agrees
 
 XS = np.arange(3, dtype=np.float32) + 0.5
@@ -180,3 +181,80 @@ def test_a_batch_sees_the_passes_that_a_program_went_through():
     program = pb.trace(sevenfold)(1.0).run_passes("lower-custom-derivatives")
     np.testing.assert_allclose(jax.vmap(pb.grad(program))(XS), 2 * XS, rtol=1e-6)
     np.testing.assert_allclose(jax.vmap(pb.grad(sevenfold))(XS), 7 * XS, rtol=1e-6)
+
+
+SEVERAL_ENTRIES = """
+func.func public @FIRST(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.sine %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func public @square(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.multiply %x, %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func public @twice(%x: tensor<f32>) -> tensor<f32> {
+  %0 = func.call @FIRST(%x) : (tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.add %0, %0 : tensor<f32>
+  return %1 : tensor<f32>
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["main", "other"])
+@pytest.mark.parametrize(
+    ("entry", "function"), [("square", lambda x: x * x), ("twice", lambda x: 2 * jnp.sin(x))]
+)
+def test_transformations_of_a_module_are_those_of_its_entry(first, entry, function):
+    """They were of @main, whatever was called."""
+    handle = runtime.make_handle(SEVERAL_ENTRIES.replace("FIRST", first), entry=entry)
+
+    def call(x):
+        return runtime.call_module(handle, x)[0]
+
+    for ours, theirs in (
+        (call(2.0), function(2.0)),
+        (jax.grad(call)(2.0), jax.grad(function)(2.0)),
+        (pb.grad(call)(2.0), jax.grad(function)(2.0)),
+        (jax.vmap(call)(XS), jax.vmap(function)(XS)),
+        (pb.trace(call)(2.0)(2.0), function(2.0)),
+    ):
+        assert_agrees(ours, theirs)
+
+
+def test_a_module_that_calls_back_keeps_its_callbacks_in_its_derivative():
+    """Their numbers were those of callbacks of others, or of none, which ended the process."""
+
+    def times(number):
+        def call(x):
+            kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
+            return jax.pure_callback(lambda v: number * np.asarray(v), kind, jnp.floor(x))
+
+        return call
+
+    def function(x):
+        return jnp.sin(x) * times(3)(x)
+
+    lowered = jax.jit(function).lower(XS)
+    callbacks, keepalives = _jax.callbacks_of(lowered)
+    handle = runtime.make_handle(
+        lowered.compiler_ir(), host_callbacks=callbacks, keepalives=keepalives
+    )
+
+    def total(x):
+        return jnp.sum(runtime.call_module(handle, x)[0])
+
+    expected = jnp.cos(XS) * 3 * jnp.floor(XS)
+    assert_agrees(jax.jit(lambda x: times(100)(x) * 0 + jax.grad(total)(x))(XS), expected)
+    assert_agrees(
+        pb.jit(lambda x: times(100)(x) * 0 + total(x))(XS), times(100)(XS) * 0 + total(XS)
+    )
+
+
+def test_a_module_without_its_rules_is_batched_and_called_in_another():
+    program = pb.load(str(pb.trace(jnp.logaddexp)(1.0, 2.0)).encode())
+    assert_agrees(program.vmap(axis_size=3)(XS, XS), jnp.logaddexp(XS, XS))
+    inside = pb.trace(lambda x: program(x, 2.0))(1.0)
+    assert_agrees(inside(1.0), jnp.logaddexp(1.0, 2.0))
+    for derivative in (program.vmap(axis_size=3).jvp, inside.grad):
+        with pytest.raises(pb.MissingRuleError, match="no jvp rule"):
+            derivative()

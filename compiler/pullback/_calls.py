@@ -17,6 +17,7 @@ import numpy as np
 
 import pullback_runtime
 from pullback import _derivation
+from pullback._edits import exchange_entry
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
 from pullback._jax import high, tracing
@@ -151,9 +152,23 @@ def _origin(handle: ModuleHandle) -> Origin:
 @functools.lru_cache(maxsize=256)
 def _adopted(handle: ModuleHandle) -> Origin:
     """The origin of a handle that the runtime made of a module without a program."""
+    return Origin(lambda: _read(handle))
+
+
+def _read(handle: ModuleHandle) -> Program:
+    """The program of a handle's module: its entry, and the callbacks that it numbers."""
     from pullback.artifact.read import load
 
-    return Origin(lambda: load(handle.load() if handle.source is None else handle.source))
+    content = handle.load() if handle.source is None else handle.source
+    if handle.entry != "main":
+        module = _module.parse(content)
+        exchange_entry(module, handle.entry)
+        content = _module.to_bytecode(module)
+    program: Program = load(content)
+    rules = dataclasses.replace(
+        program.rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
+    )
+    return dataclasses.replace(program, rules=rules)
 
 
 def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:

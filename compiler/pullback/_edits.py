@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,6 +47,16 @@ def take_entry(module: ir.Module, name: str) -> None:
         table[name].attributes["sym_name"] = ir.StringAttr.get("main")
         table[name].attributes["sym_visibility"] = ir.StringAttr.get("public")
     erase_unreachable(module)
+
+
+def exchange_entry(module: ir.Module, name: str) -> None:
+    """Makes @name the entry, which is called @main then; what was @main may still be called."""
+    symbols = ir.SymbolTable(module.operation)
+    free = next(n for i in itertools.count() if (n := f"{name}.{i}") not in symbols)
+    for old, new in (("main", free), (name, "main")):
+        if old in symbols:
+            symbols.set_symbol_name(symbols[old], new)
+            symbols.replace_all_symbol_uses(old, new, module.operation)
 
 
 def drop_function(module: ir.Module, name: str) -> None:

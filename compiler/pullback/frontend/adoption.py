@@ -15,6 +15,7 @@ from pullback._edits import clone
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.frontend import link
+from pullback.passes.base import NoRules
 from pullback_runtime._callbacks import shift_callbacks
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def _free_entry(module: ir.Module) -> str:
     return name
 
 
-def _adopt_rules(module: ir.Module, old: RuleTable, new: RuleTable) -> None:
+def _adopt_rules(module: ir.Module, old: Any, new: RuleTable) -> None:
+    """Give calls the keys of this table; none where the rules were not written with the module."""
     for call in ops.walk_calls(module):
-        if call.rule_key is not None:
-            call.update(rule=new.adopt(old, call.rule_key))
+        if (key := call.rule_key) is not None:
+            call.update(rule=None if isinstance(old, NoRules) else new.adopt(old, key))

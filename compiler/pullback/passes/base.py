@@ -44,6 +44,10 @@ class NoRules:
         """Raises MissingRuleError."""
         raise _without_table(key, kind, mask)
 
+    def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
+        """The same key: no rule is here, nor for a batch."""
+        return key
+
     def stops(self, key: str) -> bool:
         """No rule is here."""
         return False

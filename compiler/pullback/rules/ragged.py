@@ -62,6 +62,9 @@ def _leading(d: Any, rank: int) -> list[int]:
 
 def _settings(op: Op) -> dict[str, Any]:
     found: dict[str, Any] = {"element": build.info(op.result_type).element}
+    if "precision_config" in op.attributes:  # the same words in both dialects
+        words = str(op.attributes["precision_config"]).replace("#chlo<", "#stablehlo<")
+        found["precision"] = build.attr(words)
     return found
 
 
