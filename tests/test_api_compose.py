@@ -221,15 +221,53 @@ def test_transformations_of_a_module_are_those_of_its_entry(first, entry, functi
         assert_agrees(ours, theirs)
 
 
+def times(number):
+    """A function that Python multiplies by a number."""
+
+    def call(x):
+        kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda v: number * np.asarray(v), kind, jnp.floor(x))
+
+    return call
+
+
+@jax.custom_vjp
+def calls_back_in_its_rule(x):
+    return jnp.sin(x)
+
+
+calls_back_in_its_rule.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * times(5)(x),))
+
+
+@jax.checkpoint
+def calls_back_again(x):
+    return jnp.sin(x) * times(3)(x) * jnp.cos(x)
+
+
+@pytest.mark.parametrize("function", [calls_back_in_its_rule, calls_back_again])
+def test_linear_maps_that_call_back_call_what_they_should(function):
+    """The map of tangents had the numbers of callbacks, and not the callbacks."""
+    x, slope = 1.2, pb.linearize(function, jnp.float32(1.2))[1](1.0)
+    beside = jax.jit(lambda x: 0 * times(100)(x) + jax.jvp(pb.jit(function), (x,), (1.0,))[1])
+    assert_agrees(beside(x), slope)
+    assert_agrees(jax.jacfwd(pb.jit(function))(x), slope)
+    assert_agrees(jax.grad(pb.jit(function))(x), slope)
+
+
+def test_programs_with_pure_callbacks_are_pure():
+    def function(x):
+        return jnp.sin(x) * times(3)(x)
+
+    slope = jax.grad(function)(1.2)
+    for program in (pb.jit(function), pb.trace(function)(1.2)):
+        assert_agrees(jax.grad(jax.checkpoint(program))(1.2), slope)
+    printing = pb.jit(lambda x: jax.debug.print("{}", x))
+    assert jax.make_jaxpr(printing)(1.0).effects
+    assert not jax.make_jaxpr(program)(1.0).effects
+
+
 def test_a_module_that_calls_back_keeps_its_callbacks_in_its_derivative():
     """Their numbers were those of callbacks of others, or of none, which ended the process."""
-
-    def times(number):
-        def call(x):
-            kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
-            return jax.pure_callback(lambda v: number * np.asarray(v), kind, jnp.floor(x))
-
-        return call
 
     def function(x):
         return jnp.sin(x) * times(3)(x)

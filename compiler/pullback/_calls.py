@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from pullback._interface import Interface
 from pullback._jax import high, tracing
 from pullback._slots import spell
 from pullback.frontend.keep import high_type, is_inexact
+from pullback.passes.purity import has_effect
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._meshes import on_devices_of
 
@@ -67,8 +68,7 @@ def handle_of(program: Program) -> ModuleHandle:
         tuple(map(_plain, (*hidden, *program.in_avals))),
         tuple(map(_plain, program.out_avals)),
         arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
-        host_callbacks=tuple(program.rules.host_callbacks),
-        keepalives=tuple(program.rules.keepalives),
+        pure=not (program.rules.host_callbacks and has_effect(program.module)),
     )
 
 
@@ -76,7 +76,28 @@ def _handle(origin: Origin, in_avals: Any, out_avals: Any, **more: Any) -> Modul
     def load() -> bytes:
         return _module.prepare(_module.read(origin.program.module)).bytecode
 
-    return ModuleHandle(origin, functools.cache(load), in_avals, out_avals, **more)
+    return ModuleHandle(
+        origin,
+        functools.cache(load),
+        in_avals,
+        out_avals,
+        host_callbacks=_Later(lambda: origin.program.rules.host_callbacks),
+        keepalives=_Later(lambda: origin.program.rules.keepalives),
+        **more,
+    )
+
+
+class _Later(Sequence[Any]):
+    """Items of a program, which is made when they are asked for; making it may add some."""
+
+    def __init__(self, get: Callable[[], Sequence[Any]]) -> None:
+        self._get = get
+
+    def __len__(self) -> int:
+        return len(self._get())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._get()[index]
 
 
 def _plain(aval: Any) -> jax.ShapeDtypeStruct:
@@ -165,8 +186,9 @@ def _read(handle: ModuleHandle) -> Program:
         exchange_entry(module, handle.entry)
         content = _module.to_bytecode(module)
     program: Program = load(content)
+    rules: Any = program.rules
     rules = dataclasses.replace(
-        program.rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
+        rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
     )
     return dataclasses.replace(program, rules=rules)
 
@@ -192,7 +214,8 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
         transposed=backward.handle,
     )
     moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
-    return SplitJVP(forward.handle, _handle(linear, (*residuals, *tangents), moved))
+    # What a linear map calls back for is used, or nobody misses it.
+    return SplitJVP(forward.handle, _handle(linear, (*residuals, *tangents), moved, pure=True))
 
 
 def _swapped(backward: Program) -> Program:

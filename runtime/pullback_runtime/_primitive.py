@@ -39,8 +39,8 @@ class ModuleHandle:
     out_avals: tuple[Aval, ...]
     entry: str = "main"
     arg_names: tuple[str, ...] | None = None
-    host_callbacks: tuple[Callable[..., Any], ...] = ()
-    keepalives: tuple[Any, ...] = field(default=(), repr=False)
+    host_callbacks: Sequence[Callable[..., Any]] = ()
+    keepalives: Sequence[Any] = field(default=(), repr=False)
     pure: bool = False  # whether the callbacks may be dropped, repeated and recomputed
     source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
 
@@ -129,7 +129,7 @@ def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
 def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[Any]]:
     check_sixty_four_bits(handle)
     check_avals(handle, avals)
-    effects = {_jax.IO_EFFECT} if handle.host_callbacks and not handle.pure else set()
+    effects = {_jax.IO_EFFECT} if not handle.pure and handle.host_callbacks else set()
     return _jax.output_avals(avals, handle.out_avals), effects
 
 

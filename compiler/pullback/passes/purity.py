@@ -43,6 +43,19 @@ def differs_again(op: ir.Operation) -> bool:
     return any(map(is_used, op.results))
 
 
+def has_effect(module: ir.Module) -> bool:
+    """Whether some callback of the module does more than compute."""
+    found = False
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found = callback(op) is not None and _has_side_effect(op)
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
 @dataclass
 class Purity:
     """Whether ops can be erased when nobody uses their results; functions are looked up once."""
