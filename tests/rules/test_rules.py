@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pullback import _jax
+from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
 from tests.rules import harness
+from tests.rules.cases_chlo import RAGGED
 from tests.rules.harness import Arrays, pairing
 from tests.rules.record import Case
 
@@ -94,3 +97,13 @@ def test_each_operand_alone(case: Case) -> None:
             module = harness.lower(case, args)
             run_pipeline(module, f"builtin.module({pipeline})")
             assert module.operation.verify()
+
+
+def test_derivatives_of_a_ragged_product_have_its_precision() -> None:
+    text = RAGGED.replace("precision DEFAULT", "precision HIGHEST")
+    for pipeline in ("jvp", "vjp"):
+        module = ir.Module.parse(text, _jax.context())
+        run_pipeline(module, f"builtin.module({pipeline})")
+        products = [line for line in str(module).splitlines() if "stablehlo.dot_general" in line]
+        assert products
+        assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
