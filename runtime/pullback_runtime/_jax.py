@@ -30,6 +30,8 @@ from jaxlib.mlir.dialects import (
     stablehlo as stablehlo,
 )
 
+from pullback_runtime._lazy import made_once
+
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 
 assert isinstance(IO_EFFECT, _IOEffect)
@@ -40,7 +42,7 @@ VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before i
 XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
 
 
-@functools.cache
+@made_once
 def context() -> ir.Context:
     """The MLIR context of the runtime, with JAX's dialects and StableHLO's passes."""
     _register_passes()
@@ -53,7 +55,7 @@ def fresh_context() -> ir.Context:
     return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
 
 
-@functools.cache
+@made_once
 def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()
 

@@ -1,7 +1,8 @@
-"""A sequence whose items are made when the first of them is asked for."""
+"""What is made when it is asked for, once, whichever thread asks."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -27,3 +28,19 @@ class Lazy(Sequence[Item]):
                 self._items = tuple(self._make())
                 self._make = None  # it may hold what the items were made of
         return self._items[index]
+
+
+def made_once(make: Callable[[], Item]) -> Callable[[], Item]:
+    """Decorator: what a function makes, the same for all threads, also those that ask at once."""
+    lock = threading.Lock()
+    found: list[Item] = []
+
+    @functools.wraps(make)
+    def get() -> Item:
+        if not found:
+            with lock:
+                if not found:
+                    found.append(make())
+        return found[0]
+
+    return get

@@ -7,6 +7,7 @@ import time
 import weakref
 
 from pullback_runtime._lazy import Lazy
+from tests.rules.processes import run_python
 
 
 def test_the_length_is_known_before_an_item_is_made() -> None:
@@ -51,3 +52,25 @@ def test_what_the_items_were_made_of_is_let_go() -> None:
     assert gone() is not None
     assert lazy[0]
     assert gone() is None
+
+
+AT_ONCE = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pullback import _jax
+from pullback_runtime import _jax as runtime_jax
+
+def asked(context):
+    together.wait()
+    return context()
+
+for context in (_jax.context, runtime_jax.context):
+    together = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        assert len({id(found) for found in pool.map(asked, [context] * 8)}) == 1
+"""
+
+
+def test_threads_that_begin_together_share_one_context() -> None:
+    """Values of two contexts must not meet: derivatives failed, or the process ended."""
+    run_python("-c", AT_ONCE)

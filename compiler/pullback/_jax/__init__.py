@@ -8,7 +8,6 @@ what everything needs; each of the modules has one idea of JAX's:
 
 from __future__ import annotations
 
-import functools
 import os
 
 import jax
@@ -19,6 +18,7 @@ from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pullback._errors import UnsupportedJaxVersion
+from pullback_runtime._lazy import made_once
 
 __all__ = [
     "PassManager",
@@ -53,7 +53,7 @@ _source_info.register_exclusion(os.path.abspath(_OURS))
 _source_info.register_exclusion(_OURS)
 
 
-@functools.cache
+@made_once
 def context() -> ir.Context:
     """The one MLIR context of this process: all dialects that JAX's lowering uses.
 
