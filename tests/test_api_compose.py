@@ -221,6 +221,24 @@ def test_transformations_of_a_module_are_those_of_its_entry(first, entry, functi
         assert_agrees(ours, theirs)
 
 
+def test_a_saved_module_with_large_constants_is_one_of_jax():
+    """They became arguments, which nobody gave."""
+    table = jnp.sin(jnp.arange(1 << 20, dtype=jnp.float32)).reshape(2, -1)
+
+    def function(x):
+        return jnp.sum(jnp.sin(x) * table)
+
+    saved = pb.artifact.serialize(pb.trace(function)(table))
+    handle = runtime.make_handle(saved)
+
+    def call(x):
+        return runtime.call_module(handle, x)[0]
+
+    assert_agrees(jax.grad(call)(table), jax.grad(function)(table))
+    many = jnp.stack([table, 2 * table])
+    assert_agrees(jax.vmap(call)(many) / 1e3, jax.vmap(function)(many) / 1e3)
+
+
 def times(number):
     """A function that Python multiplies by a number."""
 

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 
 import pullback_runtime
-from pullback import _derivation
-from pullback._edits import exchange_entry
+from pullback import _derivation, _jax
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
 from pullback._jax import high, tracing
@@ -178,14 +177,10 @@ def _adopted(handle: ModuleHandle) -> Origin:
 
 def _read(handle: ModuleHandle) -> Program:
     """The program of a handle's module: its entry, and the callbacks that it numbers."""
-    from pullback.artifact.read import load
+    from pullback.artifact.read import of_module
 
     content = handle.load() if handle.source is None else handle.source
-    if handle.entry != "main":
-        module = _module.parse(content)
-        exchange_entry(module, handle.entry)
-        content = _module.to_bytecode(module)
-    program: Program = load(content)
+    program = of_module(_module.parse(content, _jax.context()), handle.entry)
     rules: Any = program.rules
     rules = dataclasses.replace(
         rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives

@@ -213,7 +213,14 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
     _module.refuse_fatal_calls(module)
-    # Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
+    return opened(module)
+
+
+def opened(module: ir.Module) -> Opened:
+    """A parsed module, and what it says of itself.
+
+    Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
+    """
     text = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     _forget_file(module)
     return Opened(module, parse_metadata(text.value) if isinstance(text, ir.StringAttr) else None)

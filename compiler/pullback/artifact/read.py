@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from pullback import _jax
+from pullback._edits import exchange_entry
 from pullback._errors import VerificationError
 from pullback._interface import Interface
 from pullback._jax import ir
@@ -57,19 +58,34 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
         with _artifact.refusing_damage():
             if opened.exported is not None:
                 return exported.from_opened(opened)
-            metadata = opened.metadata or {}
-            if _symbolic.METADATA in metadata:
-                return symbolic.load(opened.module, opened.trees(), metadata)
-            if not metadata:  # a module of others: what else calls @main would not fit derivatives
-                _module.make_private(opened.module, keep="main")
-            entries = _variants.entries_of(metadata)
-            if opened.has_composites:
-                high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
-                if not opened.is_whole:  # what save wrote, it has verified
-                    _verify(opened.module)
-            if marked := metadata.get(high_level.CHECKPOINTS):
-                high_level.put_checkpoints(opened.module, marked)
-            return as_program(opened, entries)
+            return _program_of(opened)
+
+
+def of_module(module: ir.Module, entry: str) -> Program:
+    """The program of a module in our context, which becomes part of it, constants and all."""
+    with as_ours(), _artifact.refusing_damage():
+        opened = _artifact.opened(module)
+        if entry != "main":
+            exchange_entry(module, entry)
+            opened = dataclasses.replace(opened, metadata=None)  # it is about @main
+        program: Program = _program_of(opened)
+        return program
+
+
+def _program_of(opened: _artifact.Opened) -> Any:
+    metadata = opened.metadata or {}
+    if _symbolic.METADATA in metadata:
+        return symbolic.load(opened.module, opened.trees(), metadata)
+    if not metadata:  # a module of others: what else calls @main would not fit derivatives
+        _module.make_private(opened.module, keep="main")
+    entries = _variants.entries_of(metadata)
+    if opened.has_composites:
+        high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
+        if not opened.is_whole:  # what save wrote, it has verified
+            _verify(opened.module)
+    if marked := metadata.get(high_level.CHECKPOINTS):
+        high_level.put_checkpoints(opened.module, marked)
+    return as_program(opened, entries)
 
 
 def _verify(module: ir.Module) -> None:
