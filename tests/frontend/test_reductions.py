@@ -42,6 +42,16 @@ def affine_maps(x):
     return jnp.sum(shift * scale)
 
 
+def affine_maps_of_all(x):
+    """In order of indices, whatever the order of the dimensions is that are named."""
+
+    def after(a, b):
+        return a[0] * b[1] + b[0], a[1] * b[1]
+
+    shift, scale = lax.reduce((x, jnp.cos(x)), (jnp.array(0.0), jnp.array(1.0)), after, (1, 0))
+    return shift * scale
+
+
 def affine_maps_by_steps(x):
     shift, scale = 0.0, 1.0
     for column in x.T:
@@ -61,6 +71,7 @@ CASES = [
     (logsumexp, lambda x: jnp.sum(jax.nn.logsumexp(x, 1))),
     (value_and_index, lambda x: jnp.sum(jnp.sin(x.max(1)) * x.argmax(1))),
     (affine_maps, affine_maps_by_steps),
+    (affine_maps_of_all, lambda x: affine_maps_by_steps(x.reshape(1, -1))),
     (start_that_varies, lambda x: x[0, 0] * jnp.prod(x)),
     (nothing, lambda x: x[0, 0]),
 ]

@@ -346,6 +346,18 @@ def reduction(f: Callable[..., Any], axes: tuple[int, ...]) -> Callable[..., Any
     return lambda *xs: [f(x, axes) for x in xs]
 
 
+def composed_maps(a: Any, b: Any) -> Any:
+    """Of affine maps, the one after the other: this does not commute."""
+    return a[0] * b[1] + b[0], a[1] * b[1]
+
+
+def composed_one_by_one(shifts: Any, scales: Any) -> Any:
+    whole = 0.0, 1.0
+    for each in zip(shifts, scales, strict=True):
+        whole = composed_maps(whole, each)
+    return whole
+
+
 def general_reduce(body: Callable[..., Any], init: float, axes: tuple[int, ...] = (0,)) -> Any:
     return lambda x: lax.reduce(x, np.float64(init).astype(x.dtype), body, axes)
 
@@ -486,6 +498,16 @@ REDUCTIONS = [
         reference=lambda x, init: jnp.prod(x) * init,
     ),
     Case(REDUCE, general_reduce(logaddexp, -np.inf), [real(5, 2)], "logaddexp", numeric=False),
+    Case(
+        REDUCE,
+        lambda x, y: lax.reduce(
+            (x, y), (np.float64(0), np.float64(1)), composed_maps, dimensions=(1, 0)
+        ),
+        [real(2, 3), real(2, 3)],
+        "in-index-order",
+        reference=lambda x, y: composed_one_by_one(x.ravel(), y.ravel()),
+        dtypes=(),
+    ),
     Case(
         REDUCE,
         lambda x, y: lax.reduce(

@@ -20,7 +20,7 @@ def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
     """The one equation of `call` as a tree of neighbours, whose result meets the initial values."""
     (equation,) = call.eqns
     body = tracing.equations_to_function(jaxprs.close(equation.params["jaxpr"]))
-    dimensions = equation.params["dimensions"]
+    dimensions = tuple(sorted(equation.params["dimensions"]))  # a set: elements are in index order
 
     def fold(*operands: jax.Array) -> list[jax.Array]:
         count = len(operands) // 2

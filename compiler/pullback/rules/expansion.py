@@ -139,8 +139,8 @@ def _reduce(
 
 
 def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
-    """The reduced dimensions as one, in front."""
-    shape = build.shape(x)
+    """The reduced dimensions as one, in front, in the order of indices: the dimensions are a set."""
+    shape, dimensions = build.shape(x), sorted(dimensions)
     kept = [i for i in range(len(shape)) if i not in dimensions]
     size = math.prod(shape[i] for i in dimensions)
     x = build.permute(x, [*dimensions, *kept])
