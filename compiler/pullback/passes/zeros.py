@@ -16,7 +16,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import captured_by, operations, terminator
+from pullback.passes.regions import captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
 
 MOST_VALUES = 1000
@@ -163,7 +163,8 @@ class _Search:
         operands = list(operation.operands)
         if name == "stablehlo.scatter":
             del operands[len(operation.results)]
-        return operands[chosen], False
+        captured = captures(operation) if len(operation.regions) else []
+        return [*operands[chosen], *captured], False
 
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
         """A carry is zero where it starts with zero, and each iteration leaves all such so."""
@@ -260,10 +261,8 @@ def _is_triangular_solve(operation: Any) -> bool:
 
 
 def _keeps_zero(region: Any) -> bool:
-    """Whether the body of a reduction or scatter gives zero for zeros, and takes nothing else."""
-    block = region.blocks[0]
-    names = {view.operation.name for view in block.operations}
-    return names <= _OF_ZERO_ELEMENTS and not captured_by([block])
+    """Whether the body of a reduction or scatter gives zero for zeros."""
+    return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)
 
 
 def is_nan(v: Value) -> bool:

@@ -244,7 +244,16 @@ def _linear_part(op: Op, mask: str, name: str, ct_mask: str) -> tuple[str, Split
     diff = op.frame.diff
     ct_now = _without_zeros(ct_mask, zero_results(diff, name))
     linear = "0" * len(op.operands) + "1" * mask.count("1")
-    return mask, split(diff, name, linear, ct_now, True), ct_now
+    pair = split(diff, name, linear, ct_now, True)
+    moving = sorted({*range(len(op.results))} - {*pair.kept})
+    if moving:
+        raise NotLinearError(
+            f"cannot transpose the rule `@{name}`: result {moving[0]} of the function, as the rule "
+            "gives it, depends on the tangents",
+            where=user_line(op.operation.location),
+            do="let the rule compute the function's results from its arguments alone",
+        )
+    return mask, pair, ct_now
 
 
 def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
