@@ -139,7 +139,7 @@ def _reduce(
 
 
 def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
-    """The reduced dimensions as one, in front, in the order of indices: the dimensions are a set."""
+    """The reduced dimensions, which are a set, as one in front; elements stay in index order."""
     shape, dimensions = build.shape(x), sorted(dimensions)
     kept = [i for i in range(len(shape)) if i not in dimensions]
     size = math.prod(shape[i] for i in dimensions)
