@@ -394,3 +394,19 @@ def test_a_function_with_a_partition_of_its_own_is_what_it_computes():
     x = np.linspace(0.1, 1.0, 3)
     np.testing.assert_allclose(pb.grad(lambda x: f(x).sum())(x), 3.0 * np.sin(x), rtol=1e-6)
     np.testing.assert_allclose(pb.grad(lambda x: partitioned(x).sum())(x), np.cos(x), rtol=1e-6)
+
+
+def square_with_slope(name: str, slope: float) -> Any:
+    """A primitive that computes x², with this multiple of x for its derivative."""
+    primitive = jax.extend.core.Primitive(name)
+    primitive.def_impl(lambda x: x * x)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(lambda x: x * x, multiple_results=False))
+    ad.defjvp(primitive, lambda dx, x: slope * dx * x)
+    return primitive.bind
+
+
+def test_primitives_of_one_name_have_rules_of_their_own():
+    first, second = square_with_slope("squared", 2.0), square_with_slope("squared", 5.0)
+    for both in (lambda x: first(x) + second(x), lambda x: jax.jit(second)(jax.jit(first)(x))):
+        np.testing.assert_allclose(pb.grad(both)(1.5), jax.grad(both)(1.5), rtol=1e-6)

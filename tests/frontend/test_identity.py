@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -130,6 +130,117 @@ def test_objects_of_equal_contents_may_have_rules_of_their_own() -> None:
     SCALES.update({first: 2.0, second: 5.0})
     found = pb.grad(lambda x: jnp.sum(scaled(first)(x) + scaled(second)(x)))(jnp.ones(2))
     np.testing.assert_allclose(found, [7.0, 7.0])
+
+
+def with_slope(model: Any) -> Any:
+    """2 x, whose derivative is what the model says; its rule closes over the model only."""
+    f = jax.custom_jvp(lambda x: 2.0 * x)
+    f.defjvp(lambda x, dx: (2.0 * x[0], model.slope() * dx[0]))
+    return f
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def of_model(x: Any, model: Any) -> Any:
+    return 2.0 * x
+
+
+of_model.defvjp(lambda x, model: (2.0 * x, None), lambda model, _, ct: (model.slope() * ct,))
+
+
+class Held:
+    """Beside another class: what an instance has, and equality does not see."""
+
+    held: float
+
+    def slope(self) -> float:
+        return self.held
+
+
+def subclass(base: type) -> Any:
+    kind: Any = type("Kind", (Held, base), {})
+
+    def make(held: float) -> Any:
+        made = kind(print) if base is functools.partial else kind()
+        made.held = held
+        return made
+
+    return make
+
+
+def tuple_of_a_class_with(held: float) -> Any:
+    class Model(NamedTuple):
+        width: float
+
+        def slope(self) -> float:
+            return held
+
+    return Model(3.0)
+
+
+def function_with(held: float) -> Any:
+    def function() -> None: ...
+
+    function.slope = lambda: held  # type: ignore[attr-defined]
+    return function
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    name: str
+    slope: Any = dataclasses.field(compare=False)
+
+
+class Slotted(float):
+    __slots__ = ("__held",)
+
+    def __new__(cls, held: float) -> Slotted:
+        made = super().__new__(cls, 3.0)
+        made.__held = held
+        return made
+
+    def slope(self) -> float:
+        return self.__held
+
+
+MODELS: dict[str, Any] = {
+    "class of a tuple": tuple_of_a_class_with,
+    "attribute of a function": function_with,
+    "what equality leaves out": lambda held: Named("one", lambda: held),
+    "slot": Slotted,
+    **{each.__name__: subclass(each) for each in (int, float, str, list, dict, functools.partial)},
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_objects_that_are_equal_may_hold_more(kind: str) -> None:
+    first, second = MODELS[kind](2.0), MODELS[kind](5.0)
+    assert pb.grad(lambda x: with_slope(first)(x) + 10.0 * with_slope(second)(x))(1.0) == 52.0
+    assert pb.grad(lambda x: of_model(x, first) + 10.0 * of_model(x, second))(1.0) == 52.0
+    assert signature(first) == signature(MODELS[kind](2.0)) or kind == "class of a tuple"
+
+
+def test_a_variable_that_is_not_assigned_yet_is_not_none() -> None:
+    def counted(is_assigned: bool) -> Any:
+        def jvp(primals: Any, tangents: Any) -> Any:
+            try:
+                model  # noqa: B018
+            except NameError:
+                return 2.0 * primals[0], 5.0 * tangents[0]
+            return 2.0 * primals[0], 2.0 * tangents[0]
+
+        f = jax.custom_jvp(lambda x: 2.0 * x)
+        f.defjvp(jvp)
+        if is_assigned:
+            model = None
+        return f
+
+    assert pb.grad(lambda x: counted(True)(x) + 10.0 * counted(False)(x))(1.0) == 52.0
+
+
+@pytest.mark.parametrize("zeros", [(0j, complex(0.0, -0.0)), (np.float32(0.0), np.float32(-0.0))])
+def test_zeros_are_told_apart_by_their_signs(zeros: Any) -> None:
+    assert len(set(map(signature, zeros))) == 2
+    assert signature(zeros[0]) == signature(zeros[0] * 1)
 
 
 def test_one_text_may_be_run_with_other_globals() -> None:

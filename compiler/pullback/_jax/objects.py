@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,16 @@ def functions_of(value: Any) -> Sequence[Any]:
         return [function for name in names if (function := getattr(value, name, None)) is not None]
     is_jitted = hasattr(value, "__wrapped__") and hasattr(value, "trace")
     return [value.__wrapped__] if is_jitted else []
+
+
+def is_of_a_user(value: Any) -> bool:
+    """Whether a class or a function is written by a user: not in JAX, nor in what it builds on."""
+    names = getattr(value, "__globals__", None)
+    module = value.__module__ if names is None else names.get("__name__")
+    return str(module).partition(".")[0] not in _OF_NO_USER
+
+
+_OF_NO_USER = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "pullback"}
 
 
 def is_debug_info(value: object) -> bool:

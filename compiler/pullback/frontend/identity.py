@@ -9,24 +9,22 @@ values, their primal computations have the same structure, and their types agree
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import numbers
 import types
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pullback._jax import high, jaxprs, objects, tracing, user_rules
+from pullback.frontend.closures import Nothing
 
-PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})
+PLAIN = frozenset({str, bytes, int, bool, type(None), types.CodeType})
+NUMBERS = frozenset({float, complex})  # of which zeros with another sign, equal, may be told apart
 AT_ONCE = frozenset({str, int, bool, type(None)})
-ROUNDED = frozenset({float, complex})
-"""Of these, zeros of both signs are equal, and not the same."""
-
-TRUSTED = ("jax", "jaxlib", "numpy", "ml_dtypes")
-"""Packages whose objects are the same where they are equal."""
 
 
 DEEPEST = 12
@@ -75,24 +73,20 @@ class Identities:
         return tuple((name, self._parameter(value)) for name, value in sorted(params.items()))
 
     def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:
-        if type(value) in PLAIN:
-            return type(value).__name__, repr(value) if type(value) in ROUNDED else value
-        if isinstance(value, type):
-            return type(value).__name__, value
+        kind = type(value)
+        if kind in PLAIN or isinstance(value, type):
+            return kind.__name__, value
+        if kind in NUMBERS:
+            return kind.__name__, repr(value)
         if isinstance(value, np.generic):
-            return type(value).__name__, value.tobytes()
+            return kind, value.dtype, value.tobytes()
         if id(value) in enclosing:
             return "itself", len(enclosing) - enclosing.index(id(value))
         inside = (*enclosing, id(value))
-        if isinstance(value, (tuple, list, frozenset)):
-            return type(value).__name__, self._values(value, inside)
-        if isinstance(value, dict):
-            return type(value).__name__, self._value(tuple(value.items()), inside)
+        if (parts := _parts(value)) is not None:
+            return kind, self._values(parts, inside), self._attributes(value, inside)
         if isinstance(value, types.FunctionType):
             return self._python_function(value, inside)
-        if isinstance(value, functools.partial):
-            parts = (value.func, value.args, tuple(sorted(value.keywords.items())))
-            return "partial", self._value(parts, inside)
         if isinstance(value, types.MethodType):
             return "method", self._value((value.__func__, value.__self__), inside)
         if objects.is_wrapped_function(value):
@@ -130,26 +124,35 @@ class Identities:
         closed_over = self._values(cells, inside)
         defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
         code = id(function.__code__), id(function.__globals__)
-        return "function", code, self._value(defaults, inside), closed_over
+        own = self._attributes(function, inside) if objects.is_of_a_user(function) else ()
+        return "function", code, self._value(defaults, inside), closed_over, own
+
+    def _attributes(self, value: Any, inside: tuple[int, ...]) -> Hashable:
+        """What an object holds beside the parts that we see."""
+        if type(value) in _WITHOUT_MORE:
+            return ()
+        if len(inside) > DEEPEST:
+            return id(value)
+        found = _attributes(value)
+        return tuple((name, self._value(found[name], inside)) for name in sorted(found))
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
         """By value where the class defines equality and hashing, otherwise by address.
 
-        A user's class may leave a field out of its equality, or have equal objects that differ,
-        such as zeros of both signs; so what such an object holds has to be the same as well.
+        A user's class may leave out of its equality what a rule uses, so attributes count as well.
 
         By contents, an object is what it holds and where it was met before; but one that holds
         nothing we can see is a marker, or has its state in C.
         """
         cls = type(value)
+        self._alive[id(value)] = value
         if cls.__eq__ is not object.__eq__ and cls.__hash__ is not None:
             try:
                 hash(value)
             except TypeError:
                 pass
             else:
-                return cls.__qualname__, value, self._besides(value, inside)
-        self._alive[id(value)] = value
+                return cls, value, self._besides(value, inside)
         state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
         if not state:
             return "object", id(value)
@@ -160,16 +163,9 @@ class Identities:
 
     def _besides(self, value: Any, inside: tuple[int, ...]) -> Hashable:
         """What may tell an object from another one that it is equal to."""
-        cls = type(value)
-        if cls.__module__.partition(".")[0] in TRUSTED or len(inside) > DEEPEST:
-            return None
-        if isinstance(value, numbers.Number):
-            return repr(value)
-        if dataclasses.is_dataclass(cls):
-            state = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(cls)}
-        else:
-            state = _state(value)
-        return tuple((name, self._value(state[name], inside)) for name in sorted(state))
+        if objects.is_of_a_user(type(value)):
+            return self._attributes(value, inside)
+        return repr(value) if isinstance(value, numbers.Number) else ()  # a zero, or the other
 
     def _structure(self, jaxpr: Any) -> Hashable:
         opened = getattr(jaxpr, "jaxpr", jaxpr)
@@ -187,7 +183,7 @@ class Identities:
         params = self._called(equation)
         for var in equation.outvars:
             numbers[var] = len(numbers)
-        return equation.primitive.name, params, operands, tuple(v.aval for v in equation.outvars)
+        return equation.primitive, params, operands, tuple(v.aval for v in equation.outvars)
 
     def _called(self, equation: Any) -> Hashable:
         """The parameters of an equation; those of a call with rules, without JAX's wrappings."""
@@ -205,9 +201,9 @@ class Identities:
     def _parameter(self, value: Any) -> Hashable:
         if jaxprs.is_jaxpr(value):
             return self.jaxpr(value)
-        if isinstance(value, (tuple, list)):
+        if type(value) in (tuple, list):
             return tuple(self._parameter(item) for item in value)
-        if isinstance(value, dict):
+        if type(value) is dict:
             return self.parameters(value)
         return self._value(value, ())
 
@@ -215,6 +211,38 @@ class Identities:
 def _numbered(atoms: Any) -> dict[Any, int]:
     variables = [atom for atom in atoms if not isinstance(atom, jaxprs.Literal)]
     return {var: number for number, var in enumerate(dict.fromkeys(variables))}
+
+
+def _parts(value: Any) -> tuple[Any, ...] | None:
+    """What a container holds, or a number of a user's class is; None of what may hold more."""
+    kind = type(value)
+    is_known = kind in _CONTAINERS or kind.__flags__ & _MADE_BY_PYTHON
+    if not is_known:
+        return None
+    if isinstance(value, dict):
+        return tuple(value.items())
+    if isinstance(value, functools.partial):
+        return value.func, value.args, tuple(sorted(value.keywords.items()))
+    if isinstance(value, (tuple, list, frozenset)):
+        return tuple(value)
+    plain = next((each for each in (*PLAIN, *NUMBERS) if isinstance(value, each)), None)
+    return None if plain is None else (plain(value),)
+
+
+_WITHOUT_MORE = frozenset({tuple, list, frozenset, dict})
+_CONTAINERS = _WITHOUT_MORE | {OrderedDict, functools.partial}
+_MADE_BY_PYTHON = 1 << 9  # of a class, Py_TPFLAGS_HEAPTYPE
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an instance itself, in its dictionary or in slots."""
+    found = dict(getattr(value, "__dict__", ()))
+    for cls in type(value).__mro__:
+        for name, slot in vars(cls).items():
+            if isinstance(slot, types.MemberDescriptorType) and not name.startswith("__"):
+                with contextlib.suppress(AttributeError):
+                    found[name] = slot.__get__(value)
+    return found
 
 
 def _state(value: Any) -> dict[str, Any]:
@@ -236,4 +264,4 @@ def _contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a cell that is not filled yet
-        return None
+        return Nothing

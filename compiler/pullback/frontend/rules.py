@@ -373,7 +373,7 @@ class RuleTable:
         functions = user_rules.rule_functions(equation)
         if functions is None:
             params = self._identities.parameters(equation.params)
-            return equation.primitive.name, types, params
+            return equation.primitive, types, params
         function = self._identities.rules(equation, functions)
         primal = None if decomposition is None else self._identities.jaxpr(decomposition)
         return types, function, primal
