@@ -18,6 +18,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import ad, mlir
 
 import pullback as pb
+from pullback import artifact
 
 
 class Note:
@@ -410,3 +411,16 @@ def test_primitives_of_one_name_have_rules_of_their_own():
     first, second = square_with_slope("squared", 2.0), square_with_slope("squared", 5.0)
     for both in (lambda x: first(x) + second(x), lambda x: jax.jit(second)(jax.jit(first)(x))):
         np.testing.assert_allclose(pb.grad(both)(1.5), jax.grad(both)(1.5), rtol=1e-6)
+
+
+OF_JAX = ["sin", "name", "copy", "sort", "scan", "jit", "cond", "checkpoint", "custom_vmap_call"]
+OF_JAX += ["stop_gradient", "psum_invariant", "reduce", "sharding_constraint", "linear_call"]
+OF_JAX += ["custom_jvp_call", "custom_vjp_call", "call_hi_primitive", "call_module"]
+
+
+@pytest.mark.parametrize("name", OF_JAX)
+def test_a_primitive_with_the_name_of_one_of_jax_has_its_own_rule(name):
+    f = square_with_slope(name, 5.0)
+    for first in (pb.grad(f), pb.load(artifact.serialize(pb.trace(f)(1.5))).grad()):
+        np.testing.assert_allclose(first(1.5), 5.0 * 1.5)
+        np.testing.assert_allclose(pb.grad(first)(1.5), 5.0)

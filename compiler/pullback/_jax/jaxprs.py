@@ -6,6 +6,7 @@ JAX 0.10 has a `Jaxpr` and a `ClosedJaxpr` around it, JAX 0.12 has one class.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,33 @@ CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 def is_jaxpr(value: object) -> bool:
     """Whether a parameter of an equation is a jaxpr, open or closed."""
     return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))
+
+
+_of_jax: set[Any] = set()
+_of_others: set[Any] = set()
+
+
+def is_of_jax(primitive: Any) -> bool:
+    """Whether a primitive is ours or JAX's, which are found in its modules."""
+    if primitive not in _of_jax and primitive.name.startswith("pullback."):
+        _of_jax.add(primitive)
+    if primitive not in _of_jax and primitive not in _of_others:
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] in ("jax", "pullback_runtime"):
+                _of_jax.update(v for v in vars(module).values() if isinstance(v, _core.Primitive))
+        if primitive not in _of_jax:
+            _of_others.add(primitive)
+    return primitive in _of_jax
+
+
+def name_of(equation: Any) -> str:
+    """The name of an equation's primitive; marked if a library's, for it may be one of JAX's."""
+    name = str(equation.primitive.name)
+    return name if is_of_jax(equation.primitive) else name + OF_A_LIBRARY
+
+
+OF_A_LIBRARY = " of a library"
+"""How the name of a primitive is marked that is not JAX's."""
 
 
 def is_equation(value: object) -> bool:

@@ -123,7 +123,7 @@ def _hold(equation: Any) -> Any:
     if are_used(equation):
         if _is_written_by_two_names(equation):
             raise HandedTwiceError(equation)
-        if equation.primitive.name in _DISCHARGED:
+        if jaxprs.name_of(equation) in _DISCHARGED:
             return jaxprs.with_bodies(equation, lambda _, body: _held(body))
         equation = _without_its_own(equation)
     return passing(equation)
@@ -137,7 +137,7 @@ def passing(equation: Any) -> Any:
 
 def _is_written_by_two_names(equation: Any) -> bool:
     """And a loop's condition that writes: JAX drops what it does when it is last run."""
-    if equation.primitive.name == "while" and _writes(equation.params["cond_jaxpr"]):
+    if jaxprs.name_of(equation) == "while" and _writes(equation.params["cond_jaxpr"]):
         return True
     taken = [atom for atom in equation.invars if _is_one(atom.aval)]
     return len(taken) > len(set(taken)) and _writes(equation)

@@ -52,7 +52,7 @@ def recomputed(equation: Any) -> Any:
 def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
     equations = []
     for equation in jaxprs.opened(jaxpr).eqns:
-        if equation.primitive.name in ("jit", "pjit"):
+        if jaxprs.name_of(equation) in ("jit", "pjit"):
             equations.append(
                 jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))
             )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 
-from pullback._jax import high, source_info
+from pullback._jax import high, jaxprs, source_info
 from pullback._jax.objects import closed_over, is_wrapped_function
 
 
@@ -21,7 +21,7 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
 
     None for an equation of a primitive of JAX, which is told by its parameters.
     """
-    name, params = equation.primitive.name, equation.params
+    name, params = jaxprs.name_of(equation), equation.params
     if name in _THUNKS:
         inside, bwd = rule_inside(equation), _without_const_handling(params.get("bwd"))
         return name, inside.rule, bwd, inside.closed_over, params["symbolic_zeros"]
@@ -48,7 +48,7 @@ def wants_symbolic_zeros(closed: Any) -> bool:
 
 def num_residuals(equation: Any) -> int | None:
     """How many leading operands of a linear call are residuals; None for other calls."""
-    name, params = equation.primitive.name, equation.params
+    name, params = jaxprs.name_of(equation), equation.params
     if name == "linear_call":
         return params["num_callee_consts"] + params["num_res"]
     if name == "custom_lin":
@@ -64,14 +64,14 @@ def rule_name(equation: Any) -> str | None:
         if body in equation.params:
             name = source_info.function_name(equation.params[body])
             return _custom_gradient_name(equation) if name == "wrapped_fun" else name
-    if equation.primitive.name == "custom_lin":
+    if jaxprs.name_of(equation) == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
         prim = high.mapped(equation.params["_prim"])
         traced = prim.params.get("traced")
         name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
         name = _custom_gradient_name(equation) if name == "wrapped_fun" else name
-        return name + "_forward" * (equation.primitive.name in BACKWARD_ONLY)
+        return name + "_forward" * (jaxprs.name_of(equation) in BACKWARD_ONLY)
     return None
 
 
@@ -141,7 +141,7 @@ class RuleOfOperands:
 
 def rule_inside(equation: Any) -> RuleInside:
     """The forward rule of a user's call; one that knows nothing for other calls."""
-    name, params = equation.primitive.name, equation.params
+    name, params = jaxprs.name_of(equation), equation.params
     if name not in _THUNKS:
         return _NO_RULE
     thunk, rule = _THUNKS[name]
@@ -228,7 +228,7 @@ def with_rules(
 
     What the forward rule closes over is given to the backward rule before the residuals.
     """
-    params, thunk = equation.params, _THUNKS[equation.primitive.name][0]
+    params, thunk = equation.params, _THUNKS[jaxprs.name_of(equation)][0]
     changed = {thunk: _rule(forward, params[thunk]), "num_consts": 0}
     if backward is not None:
         changed["bwd"] = _rule(backward, params["bwd"])

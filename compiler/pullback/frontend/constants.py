@@ -51,7 +51,7 @@ class _Hoisting:
             constants = jaxprs.constants_of(jaxpr)
             arrays = {id(array): (array, var.aval) for var, array in constants if _large(array)}
             for equation in jaxpr.eqns:
-                for body, _ in BODIES.get(equation.primitive.name, ()):
+                for body, _ in BODIES.get(jaxprs.name_of(equation), ()):
                     arrays |= self._arrays_of_all(equation.params[body])
             self._found[id(jaxpr)] = arrays
         return self._found[id(jaxpr)]
@@ -81,7 +81,7 @@ class _Hoisting:
 
     def _equation(self, equation: Any, variables: dict[int, Any]) -> Any:
         """The call with the arrays that its functions need as operands."""
-        name, params = equation.primitive.name, equation.params
+        name, params = jaxprs.name_of(equation), equation.params
         bodies = BODIES.get(name, ())
         needed = [self._arrays_of_all(params[body]) for body, _ in bodies]
         if not any(needed):
@@ -104,7 +104,7 @@ def with_constants(
       change: what a function becomes that takes them, of how many-th parameter it is and itself.
     """
     params, operands = equation.params, list(equation.invars)
-    changed = structured.with_more_constants(equation.primitive.name, params, list(map(len, new)))
+    changed = structured.with_more_constants(jaxprs.name_of(equation), params, list(map(len, new)))
     for i, (parameter, start) in reversed(list(enumerate(bodies))):
         at = params[start] if isinstance(start, str) else start
         operands[at:at] = new[i]

@@ -22,8 +22,8 @@ import numpy as np
 from pullback._jax import high, jaxprs, objects, tracing, user_rules
 from pullback.frontend.closures import Nothing
 
-PLAIN = frozenset({str, bytes, int, bool, type(None), types.CodeType})
-NUMBERS = frozenset({float, complex})  # of which zeros with another sign, equal, may be told apart
+PLAIN: frozenset[Any] = frozenset({str, bytes, int, bool, type(None), types.CodeType})
+NUMBERS: frozenset[Any] = frozenset({float, complex})  # equal zeros may differ by sign
 AT_ONCE = frozenset({str, int, bool, type(None)})
 
 

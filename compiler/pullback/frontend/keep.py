@@ -122,7 +122,7 @@ class Keeper:
             self.tracebacks.pop()
 
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
-        name = equation.primitive.name
+        name = jaxprs.name_of(equation)
         if name == "call_module":
             return primitives.as_module_call(equation, adoption.merger(equation, self.rules))
         if name == "call_exported" and any(map(is_symbolic, equation.params["exported"].in_avals)):
@@ -304,7 +304,7 @@ def shares_values(jaxpr: Any) -> bool:
         operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
         if moving.isdisjoint(operands):
             continue
-        if equation.primitive.name in ON_EVERY_DEVICE:
+        if jaxprs.name_of(equation) in ON_EVERY_DEVICE:
             return True
         if any(map(shares_values, jaxprs.jaxprs_in(equation.params.values()))):
             return True
@@ -322,6 +322,6 @@ def _carries_derivative(equation: Any) -> bool:
     One could through the bits of a float. JAX says that none does, the op by itself does not.
     """
     return any(is_inexact(atom.aval) for atom in equation.invars) and (
-        equation.primitive.name == "bitcast_convert_type"
+        jaxprs.name_of(equation) == "bitcast_convert_type"
         or any(is_inexact(var.aval) for var in equation.outvars)
     )

@@ -89,7 +89,7 @@ class _Closing:
         groups = []
         if count := user_rules.rule_inside(equation).closed_over:
             groups.append(equation.invars[:count])
-        is_known = equation.primitive.name in _WITH_CALLS
+        is_known = jaxprs.name_of(equation) in _WITH_CALLS
         for name, body in jaxprs.bodies_of(equation) if is_known else ():
             if calls := self._calls_in(body):
                 operands = _operands(equation, name, body)
@@ -107,7 +107,7 @@ class _Closing:
 
 def _operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
     """The operands that a body of an equation closes over, by its variables for them."""
-    start = _BODIES.get(equation.primitive.name, {}).get(parameter)
+    start = _BODIES.get(jaxprs.name_of(equation), {}).get(parameter)
     if start is None:
         return {}
     at = equation.params[start] if isinstance(start, str) else start
@@ -127,7 +127,7 @@ def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
 def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
     """A call with rules that take all its operands; any other equation as it is."""
     inside = user_rules.rule_inside(equation)
-    if equation.primitive.name not in CALLS or inside.closed:
+    if jaxprs.name_of(equation) not in CALLS or inside.closed:
         return equation
     leading = dict(enumerate(equation.invars[: inside.closed_over]))
     positions = _meanings(leading, meanings or {})
@@ -137,7 +137,7 @@ def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
     def made(kind: Any) -> Any:
         return lambda rule: kind(rule, added, inside.closed_over, known)
 
-    if equation.primitive.name == "custom_jvp_call":
+    if jaxprs.name_of(equation) == "custom_jvp_call":
         return user_rules.with_rules(equation, made(_Jvp), None)
     return user_rules.with_rules(equation, made(_Fwd), made(_Bwd) if inside.closed_over else None)
 

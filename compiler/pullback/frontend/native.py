@@ -13,6 +13,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from pullback._jax import jaxprs
+
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"
 _STEPS = "one StableHLO op, constant between its steps: no derivative, as in JAX"
@@ -92,7 +94,7 @@ ONLY: dict[str, Callable[[Any], bool]] = {
 
 def is_native(equation: Any) -> bool:
     """Whether this use of a primitive, with these types, is on the list."""
-    name = equation.primitive.name
+    name = jaxprs.name_of(equation)
     if name not in NATIVE:
         return False
     if name not in ALSO_COMPLEX and any(map(_is_complex, _dtypes(equation))):

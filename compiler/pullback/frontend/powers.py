@@ -31,7 +31,7 @@ def _reciprocal_power_jvp(n: int, primals: Any, tangents: Any) -> Any:
 
 
 def is_negative_power(equation: Any) -> bool:
-    return equation.primitive.name == "integer_pow" and equation.params["y"] < 0
+    return jaxprs.name_of(equation) == "integer_pow" and equation.params["y"] < 0
 
 
 def with_a_rule(equation: Any, debug_info: Any) -> Any:

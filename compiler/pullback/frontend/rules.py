@@ -382,7 +382,7 @@ class RuleTable:
         return Rule(
             key=key,
             op=op,
-            primitive=equation.primitive.name,
+            primitive=jaxprs.name_of(equation),
             call=call,
             decomposition=decomposition,
             num_residuals=user_rules.num_residuals(equation),

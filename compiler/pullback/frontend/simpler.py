@@ -13,7 +13,7 @@ from pullback.frontend import kernels
 
 def in_simpler_terms(jaxpr: Any) -> list[Any]:
     """The equations of a jaxpr, with those whose rules are simpler and that lower to the same."""
-    return [_SIMPLER.get(each.primitive.name, _as_it_is)(each, jaxpr) for each in jaxpr.eqns]
+    return [_SIMPLER.get(jaxprs.name_of(each), _as_it_is)(each, jaxpr) for each in jaxpr.eqns]
 
 
 def _as_it_is(equation: Any, jaxpr: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
-from pullback._jax import derivatives, ir
+from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
@@ -218,8 +218,9 @@ def _warn_of_order(rule: Rule) -> None:
 def _endless(rules: list[Rule]) -> MissingRuleError:
     """There seem to be more and more rules of one primitive; names it."""
     primitive, count = Counter(rule.primitive for rule in rules).most_common(1)[0]
+    name = primitive.removesuffix(jaxprs.OF_A_LIBRARY)
     return MissingRuleError(
-        f"the rules of rules of `{primitive}` come to no end: there are {count} now",
+        f"the rules of rules of `{name}` come to no end: there are {count} now",
         where=next(rule.where for rule in rules if rule.primitive == primitive),
         do="save with order=1, or 2, for derivatives up to that order; or wrap the step in a "
         "function with a rule of its own (jax.custom_jvp or custom_vjp)",

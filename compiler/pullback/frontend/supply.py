@@ -65,7 +65,7 @@ class Supply:
             found: Values = {}
             own = {*jaxprs.inputs_of(jaxpr)}
             for equation in jaxpr.eqns:
-                for parameter, _ in _BODIES.get(equation.primitive.name, ()):
+                for parameter, _ in _BODIES.get(jaxprs.name_of(equation), ()):
                     inside = self._needed_in(equation, parameter)
                     found |= {name: value for name, value in inside.items() if name not in own}
                     if inside or self._has_rules(equation, parameter):
@@ -79,7 +79,7 @@ class Supply:
         found: Values = {}
         for body in sequence(equation.params[parameter]):
             found |= self.needed(body)
-        if equation.primitive.name in CALLS:
+        if jaxprs.name_of(equation) in CALLS:
             if id(equation) not in self._of_rules:
                 self._of_rules[id(equation)] = self._closed_over(equation)
             found |= self._of_rules[id(equation)]
@@ -109,7 +109,7 @@ class Supply:
 
     def _equation(self, equation: Any, scope: Scope) -> Any:
         """The call with operands for what is needed in it, and is in scope."""
-        bodies = _BODIES.get(equation.primitive.name, ())
+        bodies = _BODIES.get(jaxprs.name_of(equation), ())
         needed = [self._needed_in(equation, parameter) for parameter, _ in bodies]
         if not any(needed) and not any(self._has_rules(equation, of) for of, _ in bodies):
             return equation
@@ -142,7 +142,7 @@ def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
 
     Branches have the same operands, but not all of them may tell which they close over.
     """
-    if equation.primitive.name in CALLS:
+    if jaxprs.name_of(equation) in CALLS:
         count = user_rules.rule_inside(equation).closed_over
     else:
         bodies = sequence(equation.params[parameter])
