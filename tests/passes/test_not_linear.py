@@ -149,6 +149,39 @@ def test_a_reduction_of_zeros_is_not_zero_by_what_its_body_takes_from_outside():
         run_pipeline(module, "transpose")
 
 
+IMPLICIT = """func.func public @main(%x: tensor<2xf32>) -> tensor<3x2xf32> {
+  %c = stablehlo.constant dense<4.0> : tensor<3x2xf32>
+  %y = chlo.broadcast_OP %x, %c : (tensor<2xf32>, tensor<3x2xf32>) -> tensor<3x2xf32>
+  return %y : tensor<3x2xf32> }"""
+
+
+@pytest.mark.parametrize(("op", "expected"), [("multiply", 12.0), ("divide", 0.75)])
+def test_an_op_with_an_implicit_broadcast_is_linear_where_the_explicit_one_is(op, expected):
+    module = ir.Module.parse(IMPLICIT.replace("OP", op), _jax.context())
+    run_pipeline(module, "transpose")
+    (found,) = pullback_runtime.compile(module)(jnp.ones((3, 2)))
+    assert jnp.allclose(found, expected)
+
+
+def test_a_zero_with_an_implicit_broadcast_is_no_term():
+    text = """func.func public @main(%x: tensor<3xf32>, %p: tensor<i1>) -> tensor<3xf32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %y = chlo.broadcast_select %p, %x, %zero
+        : (tensor<i1>, tensor<3xf32>, tensor<f32>) -> tensor<3xf32>
+      return %y : tensor<3xf32> }"""
+    module = ir.Module.parse(text, _jax.context())
+    run_pipeline(module, "transpose")
+    (found,) = pullback_runtime.compile(module)(True, jnp.ones(3))
+    assert jnp.allclose(found, 1.0)
+
+
+@pytest.mark.parametrize("op", ["add", "subtract"])
+def test_a_constant_with_an_implicit_broadcast_is_a_term(op):
+    module = ir.Module.parse(IMPLICIT.replace("OP", op), _jax.context())
+    with pytest.raises(NotLinearError, match=f"`stablehlo.{op}` adds a term to it"):
+        run_pipeline(module, "transpose")
+
+
 @pytest.mark.parametrize("result", [lambda x, t: jnp.sin(x) + t, lambda x, t: jnp.sin(x) + 0 * t])
 def test_a_rule_whose_function_result_depends_on_the_tangent_has_no_transpose(result):
     """A residual had been taken for the result. JAX refuses as well."""

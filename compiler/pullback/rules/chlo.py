@@ -26,8 +26,8 @@ from pullback.rules.derived import by_expansion
 from pullback.rules.registry import (
     Op,
     Tangents,
+    by_its_parts,
     elementwise,
-    jointly,
     linear,
     nondifferentiable,
     only_in,
@@ -147,7 +147,7 @@ def _explicit(name: str) -> None:
         return build.emit1(name, op.result_type, [_spread(op, v, shape) for v in operands])
 
     implicit = f"chlo.broadcast_{name.partition('.')[2]}"
-    by_expansion(implicit, expand, linear=jointly, family="chlo")
+    by_expansion(implicit, expand, linear=by_its_parts, family="chlo")
 
     @batch(implicit)
     def batched(op: MappedOp) -> Value:

@@ -15,6 +15,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.forward import Forward
+from pullback.passes.purity import is_used
 from pullback.passes.reverse import Reverse, identity
 from pullback.rules.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
 
@@ -107,10 +108,16 @@ def _expansion(op: Op, expand: Expand) -> Iterator[tuple[Any, list[Value]]]:
         with _inside(block):
             outs = list(expand(op, list(block.arguments)))
             build.return_(())
+        _put_operands(op, block, False)  # now: one that is zero makes more of it linear
         yield block, outs
-        for i, argument in enumerate(block.arguments):
-            if next(iter(argument.uses), None) is not None:
-                argument.replace_all_uses_with(op.operand(i))
+        _put_operands(op, block, True)
+
+
+def _put_operands(op: Op, block: Any, active: bool) -> None:
+    """Put the operands that are active, or those that are not, in the place of arguments."""
+    for i, argument in enumerate(block.arguments):
+        if op.active[i] == active and is_used(argument):
+            argument.replace_all_uses_with(op.operand(i))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from pullback.rules.registry import (
     Op,
     Rule,
     Tangents,
+    by_its_parts,
     by_variant,
     jointly,
     linear,
@@ -300,7 +301,7 @@ def _rule(jvp: Any, vjp: Any, linear: Any) -> Rule:
 
 _EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never)
 
-_APPLY = _rule(*expanded(_apply), jointly)
+_APPLY = _rule(*expanded(_apply), by_its_parts)
 
 _VARIANTS = {
     "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly),

@@ -204,6 +204,11 @@ def jointly(active: Mask) -> bool:
     return True
 
 
+def by_its_parts(active: Mask) -> bool:
+    """For an op that others compute: these are looked at."""
+    return True
+
+
 def separately(active: Mask) -> bool:
     """Linear in each operand while the others are fixed."""
     return sum(active) <= 1
