@@ -133,7 +133,8 @@ class Identities:
             return ()
         if len(inside) > DEEPEST:
             return id(value)
-        found = _attributes(value)
+        if not (found := _attributes(value)):
+            return ()
         return tuple((name, self._value(found[name], inside)) for name in sorted(found))
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
@@ -236,13 +237,22 @@ _MADE_BY_PYTHON = 1 << 9  # of a class, Py_TPFLAGS_HEAPTYPE
 
 def _attributes(value: Any) -> dict[str, Any]:
     """The attributes of an instance itself, in its dictionary or in slots."""
+    kind: Any = type(value)
     found = dict(getattr(value, "__dict__", ()))
-    for cls in type(value).__mro__:
-        for name, slot in vars(cls).items():
-            if isinstance(slot, types.MemberDescriptorType) and not name.startswith("__"):
-                with contextlib.suppress(AttributeError):
-                    found[name] = slot.__get__(value)
+    for name, slot in _slots(kind):
+        with contextlib.suppress(AttributeError):
+            found[name] = slot.__get__(value)
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(kind: type) -> list[tuple[str, Any]]:
+    every = [slot for cls in kind.__mro__ for slot in vars(cls).items()]
+    return [
+        (name, slot)
+        for name, slot in every
+        if isinstance(slot, types.MemberDescriptorType) and not name.startswith("__")
+    ]
 
 
 def _state(value: Any) -> dict[str, Any]:
