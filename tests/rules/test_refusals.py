@@ -679,3 +679,36 @@ def test_a_cotangent_of_one_is_for_one_result(stage: str, words: str) -> None:
     """The sum of the gradients of several is none that anybody asked for."""
     with pytest.raises(NotDifferentiableError, match=words):
         derived(TWO, stage)
+
+
+ONE_RULE = """
+func.func private @f(%c: tensor<f64>, %x: tensor<f64>) -> tensor<f64> { return %x : tensor<f64> }
+func.func private @g(%c: tensor<f64>, %x: tensor<f64>) -> tensor<f64> {
+  %0 = stablehlo.multiply %x, %c : tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @f.jvp(%c: tensor<f64>, %x: tensor<f64>, %dx: tensor<f64>)
+    -> (tensor<f64>, tensor<f64>) {
+  return %x, %dx : tensor<f64>, tensor<f64>
+}
+func.func public @main(%c: tensor<f64>, %x: tensor<f64>) -> tensor<f64> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %c, %x {
+    decomposition = @FIRST, composite_attributes = {closed_over = 1 : i64, jvp.01 = @f.jvp}
+  } : (tensor<f64>, tensor<f64>) -> tensor<f64>
+  %1 = stablehlo.composite "pullback.custom_jvp_call" %c, %0 {
+    decomposition = @SECOND, composite_attributes = {closed_over = 1 : i64, jvp.01 = @f.jvp}
+  } : (tensor<f64>, tensor<f64>) -> tensor<f64>
+  return %1 : tensor<f64>
+}
+"""
+
+
+@pytest.mark.parametrize("stage", ["jvp", "vjp"])
+@pytest.mark.parametrize(("first", "second"), ["fg", "gf"])
+def test_a_rule_does_not_hide_what_another_function_closes_over(
+    stage: str, first: str, second: str
+) -> None:
+    """The results of one do not depend on what it closes over, those of the other do."""
+    text = ONE_RULE.replace("FIRST", first).replace("SECOND", second)
+    with pytest.raises(MissingRuleError, match="`g` has a custom_jvp rule and closes over"):
+        derived(text, stage)

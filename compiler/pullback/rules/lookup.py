@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pullback._errors import LeakedValueError, MissingRuleError
+from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
 from pullback.frontend.locations import user_line
@@ -51,9 +52,14 @@ def rule_mask(op: Op) -> str:
 
 
 def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
-    """What holds for all calls with these rules, active operands and values; found once."""
+    """What holds for all calls with these rules, active operands and values; found once.
+
+    Of one that closes over something, it also depends on the function: see `rule_mask`.
+    """
     attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
-    key = find, attributes, tuple(op.active), tuple(given)
+    closes_over = attributes is not None and "closed_over" in ir.DictAttr(attributes)
+    function = op.attributes["decomposition"] if closes_over else None
+    key = find, attributes, function, tuple(op.active), tuple(given)
     return op.frame.diff.cached(key, lambda: find(op, values))
 
 
