@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import numbers
 import types
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,7 @@ class Identities:
         """What may tell an object from another one that it is equal to."""
         if objects.is_of_a_user(type(value)):
             return self._attributes(value, inside)
-        return repr(value) if isinstance(value, numbers.Number) else ()  # a zero, or the other
+        return repr(value) if isinstance(value, Number) else ()  # a zero, or the other
 
     def _structure(self, jaxpr: Any) -> Hashable:
         opened = getattr(jaxpr, "jaxpr", jaxpr)
