@@ -155,6 +155,15 @@ def functions(m):
     return m.jit(loss)(w, x), m.jit(jnp.sin)(v), m.grad(total)(w)
 
 
+@case
+def sums_left_to_do(m):
+    """The cotangent of what is copied to all devices, whose type here is that of the sum."""
+    v = arrays()[2]
+    copied = jax.device_put(np.asarray(v), P(None, reduced={"rows"}))
+    gradient = m.grad(lambda c, v: jnp.sum(jnp.sin(v) * jax.reshard(c, P("rows")) ** 2))(copied, v)
+    return jax.reshard(gradient, P(None))
+
+
 def described(tree: Any) -> list[tuple[str, Any]]:
     """The types of a tree of results, as JAX writes them, and their values."""
     leaves = jax.tree.leaves(tree)

@@ -20,5 +20,6 @@ def test_results_lie_on_an_explicit_mesh_as_with_jax():
         "jacobians",
         "batches",
         "functions",
+        "sums_left_to_do",
         "elsewhere",
     ]

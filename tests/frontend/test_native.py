@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P, reshard
 
 import pullback as pb
 from pullback.frontend.native import ALSO_COMPLEX, NATIVE
@@ -51,6 +52,15 @@ def _convolution(**settings):
 
 IMAGES = jnp.sin(jnp.arange(2.0 * 4 * 5 * 4)).reshape(2, 4, 5, 4)
 KERNELS = jnp.cos(jnp.arange(4.0 * 2 * 3 * 2)).reshape(4, 2, 3, 2)
+
+ONE_DEVICE = jax.make_mesh((1,), ("i",), axis_types=(AxisType.Explicit,))
+
+
+def _by_a_copy(x: Any) -> Any:
+    """A copy on each device, whose cotangents are terms of a sum."""
+    spread = reshard(x, NamedSharding(ONE_DEVICE, P(*[None] * x.ndim, reduced={"i"})))
+    return 2 * reshard(spread, NamedSharding(ONE_DEVICE, P(*[None] * x.ndim)))
+
 
 CASES = [
     ("add", lax.add, (TIES, OTHER)),
@@ -155,6 +165,7 @@ CASES = [
     ),
     ("convert_element_type", lambda x: x.astype(jnp.bfloat16) * 2, (TIES,)),
     ("name", lambda x: checkpoint_name(x, "kept"), (TIES,)),
+    ("reshard", _by_a_copy, (TIES,)),
     ("optimization_barrier", lambda x, y: lax.optimization_barrier([x, y])[0] * y, (TIES, OTHER)),
 ]
 CASES += [

@@ -40,7 +40,7 @@ def is_of_jax(primitive: Any) -> bool:
         _of_jax.add(primitive)
     if primitive not in _of_jax and primitive not in _of_others:
         for name, module in list(sys.modules.items()):
-            if name.partition(".")[0] in ("jax", "pullback_runtime"):
+            if name.partition(".")[0] in ("jax", "pullback", "pullback_runtime"):
                 _of_jax.update(v for v in vars(module).values() if isinstance(v, _core.Primitive))
         if primitive not in _of_jax:
             _of_others.add(primitive)

@@ -62,6 +62,7 @@ NATIVE: dict[str, str] = {
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
     "convert_element_type": "one StableHLO op, linear between floats",
     "optimization_barrier": "one StableHLO op; what moves passes one of its own, as in JAX",
+    "reshard": "one Shardy op, linear; kept where JAX's rule says how the cotangent lies",
     "copy": _NOTHING,
     "copy_p": _NOTHING,
     "name": _NOTHING,
@@ -72,7 +73,7 @@ ALSO_COMPLEX = frozenset(
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
     "scatter-sub reduce_sum reduce_window_sum dot_general fft real imag complex conj "
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh asinh atan square integer_pow "
-    "optimization_barrier copy copy_p name".split()
+    "optimization_barrier reshard copy copy_p name".split()
 )
 """The entries of which the same holds for complex numbers. The others expand into real parts (sin),
 have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the
@@ -84,10 +85,17 @@ def _is_plain_transform(equation: Any) -> bool:
     return len(equation.params["fft_lengths"]) <= 1 or all(map(_is_complex, _dtypes(equation)))
 
 
+def _leaves_a_sum(equation: Any) -> bool:
+    """Whether devices hold terms of a sum before or after, or of their cotangents."""
+    specs = [atom.aval.sharding.spec for atom in (*equation.invars, *equation.outvars)]
+    return any(spec.unreduced or spec.reduced for spec in specs)
+
+
 ONLY: dict[str, Callable[[Any], bool]] = {
     "integer_pow": lambda equation: equation.params["y"] > 0,
     "pow": lambda equation: jnp.issubdtype(equation.invars[1].aval.dtype, jnp.floating),
     "fft": _is_plain_transform,
+    "reshard": _leaves_a_sum,
 }
 """For which uses an entry holds, if not for all."""
 
