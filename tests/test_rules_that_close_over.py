@@ -576,7 +576,37 @@ def computed_below(x):
     return x
 
 
+def assigned_where_an_error_is_caught(x):
+    factor = 2.0
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    try:
+        x = f(x)
+        int("none")
+    except ValueError:
+        factor = 3.0
+    return x
+
+
+def assigned_where_an_error_from_further_in_is_caught(x):
+    factor, found = 2.0, []
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+
+    def find():
+        found.append(f(x))
+        raise ValueError
+
+    try:
+        find()
+    except ValueError:
+        factor = 3.0
+    return found[0]
+
+
 REBOUND = [
+    assigned_where_an_error_is_caught,
+    assigned_where_an_error_from_further_in_is_caught,
     function_that_is_an_argument,
     of_the_last_turn,
     computed_below,
@@ -693,7 +723,20 @@ def function_that_has_ended(x):
     return x
 
 
+def in_a_handler_above(x):
+    factor = 0.0
+    try:
+        int("none")
+    except ValueError:
+        factor = 2.0
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+    with jax.named_scope("inner"):
+        return f(x)
+
+
 AS_AT_THE_CALL = [
+    in_a_handler_above,
     default_argument,
     assigned_above,
     left_at_once,

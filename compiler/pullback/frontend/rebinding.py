@@ -23,6 +23,7 @@ _FRONTEND = os.path.dirname(__file__)
 
 _MAKES_FUNCTION = ("CALL", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
 _GOES_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
+_RAISES_NOTHING = frozenset({"JUMP_BACKWARD", "JUMP_FORWARD", "NOP", "POP_TOP", "STORE_FAST"})
 
 ASSIGNED, DELETED = "STORE_DEREF", "DELETE_DEREF"
 """The instructions that change what a variable holds which other functions close over."""
@@ -154,18 +155,37 @@ def _is_changed_after(
     changed = {i for i, each in enumerate(instructions) if not calls.isdisjoint(_names(each))}
     changed |= _changed(code, name, how).keys()
     offsets = [each.offset for each in instructions]
-    pending, met = [bisect.bisect_right(offsets, place)], set[int]()
+    handlers = _handlers(code)
+    first = bisect.bisect_right(offsets, place)
+    # The call itself may raise, if the function with the rule was called further in.
+    pending, met = [first, *handlers[first - 1]], set[int]()
     while pending and met.isdisjoint(changed):
         i = pending.pop()
         if i in met or i >= len(instructions):
             continue
         met.add(i)
+        pending += handlers[i]
         each = instructions[i]
         if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
             pending.append(bisect.bisect_left(offsets, each.argval))
         if not each.opname.startswith(_GOES_ELSEWHERE):
             pending.append(i + 1)
     return not met.isdisjoint(changed)
+
+
+@functools.lru_cache(maxsize=1024)
+def _handlers(code: types.CodeType) -> list[list[int]]:
+    """Of each instruction, the positions where it goes on if it raises."""
+    instructions = _instructions(code)
+    offsets = [each.offset for each in instructions]
+    found: list[list[int]] = [[] for _ in instructions]
+    for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
+        target = bisect.bisect_left(offsets, entry.target)
+        start, end = (bisect.bisect_left(offsets, each) for each in (entry.start, entry.end))
+        for i in range(start, end):
+            if instructions[i].opname not in _RAISES_NOTHING:
+                found[i].append(target)
+    return found
 
 
 def _names(instruction: dis.Instruction) -> Sequence[Any]:
