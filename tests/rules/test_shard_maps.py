@@ -126,19 +126,34 @@ def reduced(a, w):
     of_two = reshard(reshard(w, P(None, None))[:2], COPIES)
     return mapped(body, (P("x", "y"), COPIES), WHOLE)(a, of_two)
 
+def reduced_along_one(a, w):
+    def body(a, w):
+        return jax.lax.psum(jnp.sin(a) @ jax.lax.pcast(rule(w), "y", to="varying"), "y")
+    copies = P(None, None, reduced={"y"})
+    of_two = reshard(reshard(w, P(None, None))[:2], copies)
+    return mapped(body, (P(None, "y"), copies), P(None, None))(reshard(a, P(None, "y")), of_two)
+
+def terms_along_one(a, w):
+    def body(a, w):
+        return jax.lax.pcast(jnp.sin(a) @ w, "y", to="unreduced")
+    parts = P(None, None, unreduced={"y"})
+    s = mapped(body, (P(None, "y"), P("y", None)), parts)(reshard(a, P(None, "y")), w)
+    return mapped(lambda s: jax.lax.psum(rule(s), "y"), parts, P(None, None))(s)
+
 def product(a, w):
     return reshard(jnp.einsum("ij,jk->ik", jnp.sin(a), w, out_sharding=PARTS), WHOLE)
 
 with jax.set_mesh(mesh):
     a = jax.device_put(jnp.arange(16.0).reshape(4, 4) / 7, P("x", "y"))
     w = jax.device_put(jnp.cos(jnp.arange(16.0)).reshape(4, 4), P("y", None))
-    for body in (result, operand, summed, scattered, with_a_rule, reduced, product):
+    rules = with_a_rule, reduced, reduced_along_one, terms_along_one
+    for body in (result, operand, summed, scattered, *rules, product):
         def loss(a, w):
             return jnp.sum(jnp.sin(body(a, w)) * jnp.arange(1.0, 5.0))
         theirs = jax.jit(jax.grad(loss, (0, 1)))(a, w)
         for mine, found in zip(pb.grad(loss, (0, 1))(a, w), theirs, strict=True):
             np.testing.assert_allclose(mine, found, rtol=1e-5, atol=1e-5, err_msg=body.__name__)
-        if body not in (with_a_rule, reduced):
+        if body not in rules:
             moves = a + 1, w - 1
             np.testing.assert_allclose(
                 pb.jvp(loss, (a, w), moves)[1], jax.jvp(loss, (a, w), moves)[1], rtol=1e-4

@@ -63,9 +63,15 @@ def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
     Of a value that is a sum of what devices have (`unreduced`), or has a cotangent that is
     (`reduced`), each device has a term.
     """
-    kinds = aval.mat if getattr(aval, "mat", None) else None
-    other = {*kinds.varying, *kinds.reduced, *kinds.unreduced} if kinds else ()
+    kinds = getattr(aval, "mat", None)
+    other = {*kinds.varying, *of_terms(aval)} if kinds else ()
     return tuple(axis for axis in axes if axis not in other)
+
+
+def of_terms(aval: Any) -> tuple[str, ...]:
+    """The axes along which each device has a term of a value, or of its cotangent."""
+    kinds = getattr(aval, "mat", None)
+    return tuple(sorted({*kinds.reduced, *kinds.unreduced})) if kinds else ()
 
 
 def axes_of_vmaps(equation: Any) -> list[str]:

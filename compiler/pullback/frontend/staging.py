@@ -135,7 +135,11 @@ def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
 def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     """One device's part of a cotangent that is equal on all of them."""
     axes = named_axes.equal_along(aval, rule.checked_axes)
-    return ct / jax.lax.axis_size(axes) if axes else ct
+    terms = named_axes.of_terms(jax.typeof(ct)) if axes else ()
+    if not terms:
+        return ct / jax.lax.axis_size(axes) if axes else ct
+    share = jax.numpy.asarray(1 / jax.lax.axis_size(axes), ct.dtype)
+    return ct * jax.lax.pcast(share, terms, to="reduced")  # JAX divides no sums of terms
 
 
 def converted(value: Any, dtype: Any) -> Any:
