@@ -81,6 +81,23 @@ def test_dtypes(dtype):
     assert_agrees(pb.grad(function)(x), jax.grad(function)(x))
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("function", [jnp.max, jnp.min, jnp.sum, jax.nn.relu])
+def test_small_dtypes(function, dtype):
+    """Some of which have no infinity, where a maximum starts."""
+    x = jnp.array([-1.0, 4.0, 2.0]).astype(dtype)
+    value, pull = pb.vjp(function, x)
+    (found,) = pull(jnp.ones_like(value))
+    (expected,) = jax.vjp(function, x)[1](jnp.ones_like(value))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_a_dtype_has_no_number_for_is_nan():
+    x = jnp.ones((), "float8_e8m0fnu")  # it has no negative ones
+    assert jnp.isnan(pb.jvp(jax.lax.rsqrt, (x,), (x,))[1].astype("float32"))
+
+
 def test_float64():
     with jax.enable_x64(True):
         assert_agrees(pb.grad(pb.grad(wave))(1.3), jax.grad(jax.grad(wave))(1.3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from pullback import _jax
@@ -126,3 +128,23 @@ def test_symbol_references_survive_a_portable_artifact(module: ir.Module) -> Non
 )
 def test_inexact(text: str, inexact: bool) -> None:
     assert build.inexact(ir.Type.parse(text, _jax.context())) is inexact
+
+
+@pytest.mark.parametrize(
+    ("element", "value", "same"),
+    [
+        ("f8E5M2", math.inf, "0x7C"),
+        ("f8E5M2", -math.inf, "0xFC"),
+        ("f8E4M3FN", math.inf, "448.0"),
+        ("f8E4M3FN", -math.inf, "-448.0"),
+        ("f8E4M3FN", 1e9, "0x7F"),
+        ("f8E4M3FN", -0.5, "-0.5"),
+        ("f8E8M0FNU", -0.5, "0xFF"),
+        ("f8E8M0FNU", math.nan, "0xFF"),
+        ("f4E2M1FN", -math.inf, "-6.0"),
+    ],
+)
+def test_constants_of_small_types(element: str, value: float, same: str) -> None:
+    """Without infinity it is the largest number; what is no number of the type is NaN."""
+    type = build.scalar(element)
+    assert build.splat(type, value) == build.attr(f"dense<{same}> : {type}")

@@ -6,6 +6,9 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
+
 from pullback import _jax
 from pullback._jax import ir
 
@@ -187,11 +190,25 @@ _NAN = {"f16": "7E00", "bf16": "7FC0", "f32": "7FC00000", "f64": "7FF80000000000
 
 
 def _float_literal(value: float, element: str) -> str:
+    if element not in _NAN:
+        return _small_literal(value, element)
     if math.isnan(value):
         return "0x" + _NAN[element]
     if math.isinf(value):
         return "0x" + (_INFINITY if value > 0 else _MINUS_INFINITY)[element]
     return f"{value:.17e}"
+
+
+def _small_literal(value: float, element: str) -> str:
+    """A number of 8 bits or less; the largest for infinity, and NaN for what it has no other."""
+    dtype = np.dtype(f"float{element[1]}_{element[2:].lower()}")
+    if math.isinf(value) and not np.isinf(np.array(value, dtype)):
+        limits = ml_dtypes.finfo(dtype)
+        value = float(limits.max if value > 0 else limits.min)
+    found = np.array(value, dtype)
+    if value == 0 or np.isfinite(found):
+        return f"{value:.17e}"
+    return f"0x{int(found.view(np.uint8)):02X}"
 
 
 def splat(type: Any, value: Number) -> Any:
