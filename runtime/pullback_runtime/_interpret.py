@@ -118,7 +118,10 @@ def _join_all(parts: Sequence[np.ndarray], avals: Sequence[Aval]) -> tuple[np.nd
     for aval in avals:
         array = next(remaining)
         if _is_complex(aval):
-            array = array + 1j * next(remaining)
+            whole = np.empty(array.shape, aval.dtype)
+            # Not a sum: 1j times infinity has no real part.
+            whole.real, whole.imag = array, next(remaining)
+            array = whole
         results.append(array.astype(aval.dtype))
     return tuple(results)
 

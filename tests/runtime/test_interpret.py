@@ -16,6 +16,7 @@ CASES = {
     "bool": (jnp.logical_not, np.array([True, False, True])),
     "one bool": (jnp.logical_not, np.array(True)),
     "complex": (lambda x: x * (1 + 2j), np.array([1 + 1j, 2 - 3j], np.complex64)),
+    "infinite imaginary part": (lambda x: x, np.array([complex(1, np.inf), -0.0], np.complex64)),
     "real to complex": (lambda x: jax.lax.complex(x, -x), np.array([1.5], np.float32)),
     "bfloat16": (lambda x: x * 2, np.array([1.5, -2.5], ml_dtypes.bfloat16)),
     "float8": (lambda x: x, np.array([1.5, -2.0], ml_dtypes.float8_e4m3fn)),
