@@ -123,6 +123,9 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
         (["pair", "--vjp", "--wrt", "1"], "argument 1 has no derivative: it is int32[2]"),
         (["pair", "--jvp", "--wrt", "0,1"], "argument 1 has no derivative: it is int32[2]"),
         (["f", "--vjp", "--order", "0"], "0 is not in the range"),
+        (["f", "--vjp", "--in-axes", "0"], "--in-axes says nothing without --vmap"),
+        (["f", "--vmap", "2", "--order", "2"], "--order says nothing without one of --jvp"),
+        (["f", "--vmap", "2", "--wrt", "0"], "--wrt says nothing without one of --jvp"),
     ],
 )
 def test_each_mistake_has_a_message(pullback_command, code, options, words):

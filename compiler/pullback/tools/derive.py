@@ -49,13 +49,15 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
-    """`0,none` as a tuple; a single axis is one for all arguments."""
+    """`0,none` as a tuple of several; None if nothing is said."""
     del context, parameter
+    if text is None:
+        return None
     try:
-        axes = tuple(None if part == "none" else int(part) for part in (text or "0").split(","))
+        axes = tuple(None if part == "none" else int(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
-    return axes if len(axes) > 1 else axes[0]
+    return axes
 
 
 def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
@@ -69,6 +71,13 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
         f"{flags} are different derivatives" if modes else "nothing says which derivative to take"
     )
     raise UsageError(what, do="give one of --jvp, --vjp and --grad, or --vmap for a batch alone")
+
+
+def _check_used(without: str, options: dict[str, Any]) -> None:
+    """Raises UsageError for an option that says something of what is not asked for."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
 def _check_movable(program: Any, wrt: Positions) -> None:
@@ -96,7 +105,7 @@ def _check_movable(program: Any, wrt: Positions) -> None:
     help="Positions of the arguments to differentiate, such as 0,1. "
     "By default 0 for --grad, and all of them otherwise.",
 )
-@click.option("--order", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--order", type=click.IntRange(1), help="How often to differentiate. By default 1.")
 @click.option(
     "--vmap", "batch", type=click.IntRange(0), help="Then batch it: so many items at once."
 )
@@ -126,7 +135,7 @@ def derive(
     grad: bool,
     arguments: str | None,
     wrt: Positions,
-    order: int,
+    order: int | None,
     batch: int | None,
     in_axes: Any,
     plugins: tuple[str, ...],
@@ -138,13 +147,18 @@ def derive(
     """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
     load_rules(plugins)
     mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad}, batch)
+    if mode is None:
+        _check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
+    if batch is None:
+        _check_used("--vmap", {"--in-axes": in_axes})
     program = load_source(source, arguments).program
     _check_movable(program, wrt)
     with blaming(source):
         if mode is not None:
-            program = derive_program(program, mode, wrt, order)
+            program = derive_program(program, mode, wrt, order or 1)
         if batch is not None:
-            program = program.vmap(in_axes, axis_size=batch)
+            axes = in_axes or (0,)  # a single one is for all arguments
+            program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and output.suffix == ".mlirbc":
