@@ -29,7 +29,9 @@ def _convert(arg: Any, expected: Aval) -> Any:
     aval = jax.typeof(arg)
     if not getattr(aval, "weak_type", False) or aval.dtype == expected.dtype:
         return arg
-    promoted = jax.numpy.result_type(aval, np.zeros((), expected.dtype))
+    # Floats give way to narrower ones. An integer might not fit, so it is an error there.
+    inexact = jax.dtypes.issubdtype(expected.dtype, np.inexact)
+    promoted = jax.numpy.result_type(arg if inexact else aval, np.zeros((), expected.dtype))
     return jax.lax.convert_element_type(arg, promoted)
 
 

@@ -411,6 +411,20 @@ def test_a_wrong_dtype_names_the_argument_by_its_path():
     )
 
 
+@pytest.mark.parametrize("element", ["bf16", "f16", "f8E4M3FN"])
+def test_a_python_float_gives_way_to_a_narrower_one(element):
+    kind = f"tensor<{element}>"
+    text = f"func.func @main(%x: {kind}) -> {kind} {{ return %x : {kind} }}"
+    (result,) = runtime.compile(text, backend="cpu")(1.5)
+    assert result == 1.5
+
+
+def test_a_python_integer_is_not_cut_to_a_narrower_one():
+    text = "func.func @main(%x: tensor<i8>) -> tensor<i8> { return %x : tensor<i8> }"
+    with pytest.raises(runtime.ArgumentError, match="wrong dtype: expected int8"):
+        runtime.compile(text, backend="cpu")(300)
+
+
 def test_a_wrong_count_lists_the_parameters():
     assert rejected(X, arg_names=["x", "y"]) == (
         "@main takes 2 arguments, got 1\n"
