@@ -376,6 +376,12 @@ DRIVERS = (
         "rules/loops.py",
         "return i if counter.start == 0 else build.add(i, counter.start)",
         "return i",
+        flow("while, counting up in steps-vjp"),
+    ),
+    Mutant(
+        "rules/loops.py",
+        "return build.sub(build.integer(counter.start, i), i)",
+        "return build.sub(build.integer(0, i), i)",
         flow("while, counting down in steps-vjp"),
     ),
     Mutant(

@@ -300,6 +300,12 @@ LOOPS = {
         )[1],
         lambda x: repeat(lambda c: jnp.sin(c) * x, x, 5),
     ),
+    "while, counting up in steps": (
+        lambda x: lax.while_loop(
+            lambda c: c[0] < 8, lambda c: (c[0] + 2, jnp.sin(c[1]) * x * c[0]), (3, x)
+        )[1],
+        lambda x: jnp.sin(jnp.sin(jnp.sin(x) * x * 3) * x * 5) * x * 7,
+    ),
     "while, counting down in steps": (
         lambda x: lax.while_loop(
             lambda c: c[0] > 1, lambda c: (c[0] - 2, jnp.sin(c[1]) * x * c[0]), (6, x)
