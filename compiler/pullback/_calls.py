@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ def handle_of(program: Program) -> ModuleHandle:
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
     return _handle(
         Origin(lambda: program),
+        program.rules,
         tuple(map(_plain, (*hidden, *program.in_avals))),
         tuple(map(_plain, program.out_avals)),
         arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
@@ -71,7 +72,12 @@ def handle_of(program: Program) -> ModuleHandle:
     )
 
 
-def _handle(origin: Origin, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
+def _handle(origin: Origin, rules: Any, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
+    """A handle that loads the program when it is lowered.
+
+    A program shares its rules with what it is derived from: making it may add callbacks to them.
+    """
+
     def load() -> bytes:
         return _module.prepare(_module.read(origin.program.module)).bytecode
 
@@ -80,23 +86,10 @@ def _handle(origin: Origin, in_avals: Any, out_avals: Any, **more: Any) -> Modul
         functools.cache(load),
         in_avals,
         out_avals,
-        host_callbacks=_Later(lambda: origin.program.rules.host_callbacks),
-        keepalives=_Later(lambda: origin.program.rules.keepalives),
+        host_callbacks=rules.host_callbacks,
+        keepalives=rules.keepalives,
         **more,
     )
-
-
-class _Later(Sequence[Any]):
-    """Items of a program, which is made when they are asked for; making it may add some."""
-
-    def __init__(self, get: Callable[[], Sequence[Any]]) -> None:
-        self._get = get
-
-    def __len__(self) -> int:
-        return len(self._get())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._get()[index]
 
 
 def _plain(aval: Any) -> jax.ShapeDtypeStruct:
@@ -209,8 +202,9 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
         transposed=backward.handle,
     )
     moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
+    operands = (*residuals, *tangents)
     # What a linear map calls back for is used, or nobody misses it.
-    return SplitJVP(forward.handle, _handle(linear, (*residuals, *tangents), moved, pure=True))
+    return SplitJVP(forward.handle, _handle(linear, flat.rules, operands, moved, pure=True))
 
 
 def _swapped(backward: Program) -> Program:
@@ -265,8 +259,9 @@ def _repeated(
     operands = list(zip(handle.in_avals, in_axes, strict=True))
     program = program_of(handle)
     function = _together(program, in_axes, size, along)
-    types = [tracing.batch_type_along(*operand, size, along) for operand in operands]
-    if function is None:  # then nothing is said of where the batch lies: no loop is along a mesh
+    if function is not None:
+        types = [tracing.batch_type_along(*operand, size, along) for operand in operands]
+    else:  # nothing is said of where the batch lies: no loop is along a mesh
         function = _one_by_one(handle, in_axes)
         types = [tracing.batch_type(*operand, size) for operand in operands]
     return trace(function)(*types).handle, (0,) * len(handle.out_avals)

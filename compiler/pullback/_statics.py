@@ -49,12 +49,11 @@ def falling_back(
         key = _key(tree, values)
         if not values or key is None:
             raise error
-        if any(map(_may_change, values.values())):
+        again = fixed.get(key)
+        if again is None:
             again = transform(fix(fun, tree, values))
-        else:
-            if key not in fixed:
-                fixed[key] = transform(fix(fun, tree, values))
-            again = fixed[key]
+            if not any(map(_may_change, values.values())):
+                fixed[key] = again
         left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
         args, kwargs = jax.tree.unflatten(tree, left)
         return again(*args, **kwargs)
