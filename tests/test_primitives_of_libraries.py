@@ -5,6 +5,7 @@ Theirs have results that are integers, and parameters that are new objects at ea
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -424,3 +425,22 @@ def test_a_primitive_with_the_name_of_one_of_jax_has_its_own_rule(name):
     for first in (pb.grad(f), pb.load(artifact.serialize(pb.trace(f)(1.5))).grad()):
         np.testing.assert_allclose(first(1.5), 5.0 * 1.5)
         np.testing.assert_allclose(pb.grad(first)(1.5), 5.0)
+
+
+side_p = jax.extend.core.Primitive("side")
+side_p.def_abstract_eval(lambda x, **_: x)
+mlir.register_lowering(side_p, mlir.lower_fun(lambda x, **_: x, multiple_results=False))
+ad.primitive_jvps[side_p] = lambda primals, tangents, *, of: (
+    side_p.bind(*primals, of=of),
+    (np.copysign(2.0, of) if isinstance(of, float) else 5.0) * tangents[0],
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "slope"), [((0.0, -0.0), (2.0, -2.0)), ((1.0, 1, True), (2.0, 5.0, 5.0))]
+)
+def test_rules_for_equal_parameters_that_differ_are_kept_apart(of: Any, slope: Any) -> None:
+    functions = [partial(side_p.bind, of=each) for each in of]
+    assert tuple(float(pb.grad(function)(1.0)) for function in functions) == slope
+    together = pb.grad(lambda x: sum(function(x) for function in functions))
+    assert float(together(1.0)) == sum(slope)

@@ -23,6 +23,7 @@ from pullback._jax import (
     user_rules,
 )
 from pullback.frontend import locations, refusals
+from pullback.frontend.identity import Identities
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
 
@@ -253,9 +254,10 @@ def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
     if user_rules.rule_functions(equation) is not None or any(jaxprs.bodies_of(equation)):
         return None
     primitive, params = equation.primitive, tuple(sorted(equation.params.items()))
+    known_by = Identities().parameters(equation.params)  # equal numbers may be different ones
     types = tuple(rule.call.in_avals)
     rules = derivatives.rules_of(primitive)
-    key = kind, primitive, rules, params, equation.ctx, types, tuple(chosen)
+    key = kind, primitive, rules, params, known_by, equation.ctx, types, tuple(chosen)
     try:
         hash(key)
     except TypeError:
