@@ -28,14 +28,14 @@ class Counted:
     Or a routine of a library that calls these functions.
     """
 
-    def __init__(self, functions: tuple[str, ...] = ()) -> None:
+    def __init__(self, functions: tuple[str, ...] = (), inline: bool = True) -> None:
         self.lowered = 0
         self.functions = functions
         self.primitive = Primitive("counted_sine")
         self.primitive.def_abstract_eval(lambda x: x)
         self.primitive.def_impl(jnp.sin)
         ad.defjvp(self.primitive, lambda t, x: t * jnp.cos(x))
-        mlir.register_lowering(self.primitive, self._lower)
+        mlir.register_lowering(self.primitive, self._lower, inline=inline)
 
     def _lower(self, context, x):
         self.lowered += 1
@@ -77,6 +77,33 @@ def test_equations_without_references_are_lowered_once_for_all_programs() -> Non
     jax.clear_caches()
     pb.trace(lambda x: sine(x))(X)
     assert sine.lowered == 2
+
+
+def test_functions_of_equations_are_lowered_once_for_all_programs() -> None:
+    sine = Counted(inline=False)
+    texts = [str(pb.trace(lambda x: sine(x[1:]) + sine(x)[1:])(X).module) for _ in range(3)]
+    assert sine.lowered == 2
+    assert texts[0] == texts[1] == texts[2]
+    assert "@counted_sine(" in texts[0]
+    assert "@counted_sine_" in texts[0]
+
+    def counted_sine(x):  # a function of this name is in the module already
+        return 2.0 * sine(x)
+
+    program = pb.trace(lambda x: jnp.sum(jax.jit(counted_sine)(x) * sine(x)))(X)
+    assert sine.lowered == 2
+    np.testing.assert_allclose(program(X), np.sum(2.0 * np.sin(X) ** 2), rtol=1e-6)
+    np.testing.assert_allclose(program.grad()(X), 4.0 * np.sin(X) * np.cos(X), rtol=1e-6)
+    assert str(pb.trace(lambda x: sine(x[1:]) + sine(x)[1:])(X).module) == texts[0]
+
+
+def test_equal_parameters_that_differ_are_lowered_for_themselves() -> None:
+    side = Primitive("side")
+    side.def_abstract_eval(lambda x, **_: x)
+    scaled = mlir.lower_fun(lambda x, of: np.copysign(2.0, of) * x, multiple_results=False)
+    mlir.register_lowering(side, scaled)
+    found = [float(pb.trace(lambda x, of=of: side.bind(x, of=of))(1.0)(1.0)) for of in (0.0, -0.0)]
+    assert found == [2.0, -2.0]
 
 
 def test_other_types_and_configurations_are_lowered_for_themselves() -> None:

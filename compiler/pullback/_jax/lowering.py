@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
 from jax._src import config as _config, effects as _effects, util as _util, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
@@ -42,8 +44,7 @@ class Lowering:
             types["out_avals"] = closed.out_avals
         context, before = self._context(named_axes.axis_context(closed)), self._outside()
         entries, common = context.lowering_cache, self._common()
-        entries |= common
-        known = len(entries)
+        entries.common, known = common, len(entries)
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
                 context, name, closed, ordered, num_const_args=0, main_function=entry, **types
@@ -68,6 +69,7 @@ class Lowering:
                 keepalives=keepalives,
                 channel_iterator=self._channels,
                 host_callbacks=host_callbacks,
+                lowering_cache=_Entries(self.module, self._symbols),
                 lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
             )
         return self._contexts[key]
@@ -113,7 +115,7 @@ _MOST = 4096  # entries that are kept for other modules
 
 @_util.cache()
 def _common(platforms: tuple[str, ...]) -> dict[Any, Any]:
-    """What equations lower to in any module of our context: ops that refer to no function of it.
+    """What equations lower to in any module of our context, where that refers to none of it.
 
     JAX lowers equal equations of one module once; so it is here for all modules. There is one for
     each of JAX's configurations, and they go with JAX's own caches.
@@ -121,15 +123,56 @@ def _common(platforms: tuple[str, ...]) -> dict[Any, Any]:
     return {}
 
 
+class _Entries(dict[Any, Any]):
+    """What equations lower to in one module: what it has no entry for may be among the common ones.
+
+    Attributes:
+      common: those of the configuration at hand.
+    """
+
+    def __init__(self, module: ir.Module, symbols: ir.SymbolTable) -> None:
+        super().__init__()
+        self._module = module
+        self._symbols = symbols
+        self.common: dict[Any, Any] = {}
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if key not in self and key in self.common:
+            self[key] = self._taken_over(self.common[key])
+        return super().get(key, default)
+
+    def _taken_over(self, entry: Any) -> Any:
+        """The entry; one that is called and not inlined, as a function of this module."""
+        if entry.inline:
+            return entry
+        function = entry.func.operation.clone(ir.InsertionPoint(self._module.body))
+        self._symbols.insert(function)
+        return dataclasses.replace(entry, func=function.opview)
+
+
 def _share(common: dict[Any, Any], entries: Iterable[tuple[Any, Any]]) -> None:
-    common |= {key: entry for key, entry in entries if _stands_alone(key, entry)}
+    for key, entry in entries:
+        if key not in common and _stands_alone(key, entry):
+            common[key] = entry if entry.inline else _detached(key.primitive.name, entry)
     if len(common) > _MOST:
         common.clear()
 
 
+def _detached(name: str, entry: Any) -> Any:
+    """The entry with a copy of its function, that is in no module and has its first name."""
+    function = entry.func.operation.clone(False)
+    function.attributes["sym_name"] = ir.StringAttr.get(name, function.context)
+    return dataclasses.replace(entry, func=function.opview)
+
+
 def _stands_alone(key: Any, entry: Any) -> bool:
-    """Whether nothing of its module is meant in an entry: no function, and no mesh."""
-    if not entry.inline or entry.const_args or not key.eqn_ctx.cur_abstract_mesh.empty:
+    """Whether nothing of its module is meant in an entry: no function, and no mesh.
+
+    And whether its key is all that it depends on: of two floats that are equal, one may be -0.0.
+    """
+    if entry.const_args or not key.eqn_ctx.cur_abstract_mesh.empty:
+        return False
+    if any(isinstance(each, (float, complex)) for each in jax.tree.leaves(key.params)):
         return False
     alone = True
 
