@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -55,14 +55,22 @@ def _unflatten_fields(static: tuple[str, tuple[str, ...]], values: Any) -> Field
 register_pytree_with_keys(Fields, _flatten_fields, _unflatten_fields)
 
 
-def describe(tree: PyTreeDef) -> Any:
-    """The tree as JSON values: `"*"` is a leaf, null is None."""
+def describe(tree: PyTreeDef, *, depth: int = 0) -> Any:
+    """The tree as JSON values: `"*"` is a leaf, null is None.
+
+    Raises: ArtifactError for a tree that `restore` would refuse.
+    """
+    if depth > MAX_DEPTH:
+        raise ArtifactError(
+            f"an argument or result is nested more than {MAX_DEPTH} deep",
+            do="pass a tuple or a dictionary of parts instead of containers in containers",
+        )
     if tree == LEAF:
         return "*"
     if tree == NONE:
         return None
     kind, static = tree.node_data()
-    children = [describe(child) for child in tree.children()]
+    children = [describe(child, depth=depth + 1) for child in tree.children()]
     if kind in (tuple, list):
         return {"kind": kind.__name__, "children": children}
     if kind is dict and all(type(key) in (str, int) for key in static):
@@ -87,7 +95,7 @@ def _describe_class(tree: PyTreeDef, kind: type, static: Any, children: list[Any
 
 
 def field_names(tree: PyTreeDef) -> list[str]:
-    """The names of a node's children, from JAX's key paths; their numbers where it has none."""
+    """The names of a node's children, from JAX's key paths; their numbers where these tell none."""
     children = tree.children()
     placeholders = [object() for _ in children]
     node = PyTreeDef.from_node_data_and_children(
@@ -97,8 +105,18 @@ def field_names(tree: PyTreeDef) -> list[str]:
         instance = jax.tree.unflatten(node, placeholders)
         paths = tree_flatten_with_path(instance, is_leaf=lambda value: value is not instance)[0]
     except Exception:  # The class's own code may refuse placeholders.
-        return [str(number) for number in range(len(children))]
-    return [_key_name(path[0]) for path, _ in paths]
+        return _numbered(children)
+    return _names([path[0] for path, _ in paths])
+
+
+def _names(keys: list[Any]) -> list[str]:
+    """A name for each key: of an ordered dictionary, 1 and "1" may be two."""
+    names = list(map(_key_name, keys))
+    return names if len(set(names)) == len(names) else _numbered(names)
+
+
+def _numbered(children: Sequence[Any]) -> list[str]:
+    return [str(number) for number in range(len(children))]
 
 
 def _key_name(key: Any) -> str:
@@ -253,28 +271,47 @@ def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
             raise _misfit(path, "an array", type(value).__name__)
         yield value
         return
-    kind, _ = tree.node_data() or (type(None), None)
-    names = [] if tree == NONE else field_names(tree)
+    kind, static = tree.node_data() or (type(None), ("", ()))
     parts = _parts(kind, value)
-    if sorted(parts) != sorted(names):
-        raise _misfit(path, _spell(kind, names), _spell(type(value), list(parts)))
+    names = list(static[1]) if kind is Fields else list(parts)
+    node = _node_of(value)
+    if kind is Fields:
+        fits = node != LEAF and sorted(parts) == sorted(names)
+    else:  # of a class that is here the static data count, and the keys as they are
+        fits = node.node_data() == tree.node_data() and node.num_leaves == len(tree.children())
+    if not fits:
+        raise _misfit(path, _spell(tree), type(value).__name__ if node == LEAF else _spell(node))
     for name, child in zip(names, tree.children(), strict=True):
         yield from _leaves_like(child, parts[name], f"{path}.{name}")
 
 
+def _node_of(value: Any) -> PyTreeDef:
+    """One level of a value: its children count as leaves."""
+    return jax.tree.structure(value, is_leaf=lambda part: part is not value)
+
+
 def _parts(kind: type, value: Any) -> dict[str, Any]:
-    """One level of a value, by name; empty where the value cannot stand for this kind."""
+    """One level of a value, by name."""
     if kind is Fields and isinstance(value, Mapping):
         return {str(name): part for name, part in value.items()}
-    if kind not in (Fields, type(value)):
-        return {"": value}
     keyed = tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
-    return {_key_name(path[0]) if path else "": part for path, part in keyed}
+    names = _names([path[0] for path, _ in keyed if path])
+    return dict(zip(names, (part for path, part in keyed if path), strict=True))
 
 
-def _spell(kind: type, names: list[str]) -> str:
-    fields = ", ".join(name for name in names if name)
-    return f"{'a dictionary' if kind is Fields else kind.__name__} with fields ({fields})"
+def _spell(tree: PyTreeDef) -> str:
+    """A container with the names of its fields, and the static data of its class, if it has any."""
+    if tree == NONE:
+        return "None"
+    kind, static = tree.node_data()
+    if kind is Fields:
+        return f"a dictionary with fields ({', '.join(static[1])})"
+    if kind is dict:
+        names = [key if str(key).isidentifier() else repr(key) for key in static]
+        return f"dict with fields ({', '.join(names)})"
+    has_static = kind not in (tuple, list) and static not in (None, ())
+    beside = f" and static data {static!r}" if has_static else ""
+    return f"{kind.__name__} with fields ({', '.join(field_names(tree))}){beside}"
 
 
 def _misfit(path: str, expected: str, got: str) -> ArgumentError:

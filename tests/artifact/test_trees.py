@@ -61,6 +61,7 @@ def round_trip(tree):
         Layer(1, {"k": 2}),
         Layer(1, 2, name="other"),
         collections.OrderedDict(z=1, a=2),
+        collections.OrderedDict([(1, 1), ("1", 2)]),
         ((Layer(Pair(1, 2), None),), {"scale": 3}),
     ],
     ids=repr,
@@ -287,3 +288,44 @@ def test_typed_keys_cross_the_file():
         assert found_key.dtype == key.dtype
         assert jnp.array_equal(jax.random.key_data(found_key), jax.random.key_data(next_key))
         assert jnp.allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "words"),
+    [
+        (Layer(0, 0, "relu"), Layer(0, 0, "sin"), r"\('relu',\), got .*\('sin',\)"),
+        ({1: 0}, {"1": 0}, r"dict with fields \(1\), got dict with fields \('1'\)"),
+        ([0, 0], [0], r"list with fields \(0, 1\), got list with fields \(0\)"),
+        (collections.OrderedDict(a=0, b=0), collections.OrderedDict(b=0, a=0), "static data"),
+        (None, (), r"expected None, got tuple"),
+        ((), 0, r"tuple with fields \(\), got int"),
+    ],
+)
+def test_what_is_beside_a_dictionary_by_field_name_must_be_what_was_saved(saved, given, words):
+    """Static data that are others had been passed over, and so had keys of other types."""
+    beside = Module(0, 0, jnp.tanh)
+    tree = round_trip(jax.tree.structure((saved, beside)))
+    assert _trees.flatten_arguments(tree, (saved, beside)) == jax.tree.leaves((saved, beside))
+    with pytest.raises(ArgumentError, match=words):
+        _trees.flatten_arguments(tree, (given, beside))
+
+
+def test_a_loaded_program_refuses_other_static_data_also_beside_a_class_that_is_not_here():
+    def run(layer, module):
+        return {"relu": jax.nn.relu, "sin": jnp.sin}[layer.name](layer.weight) + module.weight
+
+    module = Module(1.0, 0.0, jnp.tanh)
+    content = artifact.serialize(pb.trace(run)(Layer(2.0, 0.0, "relu"), module))
+    for loaded in (pb.load(content), pullback_runtime.load(content)):
+        assert loaded(Layer(2.0, 0.0, "relu"), module) == 3.0
+        with pytest.raises(ArgumentError, match="static data"):
+            loaded(Layer(2.0, 0.0, "sin"), module)
+
+
+def test_a_tree_that_is_too_deep_to_be_loaded_is_not_saved():
+    deep = 1.0
+    for _ in range(_trees.MAX_DEPTH):
+        deep = [deep]
+    _trees.describe(jax.tree.structure(deep))
+    with pytest.raises(artifact.errors.ArtifactError, match="nested more than 200 deep"):
+        artifact.serialize(pb.trace(lambda tree: tree)([deep]))

@@ -35,8 +35,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     description = {
         **write.versions(),
         "platforms": list(program.platforms),
-        "in_tree": _trees.describe(program.in_tree),
-        "out_tree": _trees.describe(program.out_tree),
+        **write.described_trees(program),
         _symbolic.METADATA: {
             kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
             for kind, each in exported.items()

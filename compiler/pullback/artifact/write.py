@@ -176,12 +176,18 @@ def _refuse_missing(program: Program, module: ir.Module) -> None:
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **versions(),
-        "in_tree": _trees.describe(program.in_tree),
-        "out_tree": _trees.describe(program.out_tree),
+        **described_trees(program),
         **_describe_types(program),
         "arguments": list(program.arg_paths),
         "rules": inventory,
     }
+
+
+def described_trees(program: Program | SymbolicProgram) -> dict[str, Any]:
+    """The structures of the arguments and of the result."""
+    with as_ours():
+        trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
+        return {side: _trees.describe(tree) for side, tree in trees.items()}
 
 
 def _describe_types(program: Program) -> dict[str, Any]:
