@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import gc
@@ -57,6 +58,27 @@ def test_auxiliary_data(name):
         getattr(jax, name)(with_aux, has_aux=True),
     )
     assert_agrees(ours(PARAMS, X), theirs(PARAMS, X))
+
+
+Both = collections.namedtuple("Both", "value rest")
+
+
+@pytest.mark.parametrize("pair", [lambda *items: list(items), Both])
+@pytest.mark.parametrize("name", ["grad", "value_and_grad", "jacfwd", "jacrev"])
+def test_auxiliary_data_in_any_pair(name, pair):
+    """As JAX, which gives a tuple back: a list had been refused, a named tuple had come back."""
+
+    def with_aux(params, x):
+        return pair(loss(params, x), {"half": x / 2})
+
+    ours, theirs = (getattr(each, name)(with_aux, has_aux=True)(PARAMS, X) for each in (pb, jax))
+    assert_agrees(ours, theirs)
+    (value, pull, aux), expected = (
+        each.vjp(with_aux, PARAMS, X, has_aux=True) for each in (pb, jax)
+    )
+    assert_agrees((value, pull(1.0), aux), (expected[0], expected[1](1.0), expected[2]))
+    with pytest.raises(DerivativeTypeError, match="must return a pair"):
+        getattr(pb, name)(lambda x: [x, x, x], has_aux=True)(1.0)
 
 
 @pytest.mark.parametrize("name", ["grad", "value_and_grad"])

@@ -79,12 +79,12 @@ class Signature:
         """The differentiated result, and a tuple with the auxiliary data if there is any."""
         if not has_aux:
             return self.out, ()
-        if isinstance(self.out, tuple) and len(self.out) == 2:
-            return self.out[0], self.out[1:]
+        if isinstance(self.out, (tuple, list)) and len(self.out) == 2:
+            return self.out[0], (self.out[1],)
         raise DerivativeTypeError(
             "with has_aux=True the function must return a pair (value, auxiliary data), "
             f"but it returned {_described(self.out)}",
-            do="return a tuple of two, or leave out has_aux",
+            do="return a tuple or a list of two, or leave out has_aux",
         )
 
 
@@ -183,7 +183,9 @@ def value_and_grad(
 ) -> Program:
     """`f(args) -> out` becomes `args -> (out, gradients)`."""
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
-    new = Signature(old.args, old.kwargs, (old.out, gradients))
+    out, aux = old.results(has_aux)
+    value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
+    new = Signature(old.args, old.kwargs, (value, gradients))
     return _derived(program, derivative, new, len(program.out_avals))
 
 
