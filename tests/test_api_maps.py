@@ -192,6 +192,19 @@ def test_jacobians_of_what_has_no_pair_or_no_position_or_nothing_at_all(name):
     assert_agrees(numbers, jacobian(lambda x, y: jnp.sum(x * y**2), argnums=1)(SCALE, SCALE))
 
 
+@pytest.mark.parametrize("x", [SCALE, jnp.zeros((0,)), {"a": SCALE, "b": 2 * SCALE}])
+def test_the_jacobian_of_an_integer_result_is_zeros_of_its_type(x):
+    def counted(x):
+        total = sum(map(jnp.sum, jax.tree.leaves(x)))
+        return total.astype(jnp.int8)
+
+    assert_agrees(pb.jacfwd(counted)(x), jax.jacfwd(counted)(x))
+    both = pb.jacfwd(lambda x: (counted(x), jnp.sum(jax.tree.leaves(x)[0])))(x)
+    assert_agrees(both[0], jax.jacfwd(counted)(x))  # JAX fails where there are both
+    with pytest.raises(DerivativeTypeError, match=r"requires real-valued outputs.*bool"):
+        pb.jacfwd(lambda x: counted(x) > 0)(x)
+
+
 def test_the_jacobian_of_integers_is_zeros_of_their_type():
     arguments = np.arange(2, dtype=np.int8), True, np.float32(3)
     found, wanted = (each.jacrev(counted, (0, 2), allow_int=True)(*arguments) for each in (pb, jax))

@@ -92,9 +92,14 @@ def _forward(
 
     out, columns, *aux = jax.vmap(push)(standard_basis(chosen))
     out, aux = _first((out, aux), chosen, functools.partial(_value, program, args, kwargs, has_aux))
-    _check("jacfwd", out, "outputs", holomorphic)
+    moving = out if holomorphic else jax.tree.map(lambda x: None if _is_integer(x) else x, out)
+    _check("jacfwd", moving, "outputs", holomorphic)
 
     def block(value: Any, column: Any) -> Any:
+        if column is None:  # of an integer, whose Jacobian JAX makes of zeros of its own type
+            return jax.tree.map(
+                lambda leaf: jnp.zeros((*value.shape, *jnp.shape(leaf)), value.dtype), chosen
+            )
         parts = _split(jnp.moveaxis(column, 0, -1), chosen, -1)
         return _shaped(parts, chosen, lambda leaf: (*value.shape, *jnp.shape(leaf)))
 
@@ -174,6 +179,10 @@ def _shaped(parts: list[Any], tree: Any, shape: Callable[[Any], Any]) -> Any:
     return structure.unflatten(
         [jnp.reshape(part, shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
     )
+
+
+def _is_integer(value: Any) -> bool:
+    return jax.dtypes.issubdtype(value.dtype, np.integer)
 
 
 def _check(
