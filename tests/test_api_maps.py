@@ -252,3 +252,12 @@ def test_an_integer_has_no_tangent_and_any_cotangent():
     _, expected = jax.vjp(function, POINT, SCALE)
     for of_integers in (POINT["n"], np.ones(2, np.float32), FLOAT0):
         assert_agrees(pull((SCALE, of_integers)), expected((SCALE, of_integers)))
+
+
+@pytest.mark.parametrize("wrong", [(1.0,), {"a": 1.0}, [None], (np.zeros((), jax.dtypes.float0),)])
+def test_the_cotangent_of_an_integer_is_no_container(wrong):
+    _, pull = pb.vjp(lambda x: (x, 3), 2.0)
+    for fits in (None, np.zeros((), jax.dtypes.float0), 0, 1.0):
+        assert pull((1.0, fits)) == (1.0,)
+    with pytest.raises(ArgumentMismatchError, match=r"must have the same tree structure"):
+        pull((1.0, wrong))

@@ -339,7 +339,10 @@ def _fits_with_none(primals: Any, given: Any) -> bool:
         )
     except ValueError:
         return False
-    return all(not _moves(pair.primal) or jax.tree_util.all_leaves([pair.other]) for pair in pairs)
+    return all(
+        jax.tree_util.all_leaves([pair.other]) or (pair.other is None and not _moves(pair.primal))
+        for pair in pairs
+    )
 
 
 @dataclass(frozen=True)
