@@ -68,8 +68,63 @@ def nested(apply, w, x):
     return apply(lambda t: apply(lambda s: jnp.sin(w * s) * w, t), x)
 
 
+def recursive(apply, w, x):
+    def power(count, t):
+        return jnp.sin(w * t) if count == 0 else w * power(count - 1, t)
+
+    return apply(functools.partial(power, 1), x)
+
+
+def mutually_recursive(apply, w, x):
+    def even(count, t):
+        return jnp.sin(w * t) if count == 0 else odd(count - 1, t)
+
+    def odd(count, t):
+        return w * even(count - 1, t)
+
+    return apply(functools.partial(odd, 1), x)
+
+
+def shared_variable(apply, w, x):
+    """Two functions of one variable, which one of them assigns."""
+    factor = w
+
+    def double():
+        nonlocal factor
+        factor = 2 * w
+
+    def function(t):
+        double()
+        return jnp.sin(w * t) * factor / 2
+
+    return apply(function, x)
+
+
+def not_filled_yet(apply, w, x):
+    def function(t):
+        return jnp.sin(w * t) * (w if x is not None else later)
+
+    found = apply(function, x)
+    later = 3.0
+    return found + 0 * later
+
+
+def with_attribute(apply, w, x):
+    def inner(t):
+        return jnp.sin(w * t) * w / inner.scale
+
+    inner.scale = 1.0
+    return apply(inner, x)
+
+
+USES = [
+    *(closure, partial, default, keyword, container),
+    *(recursive, mutually_recursive, shared_variable, not_filled_yet, with_attribute),
+]
+
+
 @pytest.mark.parametrize("library", [pb, jax])
-@pytest.mark.parametrize("use", [closure, partial, default, keyword, container])
+@pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize(("apply", "factor"), [(doubled, 2), (tripled, 3)])
 def test_values_closed_over_get_gradients(library, use, apply, factor):
     found = library.grad(functools.partial(use, apply), (0, 1))(1.3, 0.4)

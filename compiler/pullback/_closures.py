@@ -9,6 +9,7 @@ treat it as any other argument.
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -110,7 +111,7 @@ class _Rebuilt:
     def __call__(self, *values_and_args: Any) -> Any:
         count = len(self.addresses)
         values, args = values_and_args[:count], values_and_args[count:]
-        return _replace(self.function, dict(zip(self.addresses, values, strict=True)))(*args)
+        return _Copies(dict(zip(self.addresses, values, strict=True))).of(self.function)(*args)
 
 
 def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
@@ -126,7 +127,8 @@ def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
         keywords = (value.__kwdefaults__ or {}).values()
-        return [*map(_contents, value.__closure__ or ()), *(value.__defaults__ or ()), *keywords]
+        closed = map(_contents, value.__closure__ or ())
+        return [*itertools.chain(*closed), *(value.__defaults__ or ()), *keywords]
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, functools.partial):
@@ -135,36 +137,56 @@ def _parts(value: Any) -> list[Any]:
     return [] if len(leaves) == 1 and leaves[0] is value else leaves
 
 
-def _contents(cell: Any) -> Any:
+class _Copies:
+    """Copies of functions that have other values in the place of those at some addresses.
+
+    A function, or a variable that several share, is copied once: a function may close over itself.
+    """
+
+    def __init__(self, new: dict[int, Any]):
+        self.new = new
+        self.made: dict[int, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """The same with these values, all the way down."""
+        if id(value) in self.new:
+            return self.new[id(value)]
+        if id(value) in self.made:
+            return self.made[id(value)]
+        if not any(id(part) in self.new for part in _reachable(value, set())):
+            return value
+        if isinstance(value, types.FunctionType):
+            return self._of_function(value)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(self.of(value.__func__), self.of(value.__self__))
+        if isinstance(value, functools.partial):
+            keywords = {name: self.of(item) for name, item in value.keywords.items()}
+            return type(value)(self.of(value.func), *map(self.of, value.args), **keywords)
+        return jax.tree.map(self.of, value)
+
+    def _of_function(self, function: types.FunctionType) -> Any:
+        cells = function.__closure__ or ()
+        filled = [cell for cell in cells if _contents(cell) and id(cell) not in self.made]
+        self.made |= {id(cell): types.CellType() for cell in filled}
+        copy = types.FunctionType(
+            function.__code__,
+            function.__globals__,
+            function.__name__,
+            closure=tuple(self.made.get(id(cell), cell) for cell in cells),
+        )
+        self.made[id(function)] = copy
+        for cell in filled:
+            self.made[id(cell)].cell_contents = self.of(cell.cell_contents)
+        copy.__defaults__ = tuple(map(self.of, function.__defaults__ or ())) or None
+        keywords = (function.__kwdefaults__ or {}).items()
+        copy.__kwdefaults__ = {name: self.of(item) for name, item in keywords} or None
+        copy.__dict__.update(function.__dict__)
+        return copy
+
+
+def _contents(cell: types.CellType) -> list[Any]:
+    """What is in a variable: nothing where it has no value yet."""
     try:
-        return cell.cell_contents
-    except ValueError:  # a cell that is not filled yet
-        return None
-
-
-def _replace(value: Any, new: dict[int, Any]) -> Any:
-    """The same value with others in the place of those at these addresses, all the way down."""
-    if id(value) in new:
-        return new[id(value)]
-    if not any(id(part) in new for part in _reachable(value, set())):
-        return value
-    if isinstance(value, types.FunctionType):
-        return _replace_in_function(value, new)
-    if isinstance(value, types.MethodType):
-        return types.MethodType(_replace(value.__func__, new), _replace(value.__self__, new))
-    if isinstance(value, functools.partial):
-        keywords = {name: _replace(item, new) for name, item in value.keywords.items()}
-        args = [_replace(item, new) for item in value.args]
-        return type(value)(_replace(value.func, new), *args, **keywords)
-    return jax.tree.map(lambda leaf: _replace(leaf, new), value)
-
-
-def _replace_in_function(function: types.FunctionType, new: dict[int, Any]) -> Any:
-    cells = tuple(types.CellType(_replace(_contents(c), new)) for c in function.__closure__ or ())
-    defaults = tuple(_replace(item, new) for item in function.__defaults__ or ()) or None
-    copy = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, defaults, cells
-    )
-    keywords = (function.__kwdefaults__ or {}).items()
-    copy.__kwdefaults__ = {name: _replace(item, new) for name, item in keywords} or None
-    return copy
+        return [cell.cell_contents]
+    except ValueError:
+        return []
