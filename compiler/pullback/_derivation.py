@@ -297,16 +297,28 @@ def _gradients(
 ) -> tuple[VJP, Signature, Any]:
     """The pass that appends the gradients to the results, and their trees."""
     old = Signature.of(program)
-    primals = _chosen(old, argnums, "argnums")
-    do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
-    _slots.check_inexact(primals, "grad", do, allow_int)
-    _check_loss(old, primals, has_aux, holomorphic)
+    primals = check_gradients(old, argnums, has_aux, holomorphic, allow_int)
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
     return derivative, old, _like(argnums, moving(primals, "gradient"))
 
 
 # ------------------------------------------------------------------------------- checks
+
+
+def check_gradients(
+    old: Signature,
+    argnums: Any,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Any:
+    """The arguments that gradients are for; raises DerivativeTypeError where there are none."""
+    primals = _chosen(old, argnums, "argnums")
+    do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
+    _slots.check_inexact(primals, "grad", do, allow_int)
+    _check_loss(old, primals, has_aux, holomorphic)
+    return primals
 
 
 def _chosen(signature: Signature, wrt: int | Sequence[int] | None, what: str = "wrt") -> Any:

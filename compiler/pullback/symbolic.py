@@ -7,19 +7,24 @@ the program is one like any other, of any order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from pullback import _derivation
 from pullback._errors import MissingRuleError
-from pullback._slots import argnums_of
+from pullback._slots import argnums_of, slots
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import _symbolic
+from pullback_runtime._callable import argument_paths
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -79,6 +84,14 @@ class SymbolicProgram:
         """Shape and dtype of each leaf of the result."""
         return tuple(jax.tree.leaves(self._result))
 
+    @property
+    def _signature(self) -> _derivation.Signature:
+        leaves = slots(self.in_avals, argument_paths(self.in_tree))
+        args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
+        names = _derivation.result_paths(self.out_tree)
+        out = jax.tree.unflatten(self.out_tree, slots(self.out_avals, names))
+        return _derivation.Signature(args, kwargs, out)
+
     def __repr__(self) -> str:
         arguments, results = (
             ", ".join(f"{aval.dtype.name}[{', '.join(map(str, aval.shape))}]" for aval in avals)
@@ -136,7 +149,13 @@ class SymbolicProgram:
         return self._derived(lambda *args, **kwargs: function(*args, **kwargs)[1], self.example)
 
     def value_and_grad(self, argnums: int | Sequence[int] = 0) -> SymbolicProgram:
-        """The result and its gradient."""
+        """The result and its gradient.
+
+        Raises:
+          DerivativeTypeError: the result is not a real scalar, or an argument is not a float.
+        """
+        self._check_order()
+        _derivation.check_gradients(self._signature, argnums)
 
         def derived(*args: Any, **kwargs: Any) -> Any:
             out, backward = _pulled(self._with_rules, args, kwargs, argnums)
@@ -144,13 +163,16 @@ class SymbolicProgram:
 
         return self._derived(derived, self.example)
 
-    def _derived(self, function: Callable[..., Any], example: Any) -> SymbolicProgram:
+    def _check_order(self) -> None:
         if self.order == 0:
             raise MissingRuleError(
                 "the file of a program with symbolic dimensions has derivatives of first order",
                 do="differentiate once before saving: what is saved has its own derivative; of "
                 "a file of jax.export, write it with serialize(vjp_order=…)",
             )
+
+    def _derived(self, function: Callable[..., Any], example: Any) -> SymbolicProgram:
+        self._check_order()
         order = None if self.order is None else self.order - 1
         return SymbolicProgram(function, example, self.platforms, order=order)
 
@@ -329,13 +351,57 @@ def is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def of(
-    function: Callable[..., Any], args: Any, kwargs: Any, platforms: tuple[str, ...]
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    platforms: tuple[str, ...],
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
 ) -> SymbolicProgram:
-    """The program of a function of arguments with symbolic dimensions."""
+    """The program of a function of arguments with symbolic dimensions; static ones are fixed."""
+    numbers, names = _statics_among(function, static_argnums, static_argnames, len(args))
+    fixed = {i: arg for i, arg in enumerate(args) if i in numbers}
+    named = {name: arg for name, arg in kwargs.items() if name in names}
+    if fixed or named:
+        function = _with_fixed(function, fixed, named)
+        args = tuple(arg for i, arg in enumerate(args) if i not in fixed)
+        kwargs = {name: arg for name, arg in kwargs.items() if name not in named}
     example = jax.tree.map(_struct, (args, kwargs))
     program = SymbolicProgram(function, example, platforms)
     assert program.out_avals is not None  # traces, so that mistakes show here
     return program
+
+
+def _statics_among(
+    function: Any, argnums: Any, argnames: Any, count: int
+) -> tuple[set[int], set[str]]:
+    """Positions and names of the static arguments; as for `jax.jit`, each may tell the other."""
+    numbers = set() if argnums is None else {*np.atleast_1d(argnums).tolist()}
+    names = {argnames} if isinstance(argnames, str) else {*(argnames or ())}
+    with contextlib.suppress(TypeError, ValueError):  # a builtin has no signature
+        parameters = inspect.signature(function).parameters
+        if argnums is None:
+            numbers = {i for i, name in enumerate(parameters) if name in names}
+        if argnames is None:
+            names = {
+                name for i, name in enumerate(parameters) if {i, i - len(parameters)} & numbers
+            }
+    return {number % count for number in numbers if -count <= number < count}, names
+
+
+def _with_fixed(
+    function: Callable[..., Any], fixed: Mapping[int, Any], named: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """The function of the other arguments."""
+
+    @functools.wraps(function, updated=())
+    def of_others(*args: Any, **kwargs: Any) -> Any:
+        rest, count = iter(args), len(args) + len(fixed)
+        return function(
+            *(fixed[i] if i in fixed else next(rest) for i in range(count)), **kwargs, **named
+        )
+
+    return of_others
 
 
 def _struct(value: Any) -> Any:

@@ -28,14 +28,15 @@ def restore(described: Any) -> jax.ShapeDtypeStruct:
     """The type that `describe` wrote; raises ArtifactError when it is damaged."""
     try:
         name, shape = described
-        return jax.ShapeDtypeStruct(tuple(int(size) for size in shape), _dtype(name))
+        return jax.ShapeDtypeStruct(tuple(int(size) for size in shape), dtype_named(name))
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"the file's argument types are damaged: {described!r}", do=SAVE_AGAIN
         ) from error
 
 
-def _dtype(name: str) -> Any:
+def dtype_named(name: str) -> Any:
+    """The dtype of this name, that of typed keys included."""
     if name.startswith("key<"):
         implementation = KEY_IMPLEMENTATIONS[name[4:-1]]
         return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype

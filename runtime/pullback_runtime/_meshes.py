@@ -15,6 +15,7 @@ from pullback_runtime._errors import BackendNotFoundError
 
 METADATA = "mesh"
 MESH = "sdy.mesh"
+CONSTRAINT = "sdy.sharding_constraint"
 SHARDY = "sdy."
 
 Axes = tuple[tuple[str, int], ...]
@@ -81,6 +82,17 @@ def shardings(module: Any) -> list[Any]:
 
     module.operation.walk(visit)
     return found
+
+
+def drop_without_axes(module: Any) -> None:
+    """Removes, in place, what is said of a mesh without axes: `jax.export` does of PRNG keys."""
+    if any(map(_jax.mesh_axes, _named_meshes(module))):
+        return
+    for op in shardings(module):
+        if op.name == CONSTRAINT:
+            op.results[0].replace_all_uses_with(op.operands[0])
+        if op.name in (CONSTRAINT, MESH):
+            op.erase()
 
 
 def size(axes: Axes) -> int:

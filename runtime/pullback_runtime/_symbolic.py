@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from pullback_runtime import _jax, _module
+from pullback_runtime import _avals, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._jax import ir
 
@@ -68,7 +68,7 @@ def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
         def avals(pairs: Any) -> tuple[Any, ...]:
             return tuple(
-                _jax.core.ShapedArray(shape(text) if text else (), _module.scalar_type(name))
+                _jax.core.ShapedArray(shape(text) if text else (), _avals.dtype_named(name))
                 for name, text in pairs
             )
 

@@ -15,6 +15,7 @@ from jax.export import symbolic_args_specs, symbolic_shape
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
+from pullback._errors import DerivativeTypeError
 from pullback.artifact import symbolic as files
 from pullback.tools import cli
 from tests.artifact import models
@@ -243,3 +244,72 @@ def test_the_functions_of_the_module_save_it_too(tmp_path):
         close(pb.load(source)(*args, **kwargs), loss(*args, **kwargs))
     with pytest.raises(pb.ArtifactError, match="no option but `target`"):
         artifact.serialize(program, order=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "argnums", "words"),
+    [
+        (lambda x, i: jnp.sum(x) * 2j, 0, "requires real-valued outputs.*complex"),
+        (lambda x, i: jnp.sum(x).astype("int32"), 0, "requires real-valued outputs.*int32"),
+        (lambda x, i: x * i, 0, r"scalar-output functions. .*shape: \(b,\)"),
+        (lambda x, i: (jnp.sum(x), x), 0, r"scalar-output functions. .*float32\[b\]"),
+        (lambda x, i: jnp.sum(x) * i, 1, r"args\[1\] is int32"),
+    ],
+)
+def test_what_has_no_gradient_is_refused(function, argnums, words):
+    """As for other programs: that of a complex result was zero."""
+    x = jax.ShapeDtypeStruct(symbolic_shape("b"), "float32")
+    program = pb.trace(function)(x, jnp.int32(2))
+    for derive in (program.grad, program.value_and_grad):
+        with pytest.raises(DerivativeTypeError, match=words):
+            derive(argnums)
+
+
+def scaled(x, mode, factor=2):
+    """Python looks at the last two."""
+    return jnp.sum(x) * factor if mode == "sum" and factor > 1 else x
+
+
+@pytest.mark.parametrize(
+    ("options", "args", "kwargs"),
+    [
+        ({"static_argnums": (1, 2)}, ("sum", 3), {}),
+        ({"static_argnums": (-2, -1)}, ("sum", 3), {}),
+        ({"static_argnums": (1, 2)}, ("sum",), {"factor": 3}),
+        ({"static_argnames": ("mode", "factor")}, (), {"mode": "sum", "factor": 3}),
+        ({"static_argnames": ["mode", "factor"]}, ("sum", 3), {}),
+        ({"static_argnums": 1, "static_argnames": "factor"}, ("sum",), {"factor": 3}),
+        ({"static_argnames": "mode"}, (), {"mode": "mean"}),
+    ],
+)
+def test_static_arguments_are_part_of_the_function(options, args, kwargs):
+    """They had become types of arguments that are traced."""
+    x = jax.ShapeDtypeStruct(symbolic_shape("b"), "float32")
+    program = pb.trace(scaled, **options)(x, *args, **kwargs)
+    value = jnp.arange(3.0)
+    close(program(value), scaled(value, *args, **kwargs))
+    close(pb.load(artifact.serialize(program))(value), scaled(value, *args, **kwargs))
+    close(program.with_shapes(value)(value), scaled(value, *args, **kwargs))
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_random_keys(implementation):
+    """One for all and one for each: saving took them for a program on several devices."""
+
+    def noisy(key, keys, x):
+        noise = jax.vmap(jax.random.normal)(keys) + jax.random.normal(key)
+        return jnp.sum(jnp.sin(x) * noise), keys
+
+    key = jax.random.key(0, impl=implementation)
+    keys, x = jax.random.split(key, 3), jnp.arange(3.0)
+    (b,) = symbolic_shape("b")
+    types = (jax.ShapeDtypeStruct((b,), each.dtype) for each in (keys, x))
+    program = pb.trace(noisy)(key, *types)
+    content = artifact.serialize(program)
+    for each in (program, pb.load(content), pullback_runtime.load(content)):
+        value, again = each(key, keys, x)
+        close(value, noisy(key, keys, x)[0])
+        assert jnp.array_equal(again, keys)
+    expected = jax.grad(lambda x: noisy(key, keys, x)[0])(x)
+    for each in (program, pb.load(content)):
+        close(each.vjp()(key, keys, x, (1.0, None))[1][2], expected)

@@ -47,6 +47,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 
 
 def _refuse_several_devices(module: ir.Module) -> None:
+    _meshes.drop_without_axes(module)
     if found := _meshes.shardings(module):
         raise ArtifactError(
             "a program over several devices cannot be saved while dimensions are symbols",

@@ -61,7 +61,7 @@ def trace(
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         if symbolic.is_symbolic(args, kwargs):
-            return symbolic.of(traceable, args, kwargs, chosen)
+            return symbolic.of(traceable, args, kwargs, chosen, static_argnums, static_argnames)
         stages = traceable.trace(*args, **kwargs)
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 
