@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from pullback_runtime import _avals
 from pullback_runtime._backend import put_to_keep
 from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import ModuleHandle, call_module
@@ -90,7 +91,11 @@ def _function(
     flatten, unflatten = convention.flatten, convention.unflatten
     if not convention.constants:
         return lambda *args, **kwargs: unflatten(call(*flatten(args, kwargs)))
-    return lambda constants, /, *args, **kwargs: unflatten(call(*constants, *flatten(args, kwargs)))
+
+    def with_constants(constants: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return unflatten(call(*map(_avals.physical, constants), *flatten(args, kwargs)))
+
+    return with_constants
 
 
 def _placed(tree: Any, device: jax.Device) -> Any:

@@ -49,7 +49,7 @@ class LoadedProgram:
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
         )
-        device = None if self.backend is None else _backend.pick_device(self.backend, None)
+        device = _backend.pick_device(self.backend, None)
         return Callee(self.handle, (), convention, self._mesh).callable(device)
 
     @functools.cached_property
@@ -147,8 +147,8 @@ class LoadedProgram:
 
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
-        """The large constants of the program, where it runs."""
-        device = _backend.devices(self.backend)[0] if self._mesh is None else None
+        """The large constants of the program: on the backend that was named, or free to move."""
+        device = None if self._mesh else _backend.pick_device(self.backend, None)
         return tuple(_backend.put_to_keep(self.opened.constants, device, may_alias=True))
 
 

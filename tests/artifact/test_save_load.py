@@ -121,18 +121,63 @@ print(float(program(params, jnp.linspace(-1.0, 2.0, 4), scale=jnp.float32(0.5))[
 
 
 def test_the_runtime_needs_neither_the_compiler_nor_the_source(saved, tmp_path):
+    printed = printed_without_compiler(LOADED_WITHOUT_COMPILER, saved, tmp_path)
+    args, kwargs = models.arguments()
+    assert float(printed) == pytest.approx(float(models.loss(*args, **kwargs)["loss"]), rel=1e-6)
+
+
+def printed_without_compiler(script, path, folder, **environment):
+    """What a script prints that is given a file, in a process that has the runtime only."""
     runtime = os.path.dirname(os.path.dirname(pullback_runtime.__file__))
-    printed = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LOADED_WITHOUT_COMPILER), saved],
-        env={**os.environ, "PYTHONPATH": runtime, "JAX_PLATFORMS": "cpu"},
-        cwd=tmp_path,
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), path],
+        env={**os.environ, "PYTHONPATH": runtime, "JAX_PLATFORMS": "cpu", **environment},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     ).stdout
-    args, kwargs = models.arguments()
-    assert float(printed) == pytest.approx(float(models.loss(*args, **kwargs)["loss"]), rel=1e-6)
+
+
+RUN_ON_EACH_DEVICE = """
+import sys, jax, jax.numpy as jnp, pullback_runtime
+first, second = jax.devices()
+loaded = pullback_runtime.load(sys.argv[1])
+assert len(loaded.constants) == 1
+for device in (second, first):
+    assert loaded(jax.device_put(jnp.int32(7), device)).devices() == {device}
+with jax.default_device(second):
+    assert loaded(jnp.int32(7)).devices() == {second}
+mesh = jax.make_mesh((2,), ("d",))
+on_both = jax.device_put(jnp.int32(7), jax.NamedSharding(mesh, jax.P()))
+assert loaded(on_both).devices() == {first, second}
+print(pullback_runtime.load(sys.argv[1], backend="cpu")(jnp.int32(7)))
+"""
+
+
+def test_large_constants_go_where_the_arguments_are(tmp_path):
+    """In the runtime they were tied to the first device."""
+    values = jnp.asarray(models.weights(1 << 20))
+    path = tmp_path / "table.mlirbc"
+    pb.trace(lambda i: values[i])(jnp.int32(0)).save(path)
+    two = "--xla_force_host_platform_device_count=2"
+    printed = printed_without_compiler(RUN_ON_EACH_DEVICE, path, tmp_path, XLA_FLAGS=two)
+    assert float(printed) == pytest.approx(float(values[7]))
+
+
+def test_many_random_keys_as_a_constant():
+    """A traced program gave them to its module as keys."""
+    keys = jax.random.split(jax.random.key(3), 1 << 12)
+    program = pb.trace(lambda i, x: jax.random.normal(keys[i]) * x)(jnp.int32(0), 2.0)
+    assert len(program.constants) == 1
+    expected = jax.random.normal(keys[77]) * 2.0
+    content = artifact.serialize(program)
+    for each in (program, program.compile(), pb.load(content), pullback_runtime.load(content)):
+        assert each(jnp.int32(77), 2.0) == pytest.approx(float(expected))
+    for each in (program, pb.load(content)):
+        assert each.grad(1)(jnp.int32(77), 3.0) == pytest.approx(float(expected) / 2)
+        assert jax.grad(each, 1)(jnp.int32(77), 3.0) == pytest.approx(float(expected) / 2)
 
 
 def test_large_constants_are_stored_once():
