@@ -65,8 +65,8 @@ def handle_of(program: Program) -> ModuleHandle:
     return _handle(
         Origin(lambda: program),
         program.rules,
-        tuple(map(_plain, (*hidden, *program.in_avals))),
-        tuple(map(_plain, program.out_avals)),
+        tuple(map(plain, (*hidden, *program.in_avals))),
+        tuple(map(plain, program.out_avals)),
         arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
         pure=not (program.rules.host_callbacks and has_effect(program.module)),
     )
@@ -92,7 +92,7 @@ def _handle(origin: Origin, rules: Any, in_avals: Any, out_avals: Any, **more: A
     )
 
 
-def _plain(aval: Any) -> jax.ShapeDtypeStruct:
+def plain(aval: Any) -> jax.ShapeDtypeStruct:
     """The type of an operand as the module has it: the words of a PRNG key."""
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
         words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
@@ -122,7 +122,7 @@ def check_operands(program: Program, operands: list[Any]) -> None:
         found = jax.typeof(value)
         if high.is_type(found):
             raise high_type(found, path)
-        if found.shape != _plain(aval).shape or not _fits(found, _plain(aval)):
+        if found.shape != plain(aval).shape or not _fits(found, plain(aval)):
             raise ArgumentMismatchError(
                 f"{path} must have type {spell(aval)}, but it is {spell(found)}",
                 where=path,

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _constants, _jax, _module, _streams, _trees, _variants
+from pullback_runtime import _avals, _constants, _jax, _module, _streams, _trees, _variants
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
@@ -70,6 +70,20 @@ class Opened:
             return None
         in_tree = _trees.restore_arguments(self.metadata["in_tree"])
         return in_tree, _trees.restore(self.metadata["out_tree"])
+
+    def types(self) -> tuple[Any, Any]:
+        """What the file says of the types of arguments and results, which may be random keys.
+
+        None for one, or for all of a side, means that the module tells.
+        """
+        if self.exported is None:
+            metadata = self.metadata or {}
+            return metadata.get("in_avals"), metadata.get("out_avals")
+        ins, outs = (
+            [_avals.describe(aval) if _avals.is_key(aval) else None for aval in avals]
+            for avals in (self.exported.in_avals, self.exported.out_avals)
+        )
+        return ins, outs
 
 
 def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:

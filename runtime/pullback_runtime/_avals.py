@@ -14,8 +14,18 @@ KEY_IMPLEMENTATIONS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"
 
 
 def describe(aval: Any) -> list[Any]:
-    """`["float32", [8, 128]]`; a typed key is `["key<fry>", []]`."""
-    return [_name(aval.dtype), list(aval.shape)]
+    """`["float32", [8, 128]]`; a typed key is `["key<fry>", []]`.
+
+    Raises: ArtifactError for keys that `restore` does not know.
+    """
+    name = _name(aval.dtype)
+    if is_key(aval) and name[4:-1] not in KEY_IMPLEMENTATIONS:
+        raise ArtifactError(
+            f"random keys of type {name} cannot be saved: their implementation is none of JAX's",
+            do=f"pass keys of one of {', '.join(KEY_IMPLEMENTATIONS.values())}, or the words of a "
+            "key (jax.random.key_data), and make a key of them inside",
+        )
+    return [name, list(aval.shape)]
 
 
 @functools.cache

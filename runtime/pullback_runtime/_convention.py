@@ -70,14 +70,19 @@ class Callee:
         device = None if self._mesh is not None else device
         constants = put_to_keep(self._constants, device)
         call = functools.partial(self._jitted, constants) if constants else self._jitted
-        if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
-            return call
+        return placing(call, device)
 
-        def place_and_call(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = jax.device_put((args, kwargs), device)
-            return call(*args, **kwargs)
 
-        return place_and_call
+def placing(call: Callable[..., Any], device: jax.Device | None) -> Callable[..., Any]:
+    """A function whose arguments are moved to an explicit device."""
+    if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
+        return call
+
+    def place_and_call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = jax.device_put((args, kwargs), device)
+        return call(*args, **kwargs)
+
+    return place_and_call
 
 
 def _function(

@@ -14,7 +14,7 @@ from jax.tree_util import PyTreeDef
 from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _variants
 from pullback_runtime._artifact import Opened, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
-from pullback_runtime._convention import Callee, Convention
+from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._executable import Executable
 from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_call
@@ -36,10 +36,11 @@ class LoadedProgram:
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
         """The program on its pytrees, which are taken apart only while JAX traces."""
-        if self._is_exported_here:
-            return jax.jit(self.opened.exported.call)
+        device = _backend.pick_device(self.backend, None)
+        if self.opened.exported is not None:  # JAX runs what it has exported itself
+            return placing(jax.jit(self.opened.exported.call), device)
         if _symbolic.METADATA in self.metadata:
-            return jax.jit(self._symbolic_function)
+            return placing(jax.jit(self._symbolic_function), device)
         in_tree, out_tree = self.trees
         convention = Convention(
             example=((), {}),
@@ -49,7 +50,6 @@ class LoadedProgram:
             unflatten=lambda results: jax.tree.unflatten(out_tree, self._logical(results)),
             constants=self.constants,
         )
-        device = _backend.pick_device(self.backend, None)
         return Callee(self.handle, (), convention, self._mesh).callable(device)
 
     @functools.cached_property
@@ -61,16 +61,11 @@ class LoadedProgram:
         in_tree, out_tree = self.trees
         return jax.tree.unflatten(out_tree, self.symbolic(*flatten_call(in_tree, args, kwargs)))
 
-    @property
-    def _is_exported_here(self) -> bool:
-        """Whether JAX runs what it has exported itself, where the arguments are."""
-        return self.opened.exported is not None and self.backend is None
-
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
-        if self._is_exported_here:
+        if self.opened.exported is not None:
             args, kwargs = jax.tree.unflatten(self.opened.exported.in_tree, leaves)
             return jax.tree.leaves(self(*args, **kwargs))
         return self._logical(self.executable(*self.constants, *map(_avals.physical, leaves)))

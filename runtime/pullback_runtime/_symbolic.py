@@ -39,7 +39,8 @@ def describe(exported: Any) -> dict[str, Any]:
 
 
 def _describe_aval(aval: Any) -> list[str]:
-    return [aval.dtype.name, ", ".join(map(str, aval.shape))]
+    name, shape = _avals.describe(aval)
+    return [name, ", ".join(map(str, shape))]
 
 
 def constraints_of(avals: Sequence[Any]) -> list[str]:

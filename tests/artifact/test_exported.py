@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -174,3 +175,52 @@ def test_an_export_that_jax_cannot_differentiate():
 
     program = pb.from_exported(export(halved, jnp.ones(4)))
     assert jnp.allclose(program.vjp()(jnp.ones(4), jnp.ones(4))[1][0], 0.25)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("platforms", [None, ["cpu", "tpu"]])
+def test_random_keys_of_an_export(order, platforms):
+    """They were words in results, and an argument that nothing uses ended in an assertion."""
+
+    def noisy(unused, key, x):
+        return jnp.sin(x) * jax.random.normal(key), jax.random.split(key)
+
+    keys, x = jax.random.split(jax.random.key(1)), jnp.arange(3.0)
+    exported = jax.export.export(jax.jit(noisy), platforms=platforms)(*keys, x)
+    content = bytes(exported.serialize(vjp_order=order))
+    value, split = noisy(*keys, x)
+    programs = [artifact.from_exported(exported), pb.load(content)]
+    for each in (*programs, pullback_runtime.load(content, backend="cpu")):
+        found, more = each(*keys, x)
+        np.testing.assert_allclose(found, value, rtol=1e-6)
+        assert more.dtype == split.dtype
+        assert jnp.array_equal(more, split)
+    for program in programs:
+        _, cotangents = program.vjp()(*keys, x, (jnp.ones(3), None))
+        assert cotangents[:2] == (None, None)
+        expected = jnp.cos(x) * jax.random.normal(keys[1])
+        np.testing.assert_allclose(cotangents[2], expected, rtol=1e-6)
+    if order > 1:
+        np.testing.assert_allclose(
+            jax.hessian(lambda x: jnp.sum(programs[1](*keys, x)[0]))(x)[1, 1], -value[1], rtol=1e-6
+        )
+
+
+def test_keys_of_an_implementation_of_ones_own_are_not_saved():
+    from jax.extend import random as extended
+
+    like = extended.threefry_prng_impl
+    mine = extended.define_prng_impl(
+        key_shape=like.key_shape,
+        seed=like.seed,
+        split=like.split,
+        random_bits=like.random_bits,
+        fold_in=like.fold_in,
+        name="mine",
+        tag="mine",
+    )
+    key = jax.random.key(0, impl=mine)
+    program = pb.trace(lambda key, x: x * jax.random.normal(key))(key, 2.0)
+    assert jnp.isfinite(program(key, 2.0))
+    with pytest.raises(artifact.errors.ArtifactError, match="key<mine> cannot be saved"):
+        artifact.serialize(program)

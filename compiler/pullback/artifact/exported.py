@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback import _jax
+from pullback._calls import plain
 from pullback._edits import clone
 from pullback._jax import ir
 from pullback._platforms import together
@@ -178,7 +179,7 @@ def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
     block = function.regions[0].blocks[0]
     old = dict(zip(kept, block.arguments, strict=True))
     with ir.Location.unknown(module.context):
-        for position, aval in enumerate(exported.in_avals):
+        for position, aval in enumerate(map(plain, exported.in_avals)):
             kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
             new = block.add_argument(kind, ir.Location.unknown())
             if position in old:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -124,7 +124,7 @@ def variant(
 ) -> Program:
     """The program for some of its platforms, for which it is the same."""
     metadata = opened.metadata or {}
-    read = functools.partial(_interface, module, opened.trees, metadata, len(constants))
+    read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
     rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module))
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
@@ -135,30 +135,29 @@ def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
     return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
 
 
-def _interface(
-    module: ir.Module, trees: Callable[[], Any], metadata: dict[str, Any], hidden: int
-) -> Interface:
+def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Interface:
     """What the file says of the arguments and results of `@main`, which alone is sure.
 
     Raises: ArtifactError where it does not fit.
     """
     with as_ours(), _artifact.refusing_damage():
-        in_avals, out_avals = _signature(module, metadata, hidden)
-        in_tree, out_tree = trees() or flat_trees(len(in_avals), len(out_avals))
+        in_avals, out_avals = _signature(module, opened, hidden)
+        in_tree, out_tree = opened.trees() or flat_trees(len(in_avals), len(out_avals))
         if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
             raise ArtifactError(
                 f"the file's trees have {in_tree.num_leaves} arguments and {out_tree.num_leaves} "
                 f"results, and its @main has {len(in_avals)} and {len(out_avals)}",
                 do="save the program again",
             )
-        return Interface(in_tree, out_tree, in_avals, out_avals, _paths(in_tree, metadata))
+        return Interface(
+            in_tree, out_tree, in_avals, out_avals, _paths(in_tree, opened.metadata or {})
+        )
 
 
-def _signature(module: ir.Module, metadata: dict[str, Any], hidden: int) -> Any:
+def _signature(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Any:
     """Types of the leaves: as saved where they fit the module's, which alone is sure."""
     in_avals, out_avals = _module.signature(_module.find_entry(module, "main"), "main")
-    saved = metadata.get("in_avals"), metadata.get("out_avals")
-    return tuple(map(_as_saved, saved, (in_avals[hidden:], out_avals)))
+    return tuple(map(_as_saved, opened.types(), (in_avals[hidden:], out_avals)))
 
 
 def _as_saved(described: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -166,7 +165,10 @@ def _as_saved(described: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
     if described is None:
         return found
     pairs = zip(described, found, strict=True)
-    return tuple(a if saved == _avals.describe(a) else _saved_aval(saved, a) for saved, a in pairs)
+    return tuple(
+        aval if saved in (None, _avals.describe(aval)) else _saved_aval(saved, aval)
+        for saved, aval in pairs
+    )
 
 
 def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

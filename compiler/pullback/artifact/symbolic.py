@@ -32,16 +32,16 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     names = {kind: _linked(module, kind, modules[kind]) for kind in kinds[1:]}
     write.refuse_callbacks(module)
     _refuse_several_devices(module)
-    description = {
-        **write.versions(),
-        "platforms": list(program.platforms),
-        **write.described_trees(program),
-        _symbolic.METADATA: {
-            kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
-            for kind, each in exported.items()
-        },
-    }
     with as_ours():
+        description = {
+            **write.versions(),
+            "platforms": list(program.platforms),
+            **write.described_trees(program),
+            _symbolic.METADATA: {
+                kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
+                for kind, each in exported.items()
+            },
+        }
         embedding = constants.Embedding.of((), module)
         return write.sealed(module, embedding, description, target)
 

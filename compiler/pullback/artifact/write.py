@@ -195,7 +195,8 @@ def _describe_types(program: Program) -> dict[str, Any]:
     sides = {"in_avals": program.in_avals, "out_avals": program.out_avals}
     if not any(map(_avals.is_key, itertools.chain(*sides.values()))):
         return {}
-    return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
+    with as_ours():
+        return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
 
 
 def versions() -> dict[str, str]:
