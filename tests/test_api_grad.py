@@ -336,3 +336,39 @@ def test_what_has_no_gradient(function, arguments, options, error, words):
 def test_an_error_names_the_path_of_the_argument():
     with pytest.raises(DerivativeTypeError, match=r"params\['n'\] is int32"):
         pb.grad(lambda params: params["x"])({"x": 1.0, "n": 2})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Checked:
+    """A class whose constructor looks at its fields, which JAX calls with arrays."""
+
+    weight: jax.Array
+    bias: jax.Array
+
+    def __post_init__(self):
+        if self.weight.ndim != 2 or self.weight.shape[1:] != self.bias.shape:
+            raise ValueError("no weight for this bias")
+        if not jnp.issubdtype(self.weight.dtype, jnp.floating) or self.bias.size == 0:
+            raise TypeError("no floats")
+
+
+def test_classes_that_check_their_fields():
+    """They had been made of what only stands for an array, and refused."""
+    model = Checked(jnp.ones((2, 3)), jnp.arange(3.0))
+    x = jnp.ones(2)
+
+    def apply(model, x):
+        return jnp.sum(jnp.sin(x @ model.weight + model.bias)), model
+
+    ours, theirs = (each.grad(apply, has_aux=True)(model, x) for each in (pb, jax))
+    assert_agrees(ours, theirs)
+    assert_agrees(pb.jit(apply)(model, x), apply(model, x))
+    (out, pull, _), expected = (each.vjp(apply, model, x, has_aux=True) for each in (pb, jax))
+    assert_agrees((out, pull(1.0)), (expected[0], expected[1](1.0)))
+    (out, push, _), expected = (each.linearize(apply, model, x, has_aux=True) for each in (pb, jax))
+    assert_agrees((out, push(model, x)), (expected[0], expected[1](model, x)))
+    point = (model, x), (model, x)
+    assert_agrees(pb.jvp(apply, *point, has_aux=True), jax.jvp(apply, *point, has_aux=True))
+    loaded = pb.load(pb.artifact.serialize(pb.trace(apply)(model, x)))
+    assert_agrees(pb.grad(loaded, has_aux=True)(model, x), theirs)

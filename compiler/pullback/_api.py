@@ -290,7 +290,7 @@ def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[
             of_out,
             in_tree=jax.tree.structure(primals),
             sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
-            nonzero=_for_leaves(out, _splits.takes_cotangents(linear)),
+            nonzero=_splits.takes_cotangents(linear, out),
         )
         return out, _pairs.VJP(pull, None, residuals), *aux
 
@@ -305,7 +305,7 @@ def _linearize_jitted(
         flags = perturbed and [perturbed[i] for i in _order(program, primals)]
         forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
         (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
-        nonzero = _for_leaves(out, _splits.gives_tangents(linear))
+        nonzero = _splits.gives_tangents(linear, out)
         push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
         return out, Partial(push, residuals), *aux
 
@@ -327,11 +327,6 @@ def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> t
     results = out if has_aux else (out,)
     types = jax.tree.map(jax.typeof, (forward.as_taken(primals), results[0]))
     return results, residuals, *types
-
-
-def _for_leaves(out: Any, flags: Any) -> list[bool]:
-    """A flag for each leaf of a result; an integer has none in the tree."""
-    return list(map(bool, jax.tree.structure(out).flatten_up_to(flags)))
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:

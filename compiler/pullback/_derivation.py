@@ -40,6 +40,7 @@ from pullback_runtime import _module
 
 if TYPE_CHECKING:
     from pullback._program import Program
+    from pullback.symbolic import SymbolicProgram
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Before differentiation: a small callee costs more as functions of its own than as ops."""
@@ -70,7 +71,7 @@ class Signature:
         hidden = len(program.constants)
         leaves = slots(program.in_avals, program.arg_paths, hidden)
         args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
-        names = result_paths(program.out_tree)
+        names = result_paths(program)
         return Signature(
             args, kwargs, jax.tree.unflatten(program.out_tree, slots(program.out_avals, names))
         )
@@ -88,10 +89,10 @@ class Signature:
         )
 
 
-def result_paths(tree: Any) -> list[str]:
+def result_paths(program: Program | SymbolicProgram) -> list[str]:
     """`result`, or `result[0]['w']`, for the leaves of a result."""
-    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
-    paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
+    result = jax.tree.unflatten(program.out_tree, program.out_avals)
+    paths = jax.tree_util.tree_flatten_with_path(result)[0]
     return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
@@ -218,7 +219,7 @@ def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Progr
             f"axis_size={axis_size!r} is no number of items", do="give an integer"
         )
     ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
-    paths = result_paths(program.out_tree)
+    paths = result_paths(program)
     outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
     module = clone(program.module)
     hidden = [None] * len(program.constants)

@@ -33,6 +33,12 @@ class Slot:
     position: int
     source: int = -1
 
+    # The code of a class may look at these as a tree of slots is built, as it does at arrays'.
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+
     def tangent(self, what: str) -> Slot:
         """The slot of a tangent or cotangent of this leaf."""
         weak, sharding = getattr(self.aval, "weak_type", False), tracing.sharding_of(self.aval)

@@ -50,22 +50,25 @@ def _argument(value: Any, hidden: int) -> int | None:
     return position - hidden if position >= hidden else None
 
 
-def takes_cotangents(linear: Any) -> Any:
-    """Of the linear half of reverse mode: whether it uses the cotangent of each result.
+def takes_cotangents(linear: Any, out: Any) -> list[bool]:
+    """Of the linear half of reverse mode: whether it uses the cotangent of each leaf of a result.
 
-    As all trees of tangents, it has None for integers.
+    None of an integer.
     """
-    block = _body(linear)
-    cotangents = Signature.of(linear).args[1]
-    return jax.tree.map(lambda slot: is_used(block.arguments[slot.position]), cotangents)
+    block, cotangents = _body(linear), _for_leaves(out, Signature.of(linear).args[1])
+    return [slot is not None and is_used(block.arguments[slot.position]) for slot in cotangents]
 
 
-def gives_tangents(linear: Any) -> Any:
-    """Of the linear half of forward mode: whether the tangent of each result may not be zero."""
+def gives_tangents(linear: Any, out: Any) -> list[bool]:
+    """Of the linear half of forward mode: whether the tangent of each leaf may not be zero."""
     table, tangents = functions(linear.module), terminator(_body(linear)).operands
-    return jax.tree.map(
-        lambda slot: not is_zero(tangents[slot.position], table), Signature.of(linear).out
-    )
+    slots = _for_leaves(out, Signature.of(linear).out)
+    return [slot is not None and not is_zero(tangents[slot.position], table) for slot in slots]
+
+
+def _for_leaves(out: Any, slots: Any) -> list[Any]:
+    """The slot for each leaf of a result; trees of tangents have None for integers."""
+    return list(jax.tree.structure(out).flatten_up_to(slots))
 
 
 def _body(program: Any) -> Any:

@@ -86,9 +86,9 @@ class SymbolicProgram:
 
     @property
     def _signature(self) -> _derivation.Signature:
-        leaves = slots(self.in_avals, argument_paths(self.in_tree))
+        leaves = slots(self.in_avals, argument_paths(self.example))
         args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
-        names = _derivation.result_paths(self.out_tree)
+        names = _derivation.result_paths(self)
         out = jax.tree.unflatten(self.out_tree, slots(self.out_avals, names))
         return _derivation.Signature(args, kwargs, out)
 

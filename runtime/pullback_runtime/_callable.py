@@ -32,7 +32,8 @@ def make_callable(
     """
     _check_leaves(handle, in_tree, out_tree)
     if handle.arg_names is None:
-        handle = dataclasses.replace(handle, arg_names=argument_paths(in_tree))
+        leaves = jax.tree.unflatten(in_tree, range(in_tree.num_leaves))
+        handle = dataclasses.replace(handle, arg_names=argument_paths(leaves))
 
     def function(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -46,10 +47,9 @@ def make_callable(
     )
 
 
-def argument_paths(in_tree: PyTreeDef) -> tuple[str, ...]:
-    """`args[0]['w']`, `kwargs['scale']`, … for the leaves of an `(args, kwargs)` tree."""
-    leaves = jax.tree.unflatten(in_tree, range(in_tree.num_leaves))
-    paths = [path for path, _ in tree_flatten_with_path(leaves)[0]]
+def argument_paths(arguments: Any) -> tuple[str, ...]:
+    """`args[0]['w']`, `kwargs['scale']`, … for the leaves of `(args, kwargs)`."""
+    paths = [path for path, _ in tree_flatten_with_path(arguments)[0]]
     return tuple(("args" if path[0].idx == 0 else "kwargs") + keystr(path[1:]) for path in paths)
 
 

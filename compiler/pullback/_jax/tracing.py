@@ -51,6 +51,11 @@ def lifted_tracers(traced: Any) -> list[Any]:
     return list(traced._consts)
 
 
+def in_tree_of(traced: Any) -> Any:
+    """The structure of the arguments: what JAX has for this makes them of what is no array."""
+    return traced._in_tree
+
+
 def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
     """Abstract arguments for tracing with these types."""
     return [_struct(aval) for aval in avals]

@@ -103,7 +103,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     return Program(
         module=module,
         interface=Interface(
-            stages.in_tree,
+            tracing.in_tree_of(stages),
             stages.out_tree,
             tuple(tracing.structs(closed.in_avals[hidden:])),
             tuple(tracing.structs(closed.out_avals)),

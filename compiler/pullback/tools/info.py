@@ -40,7 +40,7 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
         yield "mesh", _meshes.text(program.rules.axes)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {_type(aval)}"
-    paths = result_paths(program.out_tree)
+    paths = result_paths(program)
     for path, aval in zip(paths, program.out_avals, strict=True):
         yield "result", f"{path}: {_type(aval)}"
     yield from _rules(program)
