@@ -17,7 +17,9 @@ import pytest
 from jax.experimental import io_callback
 
 import pullback as pb
+import pullback_runtime
 from pullback import artifact
+from pullback._errors import ArgumentMismatchError
 
 
 def energy(params, x, scale=2.0):
@@ -287,3 +289,26 @@ def test_dimensions_of_numpy_are_numbers():
     program = pb.trace(lambda x: x * 2)(jax.ShapeDtypeStruct((np.int64(3),), np.float32))
     assert isinstance(program, pb.Program)
     assert program(np.ones(3, np.float32)).shape == (3,)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
+def test_a_python_float_gives_way_in_derivatives_too(dtype):
+    """Only calls took one for a narrower float; derivatives, and an error, had failed."""
+    x = jnp.asarray(2.0, dtype)
+    program = pb.trace(lambda x: x * x)(x)
+    for number in (2.0, jnp.asarray(1.0) * 2):
+        for found in (
+            program(number),
+            pb.grad(program)(number),
+            pb.vjp(program, number)[1](x / x)[0],
+            pb.linearize(program, number)[1](x / x),
+        ):
+            assert found == 4.0
+            assert found.dtype == dtype
+    _, pull = pb.vjp(program, x)
+    for wrong in (1.0, 1, 1j):
+        with pytest.raises(ArgumentMismatchError, match=f"must have type {dtype}"):
+            pull(wrong)
+    for call in (program, pb.grad(program), jax.jit(program)):
+        with pytest.raises((ArgumentMismatchError, pullback_runtime.ArgumentError), match=dtype):
+            call(2j)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 import pullback_runtime
 from pullback import _derivation, _jax
@@ -24,6 +23,7 @@ from pullback._slots import spell
 from pullback.frontend.keep import high_type, is_inexact
 from pullback.passes.purity import has_effect
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
+from pullback_runtime._arguments import promoted_dtype
 from pullback_runtime._meshes import on_devices_of
 
 if TYPE_CHECKING:
@@ -122,18 +122,13 @@ def check_operands(program: Program, operands: list[Any]) -> None:
         found = jax.typeof(value)
         if high.is_type(found):
             raise high_type(found, path)
-        if found.shape != plain(aval).shape or not _fits(found, plain(aval)):
+        taken = plain(aval)
+        if found.shape != taken.shape or promoted_dtype(value, taken.dtype) != taken.dtype:
             raise ArgumentMismatchError(
                 f"{path} must have type {spell(aval)}, but it is {spell(found)}",
                 where=path,
                 do="give tangents and cotangents the shape and dtype of their primal values",
             )
-
-
-def _fits(found: Any, expected: Any) -> bool:
-    if not getattr(found, "weak_type", False):
-        return found.dtype == expected.dtype
-    return jax.numpy.result_type(found, np.zeros((), expected.dtype)) == expected.dtype
 
 
 # ------------------------------------------------------------------------------ transforms

@@ -263,8 +263,8 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
     """`given` with None where there is no tangent or cotangent, as for an integer.
 
     Raises ArgumentMismatchError where it does not fit `primals`, naming the path. As in JAX, a
-    number of another kind does not fit, such as 1 for 1.0; the cotangent of an integer can be
-    anything.
+    number of another type does not fit, such as 1 for 1.0; the cotangent of an integer can be
+    any leaf.
     """
     expected = jax.tree.structure(primals)
     found = jax.tree.structure(given)
@@ -290,7 +290,7 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
 
 
 def _fits(primal: Any, other: Any, what: str) -> bool:
-    """Whether a tangent or cotangent is of the same kind as its primal value.
+    """Whether a tangent or cotangent is of the same type as its primal value.
 
     The program that takes it checks all but weak types, such as those of Python's numbers.
     """
@@ -299,7 +299,7 @@ def _fits(primal: Any, other: Any, what: str) -> bool:
     if getattr(other, "dtype", None) == getattr(primal, "dtype", ""):
         return True
     found = _type_of(other)
-    return not found.weak_type or _kind(found.dtype) == _kind(_type_of(primal).dtype)
+    return not found.weak_type or found.dtype == _type_of(primal).dtype
 
 
 @functools.cache

@@ -26,13 +26,26 @@ def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
 
 
 def _convert(arg: Any, expected: Aval) -> Any:
+    promoted = promoted_dtype(arg, expected.dtype)
+    same = promoted == getattr(jax.typeof(arg), "dtype", promoted)
+    return arg if same else jax.lax.convert_element_type(arg, promoted)
+
+
+def promoted_dtype(arg: Any, expected: Any) -> Any:
+    """The dtype that an argument takes for a parameter of another: a Python number gives way.
+
+    None for what is no array.
+    """
     aval = jax.typeof(arg)
-    if not getattr(aval, "weak_type", False) or aval.dtype == expected.dtype:
-        return arg
+    found = getattr(aval, "dtype", None)
+    if not getattr(aval, "weak_type", False) or found == expected:
+        return found
     # Floats give way to narrower ones. An integer might not fit, so it is an error there.
-    inexact = jax.dtypes.issubdtype(expected.dtype, np.inexact)
-    promoted = jax.numpy.result_type(arg if inexact else aval, np.zeros((), expected.dtype))
-    return jax.lax.convert_element_type(arg, promoted)
+    inexact = jax.dtypes.issubdtype(expected, np.inexact)
+    try:
+        return jax.numpy.result_type(arg if inexact else aval, np.zeros((), expected))
+    except ValueError:  # JAX promotes no complex number to a float of 8 bits
+        return found
 
 
 def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
