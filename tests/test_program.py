@@ -312,3 +312,24 @@ def test_a_python_float_gives_way_in_derivatives_too(dtype):
     for call in (program, pb.grad(program), jax.jit(program)):
         with pytest.raises((ArgumentMismatchError, pullback_runtime.ArgumentError), match=dtype):
             call(2j)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+def test_a_numpy_array_that_is_written_to_later_is_what_it_was(dtype):
+    """A call, a file and a derivative had seen what its owner wrote to a large one."""
+    table = np.arange(1 << 12).astype(dtype)
+    expected = np.sin(table.astype(np.float32)[77])
+
+    def look_up(i, x):
+        return jnp.sin(jnp.take(table, i).astype("float32")) * x
+
+    program, called = (pb.trace(look_up)(jnp.int32(0), 1.0) for _ in range(2))
+    assert len(program.constants) == 1
+    called(jnp.int32(77), 1.0)
+    table[:] = 0
+    content = artifact.serialize(program)
+    for each in (program, called, program.compile(), pb.load(content)):
+        assert each(jnp.int32(77), 1.0) == pytest.approx(expected, rel=1e-6)
+    for each in (program, called):
+        assert each.grad(1)(jnp.int32(77), 1.0) == pytest.approx(expected, rel=1e-6)
+        assert pb.load(artifact.serialize(each))(jnp.int32(77), 1.0) == pytest.approx(expected)

@@ -94,7 +94,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         raise mutable_array(place)
     pure = without_mutable_arrays(lifting.close(traced, meanings, supply))
     closed, arrays = constants.hoist(pure)
-    arrays += lifted
+    arrays = [*map(_owned, arrays), *lifted]
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
     module = rules.lower_entry(kept, stages.fun_name)
@@ -114,6 +114,14 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         recipe=Recipe.of(closed),
         shares_values=_shares_values(stages.jaxpr),
     )
+
+
+def _owned(array: Any) -> jax.Array:
+    """A copy of an array of NumPy's: its owner may write to it, and a trace is of what it was."""
+    if isinstance(array, jax.Array):
+        return array
+    with jax.ensure_compile_time_eval():
+        return jax.numpy.array(array)
 
 
 def _shares_values(closed: Any) -> bool:
