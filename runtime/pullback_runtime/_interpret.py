@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from pullback_runtime import _jax, _module
-from pullback_runtime._arguments import check_avals
+from pullback_runtime._arguments import check_avals, promoted_dtype
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 from pullback_runtime._module import Aval
@@ -28,6 +29,7 @@ UNSUPPORTED = frozenset(
     torch_index_select unary_einsum uniform_dequantize uniform_quantize
     """.split()
 )
+CONTRACTIONS = frozenset(["dot_general", "convolution"])
 SUPPORTED_DIALECTS = ("stablehlo.", "func.", "builtin.")
 CARRIERS = {  # packed bits of fewer than nine booleans would be read as one splat value
     "bool": np.int8,
@@ -61,15 +63,22 @@ def run_interpreted(
 
 
 def _as_array(arg: Any, aval: Aval) -> np.ndarray:
-    """Python scalars take their parameter's dtype, as they do in a compiled call."""
-    if _fits(arg, aval):
-        return np.asarray(arg, aval.dtype)
-    return np.asarray(arg)
+    """Python scalars take their parameter's dtype where they do in a compiled call."""
+    if not isinstance(arg, bool | int | float | complex):
+        return np.asarray(arg)
+    try:
+        promoted = promoted_dtype(arg, aval.dtype)
+    except OverflowError:  # where JAX has 32 bits only; the interpreter has them all
+        promoted = None
+    same = promoted == jax.dtypes.canonicalize_dtype(aval.dtype)
+    return np.asarray(arg, aval.dtype if same else promoted)
 
 
-def _fits(arg: Any, aval: Aval) -> bool:
-    is_scalar = isinstance(arg, bool | int | float | complex)
-    return is_scalar and np.can_cast(type(arg), aval.dtype, "same_kind")
+def _contracts_nothing(op: Any) -> bool:
+    """Whether an op sums no elements for each of its results, which ends the process."""
+    if op.name.removeprefix("stablehlo.") not in CONTRACTIONS:
+        return False
+    return 0 not in op.results[0].type.shape and any(0 in v.type.shape for v in op.operands)
 
 
 def _refuse_unsupported(module: ir.Module) -> None:
@@ -79,6 +88,8 @@ def _refuse_unsupported(module: ir.Module) -> None:
         name = op.name.removeprefix("stablehlo.")
         if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
             found.append((op.name, str(op.location)))
+        elif _contracts_nothing(op):
+            found.append((f"{op.name} of empty arrays", str(op.location)))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

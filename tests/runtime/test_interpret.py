@@ -86,3 +86,45 @@ def test_arguments_are_checked_as_in_a_compiled_call(module_of):
     )
     with pytest.raises(runtime.ArgumentError, match="@main takes 1 arguments, got 2"):
         runtime.run_interpreted(module, 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x: x.T @ x, [(0, 3)]),
+        (lambda x, y: jax.lax.conv(x, y, (1,), "VALID"), [(1, 0, 3), (1, 0, 2)]),
+    ],
+)
+def test_a_sum_of_no_products_is_refused(module_of, function, shapes):
+    """It ended the process."""
+    arrays = [np.zeros(shape, np.float32) for shape in shapes]
+    with pytest.raises(runtime.ModuleError, match=r"does not know .* of empty arrays"):
+        runtime.run_interpreted(module_of(function, *arrays), *arrays)
+    square = np.ones((2, 2), np.float32)
+    (empty,) = runtime.run_interpreted(module_of(lambda x: x[:0] @ x[0], square), square)
+    assert empty.shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int32", "int8", "int4"])
+def test_python_numbers_fit_where_they_fit_a_compiled_call(module_of, dtype):
+    """A float for a parameter of 4 bits was cut, a complex number was an error of NumPy's."""
+    module = module_of(lambda x: x, jnp.ones((), dtype))
+    for number in (1.5, 2, True, 2j, np.float64(2.0)):
+        found = []
+        for run in (lambda x: runtime.run_interpreted(module, x), runtime.compile(module)):
+            try:
+                (result,) = run(number)
+                found.append((result.dtype, float(result)))
+            except runtime.ArgumentError as error:
+                found.append(str(error).partition(":")[0])
+        assert found[0] == found[1]
+
+
+def test_wide_python_numbers_need_no_switch_either():
+    kind = "tensor<i64>"
+    text = f"func.func @main(%x: {kind}) -> {kind} {{ return %x : {kind} }}"
+    for number in (2, 1 << 40):
+        (result,) = runtime.run_interpreted(text, number)
+        assert (result.dtype, int(result)) == (np.int64, number)
+    (result,) = runtime.run_interpreted(text.replace("i64", "f64"), 0.1)
+    assert result == 0.1
