@@ -46,10 +46,12 @@ def test_axes_and_sizes_of_numpy():
 
 def test_negative_axes_and_trees_of_axes():
     program = pb.trace(lambda p, x: p["a"] * x + p["b"])({"a": XS, "b": XS[0]}, XS)
-    batched = program.vmap(({"a": -1, "b": None}, 1), -2, axis_size=5)
     a, x = (jnp.arange(30.0).reshape(shape) for shape in ((2, 3, 5), (2, 5, 3)))
     expected = jax.vmap(lambda a, x: a * x + XS[0], (-1, 1), -2)(a, x)
-    np.testing.assert_allclose(batched({"a": a, "b": XS[0]}, x), expected)
+    axes = {"a": -1, "b": None}, 1
+    for given in (axes, list(axes)):
+        batched = program.vmap(given, -2, axis_size=5)
+        np.testing.assert_allclose(batched({"a": a, "b": XS[0]}, x), expected)
 
 
 WRONG = {

@@ -218,6 +218,7 @@ def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Progr
         raise ArgumentMismatchError(
             f"axis_size={axis_size!r} is no number of items", do="give an integer"
         )
+    in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes  # as jax.vmap
     ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
     paths = result_paths(program)
     outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
