@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from pullback_runtime import _avals
@@ -50,7 +51,9 @@ class Callee:
         mesh: Mesh | None = None,
     ) -> None:
         self._mesh = mesh
-        self._constants = () if convention is None else convention.constants
+        # Copies of NumPy's arrays: on a CPU, JAX would share memory that its owner may write to.
+        constants = () if convention is None else convention.constants
+        self._constants = tuple(x.copy() if isinstance(x, np.ndarray) else x for x in constants)
         self._example = (handle.in_avals, {}) if convention is None else convention.example
         function = _function(handle, convention, mesh)
         function.__name__ = function.__qualname__ = handle.entry

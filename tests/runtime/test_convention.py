@@ -103,3 +103,15 @@ def test_an_explicit_device(in_process):
     """
     printed = in_process(script, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert printed.strip() == "cpu:1"
+
+
+def test_constants_are_what_they_were(module):
+    """JAX takes over an array of NumPy's as it is where its memory is aligned."""
+    room = np.zeros(TABLE.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    table = room[start : start + TABLE.nbytes].view(np.float32)
+    convention = convention_of((({"x": X},), {"scale": np.float32(2)}), (table,))
+    executable = runtime.compile(module, convention=convention)
+    table[:] = 7
+    result = executable({"x": X}, scale=np.float32(2))
+    np.testing.assert_array_equal(result["sum"], 2 * X)
