@@ -204,6 +204,12 @@ class Settings:
     def __init__(self, rate):
         self.rate = rate
 
+    def __call__(self, x):
+        return self.rate * x
+
+    def run(self, x):
+        return self(x)
+
 
 @dataclasses.dataclass(frozen=True)
 class Line:
@@ -236,6 +242,43 @@ def test_an_argument_that_changes_is_read_in_each_call():
     assert slope(1.0, settings) == 2.0
     settings.rate = 5.0
     assert slope(1.0, settings) == 5.0
+
+
+HOLDERS = [
+    lambda settings: settings,
+    lambda settings: settings.run,
+    lambda settings: functools.partial(Settings.run, settings),
+    lambda settings: lambda x: settings.rate * x,
+]
+
+
+@pytest.mark.parametrize("hold", HOLDERS)
+@pytest.mark.parametrize("transformed", ["grad", "jacfwd"])
+def test_a_function_that_changes_is_traced_in_each_call(transformed, hold):
+    """It is told by what it holds, or not at all."""
+    settings, slope = Settings(2.0), getattr(pb, transformed)(lambda x, function: function(x))
+    function = hold(settings)
+    assert slope(1.0, function) == 2.0
+    settings.rate = 5.0
+    assert slope(1.0, function) == 5.0
+
+
+FUNCTIONS = [
+    jnp.sin,
+    jax.nn.relu,
+    functools.partial(jnp.multiply, jnp.ones(())),
+    jax.jit(lambda x: 2 * x),
+    (lambda w: lambda x: w * x)(jnp.ones(())),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_that_stays_as_it_is_is_traced_once(function):
+    applied, calls = count_traces(lambda x, function: function(x))
+    slope = pb.grad(applied)
+    for x in (1.0, 2.0):
+        assert_agrees(slope(x, function), jax.grad(function)(x))
+    assert sum(callable(function) for _, function in calls) == 1
 
 
 @pytest.mark.parametrize("transformed", ["grad", "jacfwd", "jacrev", "jit"])

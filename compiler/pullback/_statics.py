@@ -33,7 +33,7 @@ def falling_back(
     Args:
       argnums: the positions of differentiated arguments, which are always traced.
     """
-    fixed: dict[Any, Callable[..., Any]] = {}
+    fixed: dict[Any, tuple[Callable[..., Any], Identities]] = {}  # which keeps alive what it names
     differentiated = (argnums,) if isinstance(argnums, int) else argnums
 
     def with_fixed(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
@@ -46,14 +46,14 @@ def falling_back(
             i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
         }
         values = {i: leaf for i, leaf in plain.items() if not isinstance(leaf, FLOATS)} or plain
-        key = _key(tree, values)
-        if not values or key is None:
+        if not values or not _have_hashes(values):
             raise error
-        again = fixed.get(key)
-        if again is None:
-            again = transform(fix(fun, tree, values))
-            if not any(map(_may_change, values.values())):
-                fixed[key] = again
+        identities = Identities()
+        identities.begin(by_contents=False)
+        key = tree, tuple((i, identities.rules(None, (value,))) for i, value in values.items())
+        again, _ = fixed.get(key) or (transform(fix(fun, tree, values)), None)
+        if not identities.may_change:
+            fixed[key] = again, identities
         left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
         args, kwargs = jax.tree.unflatten(tree, left)
         return again(*args, **kwargs)
@@ -85,20 +85,12 @@ def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[
     return function
 
 
-def _key(tree: Any, values: dict[int, Any]) -> Any:
-    """What is equal for values that are the same; None where one has no hash."""
-    identities = Identities()
-    identities.begin(by_contents=False)
+def _have_hashes(values: dict[int, Any]) -> bool:
     try:
         hash(tuple(values.values()))
     except TypeError:
-        return None
-    return tree, tuple((i, identities.rules(None, (value,))) for i, value in values.items())
-
-
-def _may_change(value: Any) -> bool:
-    """Whether an object is told by its identity alone, which stays when its attributes change."""
-    return type(value).__hash__ is object.__hash__ and not callable(value)
+        return False
+    return True
 
 
 def _resolved(argnums: Any, args: tuple[Any, ...]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,12 @@ def is_of_a_user(value: Any) -> bool:
     names = getattr(value, "__globals__", None)
     module = value.__module__ if names is None else names.get("__name__")
     return str(module).partition(".")[0] not in _OF_NO_USER
+
+
+def stays_as_it_is(value: Any) -> bool:
+    """Whether an object is an array of JAX's, a module, or a function that holds nothing."""
+    is_plain_function = callable(value) and not is_of_a_user(type(value))
+    return is_plain_function or isinstance(value, (jax.Array, types.ModuleType))
 
 
 _OF_NO_USER = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "pullback"}

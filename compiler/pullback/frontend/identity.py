@@ -34,9 +34,15 @@ _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
 class Identities:
-    """Signatures of functions and jaxprs; keeps alive what it identified by address."""
+    """Signatures of functions and jaxprs; keeps alive what it identified by address.
+
+    Attributes:
+      may_change: whether what the last signature is of holds an object that was told by its
+        address, which stays when its contents change.
+    """
 
     def __init__(self) -> None:
+        self.may_change = False
         self._known: Mapping[Any, int] = {}
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
@@ -51,6 +57,7 @@ class Identities:
         """
         self._by_contents = by_contents
         self._met.clear()
+        self.may_change = False
 
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
         """A signature that is equal for calls whose rules, in these functions, compute the same."""
@@ -132,6 +139,7 @@ class Identities:
         if type(value) in _WITHOUT_MORE:
             return ()
         if len(inside) > DEEPEST:
+            self.may_change = True
             return id(value)
         if not (found := _attributes(value)):
             return ()
@@ -156,7 +164,9 @@ class Identities:
                 return cls, value, self._besides(value, inside)
         state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
         if not state:
-            return "object", id(value)
+            functions = objects.functions_of(value)
+            self.may_change |= not functions and not objects.stays_as_it_is(value)
+            return "object", id(value), self._values(functions, inside)
         if id(value) in self._met:
             return "again", self._met[id(value)]
         self._met[id(value)] = len(self._met)
