@@ -99,6 +99,30 @@ def label(scale: float) -> Label:
     return found
 
 
+def test_calls_under_other_settings_are_other_calls() -> None:
+    """Random numbers are drawn in two ways, by a setting that JAX keeps with each equation."""
+
+    @jax.custom_jvp
+    def noisy(x: Any, key: Any) -> Any:
+        return x * jax.random.normal(key, x.shape)
+
+    @noisy.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return noisy(*primals), tangents[0] * jax.random.normal(primals[1], (3,))
+
+    def both(x: Any) -> Any:
+        key = jax.random.key(0)
+        with jax.threefry_partitionable(True):
+            first = noisy(x, key)
+        with jax.threefry_partitionable(False):
+            return first + 2.0 * noisy(x, key)
+
+    x = jnp.arange(3.0)
+    np.testing.assert_allclose(pb.jit(both)(x), both(x), rtol=1e-6)
+    found, expected = (d(lambda x: jnp.sum(both(x)))(x) for d in (pb.grad, jax.grad))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 EQUAL_AND_NOT_THE_SAME = {
     "a field that is not compared": (Named("a", 2.0), Named("a", 3.0), lambda v: v.scale),
     "zeros in an object": (Scale(0.0), Scale(-0.0), lambda v: math.copysign(1.0, v.value)),

@@ -194,7 +194,8 @@ class Identities:
         params = self._called(equation)
         for var in equation.outvars:
             numbers[var] = len(numbers)
-        return equation.primitive, params, operands, tuple(v.aval for v in equation.outvars)
+        outputs = tuple(v.aval for v in equation.outvars)
+        return equation.primitive, equation.ctx, params, operands, outputs
 
     def _called(self, equation: Any) -> Hashable:
         """The parameters of an equation; those of a call with rules, without JAX's wrappings."""

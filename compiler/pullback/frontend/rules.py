@@ -362,7 +362,8 @@ class RuleTable:
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
             identity = self._identity(equation, decomposition, by_contents)
-            identities.append((op, self._checked_axes, by_contents, identity))
+            settings = self._checked_axes, equation.ctx
+            identities.append((op, settings, by_contents, identity))
             if (key := self._keys.get(identities[-1])) is not None:
                 return key, identities
         return None, identities
