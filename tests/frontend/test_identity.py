@@ -99,6 +99,25 @@ def label(scale: float) -> Label:
     return found
 
 
+class Hidden(str):
+    """Does not say what it is."""
+
+    def __str__(self) -> str:
+        return "***"
+
+
+class Sealed(list[float]):
+    """Does not say what it holds."""
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def test_what_an_object_is_counts_and_not_what_it_says() -> None:
+    assert signature(Hidden("a")) == signature(Hidden("a")) != signature(Hidden("b"))
+    assert signature(Sealed([1.0])) == signature(Sealed([1.0])) != signature(Sealed([2.0]))
+
+
 def test_calls_under_other_settings_are_other_calls() -> None:
     """Random numbers are drawn in two ways, by a setting that JAX keeps with each equation."""
 

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import types
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from numbers import Number
 from typing import Any
 
@@ -226,21 +226,33 @@ def _numbered(atoms: Any) -> dict[Any, int]:
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
-    """What a container holds, or a number of a user's class is; None of what may hold more."""
+    """What a container holds, or a number of a user's class is; None of what may hold more.
+
+    A user's class may say other things of what it holds, or nothing: its base is asked.
+    """
     kind = type(value)
     is_known = kind in _CONTAINERS or kind.__flags__ & _MADE_BY_PYTHON
-    if not is_known:
-        return None
-    if isinstance(value, dict):
-        return tuple(value.items())
-    if isinstance(value, functools.partial):
-        return value.func, value.args, tuple(sorted(value.keywords.items()))
-    if isinstance(value, (tuple, list, frozenset)):
-        return tuple(value)
-    plain = next((each for each in (*PLAIN, *NUMBERS) if isinstance(value, each)), None)
-    return None if plain is None else (plain(value),)
+    base = next((each for each in _OPENED if isinstance(value, each)), None) if is_known else None
+    return None if base is None else tuple(_OPENED[base](value))
 
 
+def _parts_of_partial(value: Any) -> tuple[Any, ...]:
+    return value.func, value.args, tuple(sorted(value.keywords.items()))
+
+
+_OPENED: dict[Any, Callable[[Any], Iterable[Any]]] = {
+    OrderedDict: OrderedDict.items,
+    dict: dict.items,
+    functools.partial: _parts_of_partial,
+    tuple: tuple.__iter__,
+    list: list.__iter__,
+    frozenset: frozenset.__iter__,
+    str: str.__getnewargs__,  # type: ignore[attr-defined]
+    bytes: bytes.__getnewargs__,  # type: ignore[attr-defined]
+    int: int.__getnewargs__,  # type: ignore[attr-defined]
+    float: float.__getnewargs__,  # type: ignore[attr-defined]
+    complex: complex.__getnewargs__,  # type: ignore[attr-defined]
+}
 _WITHOUT_MORE = frozenset({tuple, list, frozenset, dict})
 _CONTAINERS = _WITHOUT_MORE | {OrderedDict, functools.partial}
 _MADE_BY_PYTHON = 1 << 9  # of a class, Py_TPFLAGS_HEAPTYPE
