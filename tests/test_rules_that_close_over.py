@@ -552,6 +552,14 @@ def deleted_below(x):
     return x
 
 
+def deleted_argument(x, factor=2.0):
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))  # noqa: F821
+    x = f(x)
+    del factor
+    return x
+
+
 def function_that_is_an_argument(x):
     apply = jax.custom_jvp(lambda g, x: g(x), nondiff_argnums=(0,))
     apply.defjvp(lambda g, p, t: (g(*p), 3.0 * jax.jvp(g, p, t)[1]))
@@ -604,7 +612,84 @@ def assigned_where_an_error_from_further_in_is_caught(x):
     return found[0]
 
 
+def slope_of(g):
+    """A function whose rule calls another function, which it closes over in its caller."""
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (jnp.sin(p[0]), g() * t[0]))
+    return f
+
+
+def function_assigned_below(x):
+    g = lambda: 2.0  # noqa: E731
+    x = slope_of(lambda: g())(x)
+    g = lambda: 3.0  # noqa: E731
+    return x
+
+
+def jitted_function_assigned_below(x):
+    g = jax.jit(lambda: 2.0)
+    x = slope_of(lambda: g())(x)
+    g = jax.jit(lambda: 3.0)
+    return x
+
+
+def function_with_a_default_argument(x):
+    for factor in (2.0, 3.0):
+        g = lambda factor=factor: factor  # noqa: E731
+        x = slope_of(lambda: g())(x)
+    return x
+
+
+def one_of_two_functions(x):
+    for first in (True, False):
+        g = (lambda: 2.0) if first else (lambda: 3.0)
+        x = slope_of(lambda: g())(x)
+    return x
+
+
+def one_of_two_constants(x):
+    for first in (True, False):
+        factor = 2.0 if first else 3.0
+        if first:
+            x = slope_of(lambda: factor)(x)
+    return x
+
+
+def functions_of_a_list(x):
+    functions = [lambda: 2.0, lambda: 3.0]
+    while functions:
+        g = functions.pop()
+        x = slope_of(lambda: g())(x)
+    return x
+
+
+def function_with_rules_of_the_loop(x):
+    for act in (jnp.sin, jnp.cos):
+        f = jax.custom_jvp(act)
+        f.defjvp(lambda p, t: (f(*p), 2.0 * t[0]))
+        x = f(x)
+    return x
+
+
+def rule_of_another_function(x):
+    for factor in (2.0, 3.0):
+        g = jax.custom_jvp(jnp.sin)
+        g.defjvp(lambda p, t, factor=factor: (jnp.sin(p[0]), factor * t[0]))
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t: jax.jvp(g, p, t))
+        x = f(x)
+    return x
+
+
 REBOUND = [
+    function_assigned_below,
+    jitted_function_assigned_below,
+    function_with_a_default_argument,
+    one_of_two_functions,
+    one_of_two_constants,
+    functions_of_a_list,
+    function_with_rules_of_the_loop,
+    rule_of_another_function,
     assigned_where_an_error_is_caught,
     assigned_where_an_error_from_further_in_is_caught,
     function_that_is_an_argument,
@@ -614,6 +699,7 @@ REBOUND = [
     assigned_by_another_function,
     assigned_where_it_is_no_own_variable,
     deleted_below,
+    deleted_argument,
     rule_in_the_loop,
     rule_outside_of_the_loop,
     assigned_below,
@@ -639,6 +725,45 @@ def default_argument(x):
     for factor in (2.0, 3.0):
         f = jax.custom_jvp(jnp.sin)
         f.defjvp(lambda p, t, factor=factor: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = f(x)
+    return x
+
+
+def default_argument_of_a_backward_rule(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_vjp(jnp.sin)
+        f.defvjp(lambda x: (f(x), x), lambda x, ct, factor=factor: (factor * jnp.cos(x) * ct,))
+        x = f(x)
+    return x
+
+
+def default_arguments(x):
+    for factor in (2.0, 3.0):
+        f = jax.custom_jvp(jnp.sin)
+        f.defjvp(lambda p, t, factor=factor, f=f: (f(*p), factor * jnp.cos(p[0]) * t[0]))
+        x = f(x)
+    return x
+
+
+def functions_of_each_turn(x):
+    from jax import custom_jvp, jit
+
+    for _ in range(2):
+
+        @jit
+        def twice(x):
+            return 2.0 * x
+
+        thrice = jit(lambda x, n=3: n * x, static_argnames=("n",))
+
+        @custom_jvp
+        def f(x):
+            return twice(jnp.sin(x))
+
+        @f.defjvp
+        def rule(primals, tangents):
+            return f(*primals), jnp.cos(primals[0]) * twice(thrice(*tangents))
+
         x = f(x)
     return x
 
@@ -738,6 +863,9 @@ def in_a_handler_above(x):
 AS_AT_THE_CALL = [
     in_a_handler_above,
     default_argument,
+    default_argument_of_a_backward_rule,
+    default_arguments,
+    functions_of_each_turn,
     assigned_above,
     left_at_once,
     in_another_branch,
@@ -751,6 +879,20 @@ AS_AT_THE_CALL = [
 @pytest.mark.parametrize("function", AS_AT_THE_CALL, ids=lambda function: function.__name__)
 def test_a_variable_that_is_as_it_was_at_the_call(function):
     assert jnp.allclose(pb.grad(function)(0.3), jax.grad(function)(0.3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", [default_arguments, a_constant_and_a_function, times(2.0)])
+def test_second_derivatives_of_rules_that_call_their_functions(function):
+    found, expected = (d(d(function))(0.3) for d in (pb.grad, jax.grad))
+    assert jnp.allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", [default_argument, default_argument_of_a_backward_rule])
+def test_second_derivatives_by_the_rule_of_the_last_turn_are_an_error(function):
+    """The first ones are right: there, a rule calls its function for the value alone."""
+    gradient = pb.trace(function)(0.3).grad()
+    with pytest.raises(pb.LeakedValueError, match="uses `f`, which is assigned again"):
+        gradient.grad()
 
 
 def test_a_variable_of_the_function_that_derives_may_be_assigned_again():

@@ -20,6 +20,14 @@ def functions_of(value: Any) -> Sequence[Any]:
     return [value.__wrapped__] if is_jitted else []
 
 
+def rules_of(value: Any) -> Sequence[Any]:
+    """The rules of a function that has them, the forward one first; nothing for other objects."""
+    if not isinstance(value, (jax.custom_jvp, jax.custom_vjp)):
+        return []
+    found = (getattr(value, name, None) for name in ("jvp", "fwd", "bwd"))
+    return [rule for rule in found if rule is not None]
+
+
 def is_of_a_user(value: Any) -> bool:
     """Whether a class or a function is written by a user: not in JAX, nor in what it builds on."""
     names = getattr(value, "__globals__", None)

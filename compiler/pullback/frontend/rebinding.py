@@ -11,9 +11,10 @@ from __future__ import annotations
 import bisect
 import dis
 import functools
+import itertools
 import os
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import objects, source_info, tracing
@@ -21,7 +22,11 @@ from pullback.frontend.closures import Nothing, Variable, reachable, variables
 
 _FRONTEND = os.path.dirname(__file__)
 
-_MAKES_FUNCTION = ("CALL", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
+_STAYS = (
+    *("BUILD_TUPLE", "CALL", "KW_NAMES", "LOAD_ATTR", "LOAD_CLOSURE", "LOAD_CONST"),
+    *("LOAD_GLOBAL", "LOAD_METHOD", "MAKE_FUNCTION", "PRECALL", "PUSH_NULL"),
+    "SET_FUNCTION_ATTRIBUTE",
+)
 _GOES_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
 _RAISES_NOTHING = frozenset({"JUMP_BACKWARD", "JUMP_FORWARD", "NOP", "POP_TOP", "STORE_FAST"})
 
@@ -32,21 +37,36 @@ Frame = tuple[types.CodeType, int]
 """A function that is running, and how far it is."""
 
 
-def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> str | None:
+def assigned_again(rule: Any, tracebacks: Sequence[Any]) -> tuple[str | None, dict[int, str]]:
     """The name of a variable whose value may be another than at the call; None if there is none.
+
+    And by identity, the rules of functions in such variables that are the same but for their rules,
+    with the names of these variables: in a loop, a rule calls its own function, which is that of
+    the last turn, as long as nobody differentiates what the rule computes.
 
     Args:
       rule: what the call has for a rule.
       tracebacks: of the call, and of those in whose functions it was traced.
     """
     running = _holding_variables(tracebacks)
+    others: dict[int, str] = {}
     for variable in variables(rule) if running else ():
         function, name, value = variable
         how = DELETED if value is Nothing else ASSIGNED
-        codes = _changing(function, name, running, how)
-        if any(not _is_harmless(variable, code) for code in codes):
-            return name
-    return None
+        for code in _changing(function, name, running, how):
+            if not _is_harmless(variable, code):
+                return name, {}
+            rules = objects.rules_of(value)
+            is_its_own = bool(rules) and rules[0] is function
+            if not is_its_own and not all(_has_only_variables(each, code) for each in rules):
+                others[id(rules[0])] = name
+    return None, others
+
+
+def other_function(rule: Any, others: Mapping[int, str]) -> str | None:
+    """The name of the variable of one of these functions, if a rule is one or uses one."""
+    found = (others.get(id(each)) for each in (reachable(rule) if others else ()))
+    return next((name for name in found if name is not None), None)
 
 
 def kept_tracers(rule: Any, tracebacks: Sequence[Any], without: dict[int, Any]) -> list[Any]:
@@ -119,14 +139,10 @@ def _instructions(code: types.CodeType) -> list[dis.Instruction]:
     return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
 
 
-def _changed(code: types.CodeType, name: str, how: str) -> dict[int, dis.Instruction]:
-    """The positions of what changes a variable, and the instruction before each."""
-    instructions = _instructions(code)
-    return {
-        i: instructions[i - 1]
-        for i, each in enumerate(instructions)
-        if each.opname == how and each.argval == name
-    }
+def _changed(code: types.CodeType, name: str, how: str) -> list[int]:
+    """The positions of what changes a variable."""
+    instructions = enumerate(_instructions(code))
+    return [i for i, each in instructions if each.opname == how and each.argval == name]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -153,7 +169,7 @@ def _is_changed_after(
     instructions = _instructions(code)
     calls = {each.co_name for each in _changing_inside(code, name, how, own)}
     changed = {i for i, each in enumerate(instructions) if not calls.isdisjoint(_names(each))}
-    changed |= _changed(code, name, how).keys()
+    changed.update(_changed(code, name, how))
     offsets = [each.offset for each in instructions]
     handlers = _handlers(code)
     first = bisect.bisect_right(offsets, place)
@@ -174,6 +190,16 @@ def _is_changed_after(
 
 
 @functools.lru_cache(maxsize=1024)
+def _targets(code: types.CodeType) -> frozenset[int]:
+    """The positions that are reached by a jump, or when something raises."""
+    instructions = _instructions(code)
+    offsets = [each.offset for each in instructions]
+    jumps = [e for e in instructions if e.opcode in dis.hasjrel or e.opcode in dis.hasjabs]
+    targets = {bisect.bisect_left(offsets, each.argval) for each in jumps}
+    return frozenset(targets.union(*_handlers(code)))
+
+
+@functools.lru_cache(maxsize=1024)
 def _handlers(code: types.CodeType) -> list[list[int]]:
     """Of each instruction, the positions where it goes on if it raises."""
     instructions = _instructions(code)
@@ -188,26 +214,80 @@ def _handlers(code: types.CodeType) -> list[list[int]]:
     return found
 
 
-def _names(instruction: dis.Instruction) -> Sequence[Any]:
+def _names(instruction: dis.Instruction, does: str = "LOAD_") -> Sequence[Any]:
     """The variables that an instruction reads, if it does; from Python 3.13 on it may be two."""
-    if not instruction.opname.startswith("LOAD_"):
+    if not instruction.opname.startswith(does):
         return ()
     value = instruction.argval
     return value if isinstance(value, tuple) else (value,)
 
 
 def _is_harmless(variable: Variable, code: types.CodeType) -> bool:
-    """Whether it is the same value each time, or one whose own variables are looked at."""
+    """Whether it is the same value each time, or a function whose own variables are looked at."""
     function, name, value = variable
     if name in code.co_freevars or _changing_inside(code, name, ASSIGNED, function.__code__):
         return False
-    sources = _changed(code, name, ASSIGNED).values()
-    if all(each.opname == "LOAD_CONST" and each.argval is value for each in sources):
+    places = _changed(code, name, ASSIGNED)
+    if places and all(_is_constant(code, i, value) for i in places):
         return True
     functions = [value] if isinstance(value, types.FunctionType) else objects.functions_of(value)
-    codes = [each.__code__ for each in functions if isinstance(each, types.FunctionType)]
-    return (
-        bool(codes)
-        and all(each.opname.startswith(_MAKES_FUNCTION) for each in sources)
-        and all(_is_inside(each, code) for each in codes)
+    if not functions or len(places) != 1 or not _is_made_of_what_stays(code, places[0]):
+        return False
+    rules = objects.rules_of(value)
+    made_there = [f for f in functions if isinstance(f, types.FunctionType) and f not in rules]
+    return all(_is_inside(each.__code__, code) for each in made_there) and (
+        _is_function_of(rules, function) or all(_has_only_variables(r, code) for r in rules)
     )
+
+
+def _is_function_of(rules: Sequence[Any], function: types.FunctionType) -> bool:
+    """Whether a rule calls the function that it is the rule of."""
+    return bool(rules) and _code_of(rules[0]) is function.__code__
+
+
+def _code_of(function: Any) -> Any:
+    return getattr(getattr(function, "func", function), "__code__", None)
+
+
+def _has_only_variables(function: Any, code: types.CodeType) -> bool:
+    """Whether a function holds nothing else, and these are in this code."""
+    if not isinstance(function, types.FunctionType) or not _is_inside(function.__code__, code):
+        return False
+    return not (function.__defaults__ or function.__kwdefaults__)
+
+
+def _is_constant(code: types.CodeType, place: int, value: Any) -> bool:
+    """Whether what is assigned there is this constant, and never another one."""
+    before = _instructions(code)[place - 1]
+    return before.opname == "LOAD_CONST" and before.argval is value and place not in _targets(code)
+
+
+def _is_made_of_what_stays(code: types.CodeType, end: int) -> bool:
+    """Whether what is assigned at `end` is made, in one way, of constants, globals and imports.
+
+    Of the variables that functions made there close over, it is no matter what they hold.
+    """
+    instructions, targets, height = _instructions(code), _targets(code), 0
+    for i in range(end - 1, -1, -1):
+        each = instructions[i]
+        if i + 1 in targets or not (each.opname.startswith(_STAYS) or _loads(code, each)):
+            return False
+        height += dis.stack_effect(each.opcode, each.arg, jump=False)
+        if height == 1:
+            return True
+    return False
+
+
+def _loads(code: types.CodeType, instruction: dis.Instruction) -> bool:
+    """Whether it loads what the function has imported, or variables for a function to close over.
+
+    These stand there as they are, and not what they hold.
+    """
+    names = set(_names(instruction))
+    if not names or not instruction.opname.startswith("LOAD_FAST"):
+        return False
+    pairs = itertools.pairwise(_instructions(code))
+    stored = [(n, b.opname.startswith("IMPORT_")) for b, e in pairs for n in _names(e, "STORE_")]
+    imported = {name for name, from_module in stored if from_module}
+    imported -= {name for name, from_module in stored if not from_module}
+    return names <= {*code.co_cellvars, *code.co_freevars} or names <= imported

@@ -120,6 +120,8 @@ class RuleTable:
         self._sources_of: dict[int, link.Source] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._assigned_again: dict[str, str] = {}
+        self._others: dict[str, dict[int, str]] = {}
+        self._others_here: dict[int, str] = {}  # functions met now that may be others at the call
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
         self._configuration = tracing.configuration()
@@ -174,9 +176,11 @@ class RuleTable:
             self._keys.update(dict.fromkeys(identities, key))
         rule = user_rules.rule_inside(equation).rule
         if rule is not None and key not in self._assigned_again:
-            name = rebinding.assigned_again(rule, self.keeper.tracebacks)
+            name, others = rebinding.assigned_again(rule, self.keeper.tracebacks)
+            name = name or rebinding.other_function(rule, self._others_here)
             if name is not None:
                 self._assigned_again[key] = name
+            self._others.setdefault(key, {}).update(others)
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -314,6 +318,7 @@ class RuleTable:
             raise _assigned_again(rule, self._assigned_again[rule.key])
         self.traces += 1
         self._generation = rule.generation + 1
+        self._others_here = self._others.get(rule.key, {})
         outer, self.keeper.place = self.keeper.place, rule.where
         chosen = _marked(rule.inexact, of_operands)
         given = [_marked(rule.inexact_results, of_results)] if of_results else []
@@ -343,6 +348,7 @@ class RuleTable:
             raise
         finally:
             self._generation = 0
+            self._others_here = {}
             self.keeper.place = outer
 
     def _lower(self, name: str, closed: Any) -> link.Source:
@@ -359,10 +365,11 @@ class RuleTable:
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""
+        other = rebinding.other_function(user_rules.rule_inside(equation).rule, self._others_here)
+        settings = self._checked_axes, equation.ctx, other
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
             identity = self._identity(equation, decomposition, by_contents)
-            settings = self._checked_axes, equation.ctx
             identities.append((op, settings, by_contents, identity))
             if (key := self._keys.get(identities[-1])) is not None:
                 return key, identities
