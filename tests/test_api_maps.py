@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 import pullback as pb
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError, NotLinearError
@@ -164,6 +165,23 @@ def test_jacobians(name):
         ours(wave)(3)
     with pytest.raises(DerivativeTypeError, match=f"{name} with holomorphic=True requires inputs"):
         ours(wave, holomorphic=True)(3.0)
+
+
+@pytest.mark.parametrize("name", ["jacfwd", "jacrev"])
+def test_a_jacobian_and_its_auxiliary_data_are_of_one_run(name):
+    drawn = []
+
+    def draw():
+        drawn.append(len(drawn) + 1.0)
+        return np.float32(drawn[-1])
+
+    def scaled(x):
+        scale = io_callback(draw, jax.ShapeDtypeStruct((), jnp.float32))
+        return scale * x, scale
+
+    jacobian, scale = getattr(pb, name)(scaled, has_aux=True)(SCALE)
+    assert_agrees(jacobian, scale * np.eye(3, dtype=np.float32))
+    assert drawn == [1.0]
 
 
 def test_hessian():

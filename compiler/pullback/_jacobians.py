@@ -117,16 +117,19 @@ def _reverse(
 ) -> tuple[Any, list[Any]]:
     chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
     _check("jacrev", chosen, "inputs", holomorphic, allow_int=allow_int)
-    out, aux = _value(program, args, kwargs, has_aux)
+    value = functools.partial(_value, program, args, kwargs, has_aux)
+    out = jax.tree.map(lambda aval: jnp.zeros(aval.shape, aval.dtype), jax.eval_shape(value)[0])
     if not jax.tree.leaves(out):
-        return out, aux
+        return value()
     _check("jacrev", out, "outputs", holomorphic, complex_too=False)
     derived = _derivation.vjp(program, argnums, has_aux)
 
     def pull(cotangent: Any) -> Any:
-        return _calls.apply(derived, (*args, cotangent), kwargs)[1]
+        return _calls.apply(derived, (*args, cotangent), kwargs)
 
-    rows = jax.vmap(pull)(standard_basis(out))
+    # One run, whose effects happen once, gives the auxiliary data as well.
+    _, rows, *aux = jax.vmap(pull)(standard_basis(out))
+    aux = _first(aux, out, lambda: value()[1])
 
     def blocks(leaf: Any, row: Any) -> list[Any]:
         if row is None:  # of an integer, whose Jacobian JAX makes of zeros of its own type
