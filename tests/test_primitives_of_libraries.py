@@ -444,3 +444,22 @@ def test_rules_for_equal_parameters_that_differ_are_kept_apart(of: Any, slope: A
     assert tuple(float(pb.grad(function)(1.0)) for function in functions) == slope
     together = pb.grad(lambda x: sum(function(x) for function in functions))
     assert float(together(1.0)) == sum(slope)
+
+
+def test_many_rules_are_no_rules_of_rules(tmp_path: Path, monkeypatch: Any) -> None:
+    """Each function has a rule of its own, but there is an end to them."""
+
+    def scaled(factor: float) -> Any:
+        f = jax.custom_jvp(lambda x: factor * x)
+        f.defjvp(lambda p, t: (factor * p[0], 2.0 * factor * t[0]))
+        return f
+
+    def chain(x: Any) -> Any:
+        for i in range(9):
+            x = scaled(1.0 + i / 8)(x)
+        return x
+
+    monkeypatch.setattr("pullback.frontend.stage_all.MOST_RULES", 5)
+    pb.trace(chain)(1.0).save(tmp_path / "chain.mlirbc")
+    found = pb.load(tmp_path / "chain.mlirbc").grad()(1.0)
+    np.testing.assert_allclose(found, jax.grad(chain)(1.0), rtol=1e-6)

@@ -23,7 +23,7 @@ LAST_GENERATION = 8
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
 MOST_RULES = 1500
-"""More than any program needs whose equal rules are found to be equal."""
+"""More rules of rules than any program needs whose equal rules are found to be equal."""
 
 PATIENCE = 60.0
 """Seconds after which who waits for rules of rules is told of `order`."""
@@ -48,6 +48,7 @@ class _Module:
     Attributes:
       last: the generation of rules that is the last one.
       symbols: by key, the rules that are staged.
+      of_rules: how many of them are rules of rules, of which there may be ever more.
       without: the decompositions of the calls that turned out to have no rule.
     """
 
@@ -56,6 +57,7 @@ class _Module:
         self.module = module
         self.last = last
         self.symbols: dict[str, Symbols] = {}
+        self.of_rules = 0
         self.without: set[str] = set()
 
     def complete(self) -> None:
@@ -63,10 +65,11 @@ class _Module:
         while pending := self._unstaged() or self._singled_out():
             for call, key in pending:
                 rule = self.table[key]
-                if len(self.symbols) > MOST_RULES:
+                if self.of_rules > MOST_RULES:
                     raise _endless([self.table[key] for key in self.table])
                 if key not in self.symbols:
-                    if warn_at is not None and time.monotonic() > warn_at:
+                    self.of_rules += rule.generation > 0
+                    if rule.generation and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
                         _warn_of_order(rule)
                     with _naming(rule):
