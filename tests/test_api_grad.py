@@ -263,6 +263,16 @@ def test_a_function_that_changes_is_traced_in_each_call(transformed, hold):
     assert slope(1.0, function) == 5.0
 
 
+RATE = 1.0
+
+
+def test_functions_that_find_another_global_variable_are_others(monkeypatch):
+    slope = pb.grad(lambda x, function: function(x))
+    for rate in (2.0, 5.0):
+        monkeypatch.setitem(globals(), "RATE", rate)
+        assert slope(1.0, lambda x: RATE * x) == rate
+
+
 FUNCTIONS = [
     jnp.sin,
     jax.nn.relu,

@@ -48,9 +48,11 @@ def falling_back(
         values = {i: leaf for i, leaf in plain.items() if not isinstance(leaf, FLOATS)} or plain
         if not values or not _have_hashes(values):
             raise error
-        identities = Identities()
+        identities = Identities(of_arguments=True)
         identities.begin(by_contents=False)
-        key = tree, tuple((i, identities.rules(None, (value,))) for i, value in values.items())
+        signature = identities.rules(None, tuple(values.items()))
+        # Functions made anew that look alike may have found other global variables.
+        key = tree, signature, tuple(values.values()) if identities.reads_globals else None
         again, _ = fixed.get(key) or (transform(fix(fun, tree, values)), None)
         if not identities.may_change:
             fixed[key] = again, identities

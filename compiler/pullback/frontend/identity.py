@@ -30,6 +30,28 @@ AT_ONCE = frozenset({str, int, bool, type(None)})
 DEEPEST = 12
 """Objects inside so many others are told apart by address."""
 
+
+def _reads_globals(function: types.FunctionType) -> bool:
+    """Whether a function of a user's may read a global variable of the user's."""
+    found = function.__globals__
+    values = [found[name] for name in _names_in(function.__code__) if name in found]
+    return objects.is_of_a_user(function) and any(map(_is_of_a_user, values))
+
+
+def _is_of_a_user(value: Any) -> bool:
+    is_function = isinstance(value, types.FunctionType)
+    functions = [value] if is_function else objects.functions_of(value)
+    if functions:
+        return any(map(objects.is_of_a_user, functions))
+    return not objects.stays_as_it_is(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return frozenset(code.co_names).union(*map(_names_in, inner))
+
+
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
@@ -39,10 +61,14 @@ class Identities:
     Attributes:
       may_change: whether what the last signature is of holds an object that was told by its
         address, which stays when its contents change.
+      reads_globals: whether it is of a function that reads a global variable of the user's; this is
+        looked at if `of_arguments`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_arguments: bool = False) -> None:
         self.may_change = False
+        self.reads_globals = False
+        self._of_arguments = of_arguments
         self._known: Mapping[Any, int] = {}
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
@@ -57,7 +83,7 @@ class Identities:
         """
         self._by_contents = by_contents
         self._met.clear()
-        self.may_change = False
+        self.may_change = self.reads_globals = False
 
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
         """A signature that is equal for calls whose rules, in these functions, compute the same."""
@@ -132,6 +158,7 @@ class Identities:
         defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
         code = id(function.__code__), id(function.__globals__)
         own = self._attributes(function, inside) if objects.is_of_a_user(function) else ()
+        self.reads_globals |= self._of_arguments and _reads_globals(function)
         return "function", code, self._value(defaults, inside), closed_over, own
 
     def _attributes(self, value: Any, inside: tuple[int, ...]) -> Hashable:
