@@ -228,7 +228,7 @@ def function_with(held: float) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class Sloped:
     name: str
     slope: Any = dataclasses.field(compare=False)
 
@@ -248,7 +248,7 @@ class Slotted(float):
 MODELS: dict[str, Any] = {
     "class of a tuple": tuple_of_a_class_with,
     "attribute of a function": function_with,
-    "what equality leaves out": lambda held: Named("one", lambda: held),
+    "what equality leaves out": lambda held: Sloped("one", lambda: held),
     "slot": Slotted,
     **{each.__name__: subclass(each) for each in (int, float, str, list, dict, functools.partial)},
 }
