@@ -2,7 +2,7 @@
 
 The interpreter ends the process on an op it does not know, and on values its Python binding
 cannot hand back; so ops are checked first, and complex and small float values cross the border
-as plain floats.
+as plain floats. Its scatter overwrites its operand, so each gets a copy.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def run_interpreted(
     lowered = _module.parse(handle.load())
     _jax.run_passes(lowered, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
     _refuse_unsupported(lowered)
+    _copy_what_is_overwritten(lowered)
     _wrap_entry(lowered, entry, handle.in_avals, handle.out_avals)
     parts = [part for array in arrays for part in _split(array)]
     return _join_all(_evaluate(lowered, parts), handle.out_avals)
@@ -100,6 +101,23 @@ def _refuse_unsupported(module: ir.Module) -> None:
             where=location,
             do="run it on a backend: compile(module, backend='cpu')",
         )
+
+
+def _copy_what_is_overwritten(module: ir.Module) -> None:
+    """Give each scatter operands of its own: the interpreter writes into those that it is given."""
+    scatters: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.scatter":
+            scatters.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in scatters:
+        with ir.InsertionPoint(op), op.location:
+            for i in range(len(op.results)):
+                x = op.operands[i]
+                op.operands[i] = _jax.stablehlo.reshape(x.type, x)  # a new array, of the same bits
 
 
 # The border: a wrapper around the entry whose types the interpreter's binding can carry.

@@ -27,6 +27,11 @@ CASES = {
     "empty": (lambda x: x + 1, np.ones((0, 2), np.float32)),
     "loop": (lambda x: jax.lax.fori_loop(0, 4, lambda i, v: v * 2 + i, x), np.array(1, np.int32)),
     "cond": (lambda x: jax.lax.cond(x[0] > 0, jnp.sum, jnp.max, x), np.ones(3, np.float32)),
+    "scatter": (lambda x: (x.at[1].set(9), x.at[2].add(x[0]), x), np.arange(3, dtype=np.float32)),
+    "scatters in a loop": (
+        lambda x: jax.lax.fori_loop(0, 3, lambda i, v: v + x.at[i].mul(2), x),
+        np.array([1.0, -1.0, 2.0], np.float32),
+    ),
     "many": (lambda x: (x, x.sum(), x > 0), np.array([1.0, -1.0], np.float32)),
 }
 
