@@ -1,8 +1,8 @@
 """Run a module in StableHLO's reference interpreter: no XLA, a second opinion.
 
-The interpreter ends the process on an op it does not know, and on values its Python binding
-cannot hand back; so ops are checked first, and complex and small float values cross the border
-as plain floats. Its scatter overwrites its operand, so each gets a copy.
+The interpreter ends the process on an op or a shape it does not know, and on values its Python
+binding cannot hand back; so ops are checked first, and complex and small float values cross the
+border as plain floats. Its scatter overwrites its operand, so each gets a copy.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def _refuse_unsupported(module: ir.Module) -> None:
             found.append((op.name, str(op.location)))
         elif _contracts_nothing(op):
             found.append((f"{op.name} of empty arrays", str(op.location)))
+        elif any(_is_dynamic(r.type) for r in op.results):
+            found.append((f"the dynamic shape that {op.name} has", str(op.location)))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -101,6 +103,10 @@ def _refuse_unsupported(module: ir.Module) -> None:
             where=location,
             do="run it on a backend: compile(module, backend='cpu')",
         )
+
+
+def _is_dynamic(kind: ir.Type) -> bool:
+    return isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape
 
 
 def _copy_what_is_overwritten(module: ir.Module) -> None:

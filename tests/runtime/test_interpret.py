@@ -82,6 +82,18 @@ def test_an_unknown_op_is_refused_where_it_stands(module_of):
     assert message.endswith("  do:    run it on a backend: compile(module, backend='cpu')")
 
 
+def test_a_dynamic_shape_is_refused_where_it_stands():
+    text = """
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %shape = stablehlo.constant dense<4> : tensor<1xi32>
+      %0 = stablehlo.dynamic_reshape %x, %shape : (tensor<4xf32>, tensor<1xi32>) -> tensor<?xf32>
+      %1 = stablehlo.dynamic_reshape %0, %shape : (tensor<?xf32>, tensor<1xi32>) -> tensor<4xf32>
+      return %1 : tensor<4xf32>
+    }"""
+    with pytest.raises(runtime.ModuleError, match=r"the dynamic shape that stablehlo.dynamic_resh"):
+        runtime.run_interpreted(text, np.ones(4, np.float32))
+
+
 def test_arguments_are_checked_as_in_a_compiled_call(module_of):
     module = module_of(jnp.sin, np.ones(3, np.float32))
     with pytest.raises(runtime.ArgumentError) as caught:
