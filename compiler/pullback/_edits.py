@@ -12,7 +12,7 @@ from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import replace_terminator, terminator
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import follow_arguments, follow_results, set_signature
 from pullback.passes.symbols import erase_unreachable, functions
 
 STRUCTURED = frozenset(
@@ -84,6 +84,7 @@ class ReorderOperands(Pass):
                 old[position].replace_all_uses_with(fresh)
             for _ in self.order:
                 block.erase_argument(0)
+            follow_arguments(function, self.order)
             set_signature(function)
 
 
@@ -102,6 +103,7 @@ class SelectResults(Pass):
             return
         with module.context:
             replace_terminator(block, [results[i] for i in self.order])
+            follow_results(function, self.order)
             set_signature(function)
         dropped = [v for i, v in enumerate(results) if i not in self.order]
         table = functions(module)

@@ -231,3 +231,35 @@ def test_the_place_of_a_broken_constraint_names_the_file(pullback_command, tmp_p
     result = pullback_command("derive", path, "--grad")
     assert result.exit_code == 2
     assert f"where: {path}:2:8" in result.stderr
+
+
+SHARDED = """
+module {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func public @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>},
+      %s: tensor<f32> {tf.aliasing_output = 0 : i32})
+      -> (tensor<f32> {jax.result_info = "value", sdy.sharding = #sdy.sharding<@mesh, []>}) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+    %1 = stablehlo.multiply %0, %s : tensor<f32>
+    return %1 : tensor<f32>
+  }
+}
+"""
+
+
+def test_attributes_of_results_go_with_them(pullback_command, tmp_path):
+    """A gradient does not lie as the value did, and is no alias of what the value was one of."""
+    path = tmp_path / "sharded.mlir"
+    path.write_text(SHARDED)
+    (line,) = [
+        line
+        for line in pullback_command("derive", path, "--grad").output.splitlines()
+        if "func.func public" in line
+    ]
+    assert 'tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}' in line
+    assert line.endswith("%arg1: tensor<f32>) -> tensor<4xf32> {")
+    line = pullback_command("derive", path, "--jvp").output
+    assert "tensor<f32> {tf.aliasing_output = 0 : i32}" in line
+    assert '(tensor<f32> {jax.result_info = "value", sdy.sharding' in line

@@ -6,7 +6,7 @@ Masks of functions range over all positions; masks of custom rules over inexact 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
@@ -90,7 +90,11 @@ def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:
 def set_signature(
     function: Any, arguments: Sequence[Any] | None = None, results: Sequence[Any] | None = None
 ) -> None:
-    """Make a function's type agree with its entry block and its return, of which one may know."""
+    """Make a function's type agree with its entry block and its return, of which one may know.
+
+    What is added has no attributes. An argument of another type than the result that it names as
+    its alias does not name it any more.
+    """
     block = function.regions[0].blocks[0]
     arguments = block.arguments.types if arguments is None else arguments
     results = [v.type for v in terminator(block).operands] if results is None else results
@@ -101,9 +105,47 @@ def set_signature(
             empty = ir.DictAttr.get({}, context=_jax.context())
             attrs += [empty] * (count - len(attrs))
             function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
+    types, of_results = list(arguments), list(results)
+    _rename_aliases(function, lambda i, k: k if types[i] in of_results[k : k + 1] else None)
 
 
 ALIAS = "tf.aliasing_output"
+
+
+def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> None:
+    """Let an argument i whose alias was the result k name another one, or none."""
+    context, attributes = _jax.context(), function.attributes
+    if "arg_attrs" not in attributes:
+        return
+    found = []
+    for i, of_one in enumerate(ir.ArrayAttr(attributes["arg_attrs"])):
+        named = {n.name: n.attr for n in ir.DictAttr(of_one)}
+        if ALIAS in named:
+            old = ir.IntegerAttr(named.pop(ALIAS))
+            new = rename(i, old.value)
+            if new is not None:
+                named[ALIAS] = ir.IntegerAttr.get(old.type, new)
+        found.append(ir.DictAttr.get(named, context=context))
+    attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
+
+
+def follow_arguments(function: Any, order: Sequence[int]) -> None:
+    """Let the attributes of a function's arguments follow them: the one at `order[i]` is at i."""
+    _follow(function, "arg_attrs", order)
+
+
+def follow_results(function: Any, order: Sequence[int]) -> None:
+    """The same for its results, of which some may go; and for what names one of them."""
+    _follow(function, "res_attrs", order)
+    place = {old: new for new, old in reversed(list(enumerate(order)))}
+    _rename_aliases(function, lambda _, k: place.get(k))
+
+
+def _follow(function: Any, name: str, order: Sequence[int]) -> None:
+    if name in function.attributes:
+        old = list(ir.ArrayAttr(function.attributes[name]))
+        found = ir.ArrayAttr.get([old[i] for i in order], context=_jax.context())
+        function.attributes[name] = found
 
 
 def lose_arguments(function: Any, mask: str) -> None:

@@ -1,0 +1,44 @@
+"""Edits of an entry: the attributes of arguments and results follow them."""
+
+from __future__ import annotations
+
+from pullback import _jax
+from pullback._edits import ReorderOperands, SelectResults
+from pullback._jax import ir
+from pullback.passes.base import NO_RULES
+
+ENTRY = """
+func.func public @main(
+    %x: tensor<f32> {jax.arg_info = "x"}, %y: tensor<f32> {tf.aliasing_output = 2 : i32},
+    %z: tensor<f32> {jax.arg_info = "z", tf.aliasing_output = 1 : i32}
+) -> (tensor<f32> {jax.result_info = "a"}, tensor<f32> {jax.result_info = "b"},
+      tensor<f32> {jax.result_info = "c"}) {
+  return %x, %y, %z : tensor<f32>, tensor<f32>, tensor<f32>
+}
+"""
+
+
+def edited(edit: ReorderOperands | SelectResults) -> str:
+    """The first line of the entry."""
+    module = ir.Module.parse(ENTRY, _jax.context())
+    edit.run(module, NO_RULES)
+    assert module.operation.verify()
+    return str(module).splitlines()[1].strip()
+
+
+def test_arguments_in_another_order_have_their_attributes() -> None:
+    assert edited(ReorderOperands(order=(2, 0, 1))).startswith(
+        'func.func public @main(%arg0: tensor<f32> {jax.arg_info = "z", '
+        'tf.aliasing_output = 1 : i32}, %arg1: tensor<f32> {jax.arg_info = "x"}, '
+        "%arg2: tensor<f32> {tf.aliasing_output = 2 : i32}) -> ("
+    )
+
+
+def test_results_in_another_order_have_their_attributes() -> None:
+    """What an argument names as its alias is the same result as before, or none."""
+    assert edited(SelectResults(order=(2, 0))) == (
+        'func.func public @main(%arg0: tensor<f32> {jax.arg_info = "x"}, '
+        "%arg1: tensor<f32> {tf.aliasing_output = 0 : i32}, "
+        '%arg2: tensor<f32> {jax.arg_info = "z"}) -> (tensor<f32> {jax.result_info = "c"}, '
+        'tensor<f32> {jax.result_info = "a"}) {'
+    )
