@@ -276,6 +276,17 @@ CASES = [
         )
         for direction in ("GE", "GT")
     ),
+    *(
+        Case(
+            "stablehlo.select_and_scatter",
+            SELECT_AND_SCATTER.replace("COMPARE", direction),
+            [floats(np.full((4, 5), worst)), real(2, 2), real()],
+            f"worst_{direction}",
+            reference=scattered(1.0, last=True),
+            numeric=False,
+        )
+        for direction, worst in (("GT", -np.inf), ("LT", np.inf))
+    ),
     Case(
         "stablehlo.select_and_scatter",
         SELECT_AND_SCATTER.replace("COMPARE, %a, %b", "LE, %b, %a").replace(

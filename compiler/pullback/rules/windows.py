@@ -171,14 +171,16 @@ def _chosen(
 ) -> Value:
     """Where in the flat `x` the extremum of each window is; of equals, the first.
 
-    The size of `x` stands for the padding. With 'GT' for `of_equals`, the last of equals counts.
+    The size of `x` stands for the padding. With 'GT' for `of_equals`, the last of equals counts,
+    and -1 stands for the padding: an infinite element is no better than that, and comes first.
     """
     size = indexing.count(build.shape(x))
+    outside = size if of_equals == "LT" else -1
     integer = build.scalar("i32" if size < 2**31 else "i64")
     flat = build.tensor((size,), build.info(integer).element)
     places: Any = build.reshape(build.iota(flat, 0), build.shape(x))
     element = build.tensor((), build.info(x.type).element)
-    inits = [build.full(element, _WORST[larger]), build.full(integer, size)]
+    inits = [build.full(element, _WORST[larger]), build.full(integer, outside)]
     types = [build.with_shape(v.type, tuple(shape)) for v in (x, places)]
     op = build.emit(
         "stablehlo.reduce_window", types, [x, places, *inits], window.attributes(), regions=1
@@ -200,12 +202,17 @@ def _flat_dimensions(places: Value) -> Dimensions:
     return _SINGLE._replace(index_vector=build.rank(places))
 
 
-def _read(t: Value, places: Value) -> Value:
+def _read(t: Value, places: Value, of_equals: str = "LT") -> Value:
     """The elements of `t` at flat places; zero for the padding."""
     size = indexing.count(build.shape(t))
     flat = build.reshape(t, (size,))
     found = indexing.gather(flat, places, _flat_dimensions(places), (1,))
-    return select(compare("LT", places, size), found, None)
+    return select(_inside(places, size, of_equals), found, None)
+
+
+def _inside(places: Value, size: int, of_equals: str) -> Value:
+    """Which of the places that `_chosen` found are not the padding."""
+    return compare("LT", places, size) if of_equals == "LT" else compare("GE", places, 0)
 
 
 def _add_at(ct: Value, places: Value, type: Any) -> Value:
@@ -359,7 +366,7 @@ def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
         # The one selected so far is kept where the comparison holds: with GT, the last of equals.
         of_equals = "LT" if direction.endswith("E") else "GT"
         places = _chosen(op.x, window, op.shape(1), _STRICT[direction], of_equals)
-        source = _read(ct, places)
+        source = _read(ct, places, of_equals)
     if op.active[2]:
         init = build.reduce_sum(ct, range(build.rank(ct)))
     return [None, source, init]
