@@ -125,7 +125,7 @@ FORMULAS = (
     ),
     Mutant(
         "rules/reduction.py",
-        "x = mul(spread(op, div(ct, winners.count)), winners.share)",
+        "x = mul(spread(op, winners.average(ct)), winners.share)",
         "x = mul(spread(op, ct), winners.share)",
         rule("stablehlo.reduce-ties"),
     ),
@@ -200,6 +200,18 @@ FORMULAS = (
         "return found if mask is None else select(mask, found, None)",
         "return found",
         rule("stablehlo.scatter-add", "stablehlo.scatter-add_windows_partly_outside"),
+    ),
+    Mutant(
+        "rules/reduction.py",
+        "return info.element if info.bits >= 32 else",
+        "return info.element if info.bits >= 8 else",
+        ("tests/rules/test_half_precision.py",),
+    ),
+    Mutant(
+        "rules/windows.py",
+        'outside = size if of_equals == "LT" else -1',
+        "outside = size",
+        rule("stablehlo.select_and_scatter-worst_GT", "stablehlo.select_and_scatter-worst_LT"),
     ),
     Mutant(
         "rules/indexing.py",

@@ -5,12 +5,16 @@ Derivatives have the right types, and are near those of float32 at the same poin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import pullback as pb
 from tests.rules import cases, cases_chlo, harness
 from tests.rules.harness import Arrays
 from tests.rules.record import Case
@@ -64,3 +68,36 @@ def check(found: np.ndarray, expected: np.ndarray, dtype: str) -> None:
     tolerance = 8 * float(jnp.finfo(dtype).eps)
     found = found.astype(expected.dtype)
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * size)
+
+
+NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_an_element_that_many_updates_exceed_has_no_derivative(dtype: str) -> None:
+    """There are more of them than such a type can count."""
+    places = np.zeros(300, np.int32)
+
+    def f(x: jax.Array) -> jax.Array:
+        return x.at[places].max(jnp.linspace(1, 1.5, 300).astype(dtype))
+
+    x = jnp.asarray([0.5, 1.0], dtype)
+    _, tangent = pb.jvp(f, (x,), (jnp.ones_like(x),))
+    _, pull = pb.vjp(f, x)
+    for found in (tangent, *pull(jnp.ones_like(x))):
+        np.testing.assert_array_equal(found.astype(np.float32), [0, 1])
+
+
+def scattered(x: jax.Array) -> jax.Array:
+    return jnp.zeros(1, x.dtype).at[jnp.zeros(x.size, np.int32)].max(x)[0]
+
+
+@pytest.mark.parametrize("f", [jnp.max, scattered], ids=["reduced", "scattered"])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_many_elements_that_tie_have_equal_shares(dtype: str, f: Callable[..., Any]) -> None:
+    x = jnp.ones(320, dtype)
+    share = float(jnp.asarray(1 / 320, dtype))
+    np.testing.assert_allclose(pb.grad(f)(x).astype(np.float32), share, rtol=0.01)
+    if f is jnp.max:  # the tangents of a scatter are added up in their own type
+        _, tangent = pb.jvp(f, (x,), (x,))
+        assert tangent == 1

@@ -12,13 +12,14 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect import build, indexing
-from pullback.dialect.build import Value, add, compare, div, mul, neg, select, sub
+from pullback.dialect.build import Value, add, compare, div, mul, neg, or_, select
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.purity import is_used
 from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import by_expansion, expanded, transposed
 from pullback.rules.expansion import lift
+from pullback.rules.reduction import counting
 from pullback.rules.registry import (
     InPlace,
     Op,
@@ -250,19 +251,19 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     Source: jax/_src/lax/slicing.py, `_scatter_extremal_jvp`; there, indices outside give NaN.
     """
     parts = _Scatter(op)
-    zeros = build.zeros(op.operands[0].type)
     dx, _, du = tangents
-    updates = op.operand(2)
-    ones = build.full_like(updates, 1)
-    before, after = parts.gather(op.x), parts.gather(op.result)
-    wins, keeps = compare("EQ", updates, after), compare("EQ", before, after)
-    winners = parts.gather(parts.scatter(zeros, select(wins, ones, None)))
-    rivals = build.maximum(parts.gather(parts.scatter(zeros, ones)), 1.0)  # 0: all are outside
-    with_old = div(1.0, add(winners, 1.0))
-    share = select(wins, select(keeps, with_old, div(1.0, winners)), None)
-    old_share = div(sub(select(keeps, with_old, None), 1.0), rivals)
-    old = None if dx is None else mul(parts.gather(dx), old_share)
-    return [parts.scatter(zeros if dx is None else dx, add(old, mul(du, share)))]
+    type, updates = op.operands[0].type, op.operand(2)
+    element, number = build.info(type).element, counting(type)
+    wins = compare("EQ", updates, parts.gather(op.result))
+    none = build.zeros(build.with_element(type, number))
+    winners = parts.scatter(none, build.convert(wins, number))
+    # Where no update has won, the operand has kept its element.
+    keeps = or_(compare("EQ", winners, 0.0), compare("EQ", op.x, op.result))
+    share = build.convert(div(1.0, add(winners, build.convert(keeps, number))), element)
+    old = build.instantiate(select(keeps, mul(dx, share), None), op.operands[0])
+    if du is None:
+        return [old]
+    return [parts.scatter(old, select(wins, mul(du, parts.gather(share)), None))]
 
 
 def _keep_jvp(op: Op, tangents: Tangents) -> list[Value | None]:

@@ -81,16 +81,31 @@ class _Winners:
 
     def __init__(self, op: Op) -> None:
         worst = WORST[str(binary_body(op.operation))]
-        element = build.info(op.operands[0].type).element
+        self.element = build.info(op.operands[0].type).element
+        self.number = counting(op.operands[0].type)
         mask = compare("EQ", op.x, spread(op, op.result))
         self.dimensions = integers(op, "dimensions")
-        self.share = build.convert(mask, element)
-        self.count = build.reduce_sum(self.share, self.dimensions)
+        self.share = build.convert(mask, self.element)
+        one_each = self.share if self.number == self.element else build.convert(mask, self.number)
+        self.count = build.reduce_sum(one_each, self.dimensions)
         self.none: Value | None = None
         if not is_all(op.operands[1], worst) or 0 in op.shape(0):
             start = build.broadcast_in_dim(op.rhs, build.shape(self.count), ())
             self.none = and_(compare("EQ", self.count, 0.0), compare("EQ", start, op.result))
             self.count = select(self.none, build.full_like(self.count, 1), self.count)
+
+    def average(self, total: Value | None) -> Value | None:
+        """A total for all that tie, divided by their number."""
+        return build.convert(div(build.convert(total, self.number), self.count), self.element)
+
+
+def counting(type: Any) -> Any:
+    """An element type of floats that can count the elements of an array of this type.
+
+    Numbers of 16 bits and less end, or have gaps, where there are as many.
+    """
+    info = build.info(type)
+    return info.element if info.bits >= 32 else build.info(build.scalar("f32")).element
 
 
 def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -98,7 +113,8 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     t, start = tangents
     found = None
     if t is not None:
-        found = div(build.reduce_sum(mul(t, winners.share), winners.dimensions), winners.count)
+        theirs = build.convert(mul(t, winners.share), winners.number)
+        found = winners.average(build.reduce_sum(theirs, winners.dimensions))
     if start is not None and winners.none is not None:
         start = build.broadcast_in_dim(start, build.shape(winners.count), ())
         found = add(found, select(winners.none, start, None))
@@ -110,7 +126,7 @@ def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     (ct,) = cts
     x = start = None
     if op.active[0]:
-        x = mul(spread(op, div(ct, winners.count)), winners.share)
+        x = mul(spread(op, winners.average(ct)), winners.share)
     if op.active[1] and winners.none is not None:
         start = total(select(winners.none, ct, None))
     return [x, start]

@@ -16,26 +16,27 @@ func.func @f(%x: tensor<5xf64>, %i: tensor<3x1xi32>, %u: tensor<3xf64>) -> tenso
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<5xf64>, %[[I:.*]]: tensor<3x1xi32>, %[[U:.*]]: tensor<3xf64>, %[[DX:.*]]: tensor<5xf64>, %[[DU:.*]]: tensor<3xf64>)
 // JVP: %[[SCATTER:.*]] = "stablehlo.scatter"(%[[X]], %[[I]], %[[U]])
-// JVP: %[[GATHER:.*]] = "stablehlo.gather"(%[[X]], %[[I]])
-// JVP: %[[GATHER_2:.*]] = "stablehlo.gather"(%[[SCATTER]], %[[I]])
-// JVP: %[[SCATTER_2:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
-// JVP: %[[GATHER_3:.*]] = "stablehlo.gather"(%[[SCATTER_2]], %[[I]])
-// JVP: %[[SCATTER_3:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
-// JVP: %[[GATHER_4:.*]] = "stablehlo.gather"(%[[SCATTER_3]], %[[I]])
-// JVP: %[[GATHER_5:.*]] = "stablehlo.gather"(%[[DX]], %[[I]])
-// JVP: %[[SCATTER_4:.*]] = "stablehlo.scatter"(%[[DX]], %[[I]], %{{.*}})
-// JVP: return %[[SCATTER]], %[[SCATTER_4]]
+// JVP: %[[GATHER:.*]] = "stablehlo.gather"(%[[SCATTER]], %[[I]])
+// JVP: %[[WINS:.*]] = stablehlo.compare EQ, %[[U]], %[[GATHER]]
+// JVP: %[[WINNERS:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
+// JVP: %[[NONE:.*]] = stablehlo.compare EQ, %[[WINNERS]], %{{.*}}
+// JVP: %[[SAME:.*]] = stablehlo.compare EQ, %[[X]], %[[SCATTER]]
+// JVP: %[[KEEPS:.*]] = stablehlo.or %[[NONE]], %[[SAME]]
+// JVP: %[[SHARE:.*]] = stablehlo.divide
+// JVP: %[[OLD:.*]] = stablehlo.select %[[KEEPS]]
+// JVP: %[[GATHER_2:.*]] = "stablehlo.gather"(%[[SHARE]], %[[I]])
+// JVP: %[[NEW:.*]] = stablehlo.select %[[WINS]]
+// JVP: %[[TANGENT:.*]] = "stablehlo.scatter"(%[[OLD]], %[[I]], %[[NEW]])
+// JVP: return %[[SCATTER]], %[[TANGENT]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<5xf64>, %[[I:.*]]: tensor<3x1xi32>, %[[U:.*]]: tensor<3xf64>, %[[CT:.*]]: tensor<5xf64>)
 // VJP: %[[SCATTER:.*]] = "stablehlo.scatter"(%[[X]], %[[I]], %[[U]])
-// VJP: %[[GATHER:.*]] = "stablehlo.gather"(%[[X]], %[[I]])
-// VJP: %[[GATHER_2:.*]] = "stablehlo.gather"(%[[SCATTER]], %[[I]])
-// VJP: %[[SCATTER_2:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
-// VJP: %[[GATHER_3:.*]] = "stablehlo.gather"(%[[SCATTER_2]], %[[I]])
-// VJP: %[[SCATTER_3:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
-// VJP: %[[GATHER_4:.*]] = "stablehlo.gather"(%[[SCATTER_3]], %[[I]])
+// VJP: %[[GATHER:.*]] = "stablehlo.gather"(%[[SCATTER]], %[[I]])
+// VJP: %[[WINNERS:.*]] = "stablehlo.scatter"(%{{.*}}, %[[I]], %{{.*}})
+// VJP: %[[SHARE:.*]] = stablehlo.divide
+// VJP: %[[GATHER_2:.*]] = "stablehlo.gather"(%[[SHARE]], %[[I]])
 // VJP: %[[REDUCE:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.and across dimensions = [1]
-// VJP: %[[GATHER_5:.*]] = "stablehlo.gather"(%[[CT]], %[[I]])
-// VJP: %[[SCATTER_4:.*]] = "stablehlo.scatter"(%[[CT]], %{{.*}}, %{{.*}})
-// VJP: return %[[SCATTER]], %[[SCATTER_4]], %{{.*}}
+// VJP: %[[GATHER_3:.*]] = "stablehlo.gather"(%[[CT]], %[[I]])
+// VJP-NOT: "stablehlo.scatter"
+// VJP: return %[[SCATTER]], %{{.*}}, %{{.*}}
