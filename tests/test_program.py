@@ -18,8 +18,10 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime
-from pullback import artifact
+from pullback import _jax, artifact
+from pullback._edits import ReorderOperands, SelectResults
 from pullback._errors import ArgumentMismatchError
+from pullback._jax import ir
 
 
 def energy(params, x, scale=2.0):
@@ -333,3 +335,38 @@ def test_a_numpy_array_that_is_written_to_later_is_what_it_was(dtype):
     for each in (program, called):
         assert each.grad(1)(jnp.int32(77), 1.0) == pytest.approx(expected, rel=1e-6)
         assert pb.load(artifact.serialize(each))(jnp.int32(77), 1.0) == pytest.approx(expected)
+
+
+DONATED = """
+func.func public @main(
+    %x: tensor<4xf32> {mhlo.sharding = "{replicated}"},
+    %w: tensor<4xf32> {tf.aliasing_output = 1 : i32}
+) -> (tensor<f32> {jax.result_info = "loss"}, tensor<4xf32> {jax.result_info = "aux"}) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %product = stablehlo.multiply %x, %w : tensor<4xf32>
+  %loss = stablehlo.reduce(%product init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %loss, %product : tensor<f32>, tensor<4xf32>
+}
+"""
+
+
+def test_what_is_said_of_results_follows_them(tmp_path):
+    path = tmp_path / "donated.mlir"
+    path.write_text(DONATED)
+    gradient = pb.load(path).grad(argnums=(0, 1), has_aux=True)
+    (line,) = [each for each in str(gradient).splitlines() if "@main" in each]
+    assert 'tensor<4xf32>, tensor<4xf32>, tensor<4xf32> {jax.result_info = "aux"})' in line
+    assert "tf.aliasing_output = 2" in line
+    without = pb.load(path).value_and_grad(has_aux=True)
+    assert 'tensor<f32> {jax.result_info = "loss"}' in str(without)
+
+
+def test_what_is_said_of_arguments_follows_them():
+    module = ir.Module.parse(DONATED, _jax.context())
+    with module.context, ir.Location.unknown():
+        ReorderOperands((1, 0)).run(module, None)
+        SelectResults((0,)).run(module, None)
+    (line,) = [each for each in str(module).splitlines() if "@main" in each]
+    assert "%arg0: tensor<4xf32>, %arg1: tensor<4xf32> {mhlo.sharding" in line
+    assert "aliasing" not in line
