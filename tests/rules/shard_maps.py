@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+)
 
 import jax
 import jax.numpy as jnp

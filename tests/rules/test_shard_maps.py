@@ -59,7 +59,7 @@ else:
 
 @pytest.mark.slow
 def test_reverse_mode_in_a_checked_body_is_jax_s_or_an_error() -> None:
-    run_python("-c", IN_THE_BODY, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    run_python("-c", IN_THE_BODY, devices=4)
 
 
 IN_A_SOLVE = """
@@ -79,7 +79,7 @@ np.testing.assert_allclose(pb.grad(loss)(b), 2 * b / 9, rtol=1e-6)
 
 @pytest.mark.slow
 def test_a_mesh_is_known_that_only_the_body_of_a_primitive_uses() -> None:
-    run_python("-c", IN_A_SOLVE, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    run_python("-c", IN_A_SOLVE, devices=4)
 
 
 TERMS_OF_A_SUM = """
@@ -163,7 +163,7 @@ with jax.set_mesh(mesh):
 
 @pytest.mark.slow
 def test_what_is_a_sum_over_devices_not_yet_done_has_its_derivative() -> None:
-    run_python("-c", TERMS_OF_A_SUM, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    run_python("-c", TERMS_OF_A_SUM, devices=4)
 
 
 IN_ANOTHER_ORDER = """
