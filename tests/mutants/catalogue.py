@@ -167,7 +167,7 @@ FORMULAS = (
     ),
     Mutant(
         "rules/shape.py",
-        "value = build.sub(_total(ct), _total(operand))",
+        "value = _total(build.sub(ct, inside))",
         "value = _total(ct)",
         rule("stablehlo.pad"),
     ),

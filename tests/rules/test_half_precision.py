@@ -101,3 +101,12 @@ def test_many_elements_that_tie_have_equal_shares(dtype: str, f: Callable[..., A
     if f is jnp.max:  # the tangents of a scatter are added up in their own type
         _, tangent = pb.jvp(f, (x,), (x,))
         assert tangent == 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_what_is_padded_with_has_the_cotangents_of_the_edge_alone(dtype: str) -> None:
+    """They are small beside those of what is padded."""
+    x, edge = jnp.ones((64, 64), dtype), jnp.full(64, 2.0**-12, dtype)
+    cts = jnp.concatenate([edge[None], x])
+    _, pull = pb.vjp(lambda v: jax.lax.pad(x, v, ((1, 0, 0), (0, 0, 0))), jnp.zeros((), dtype))
+    assert pull(cts)[0] == 2.0**-6
