@@ -233,6 +233,66 @@ def test_the_place_of_a_broken_constraint_names_the_file(pullback_command, tmp_p
     assert f"where: {path}:2:8" in result.stderr
 
 
+SEVERAL = """
+func.func @forward(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = call @helper(%x) : (tensor<2xf32>) -> tensor<2xf32>
+  %1 = stablehlo.multiply %0, %0 : tensor<2xf32>
+  return %1 : tensor<2xf32>
+}
+func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = call @forward(%x) : (tensor<2xf32>) -> tensor<2xf32>
+  %1 = stablehlo.exponential %0 : tensor<2xf32>
+  return %1 : tensor<2xf32>
+}
+func.func private @helper(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.sine %x : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+"""
+SLOPES = {
+    None: np.exp(np.sin(X) ** 2) * 2.0 * np.sin(X) * np.cos(X),
+    "main": np.exp(np.sin(X) ** 2) * 2.0 * np.sin(X) * np.cos(X),
+    "forward": 2.0 * np.sin(X) * np.cos(X),
+    "helper": np.cos(X),
+}
+
+
+@pytest.mark.parametrize("entry", SLOPES)
+def test_any_function_of_a_file_is_derived(pullback_command, tmp_path, entry):
+    path = tmp_path / "several.mlir"
+    path.write_text(SEVERAL)
+    options = [] if entry is None else ["--entry", entry]
+    derived = pullback_command("derive", path, "--vjp", *options).output
+    np.testing.assert_allclose(evaluate(derived, X, Y)[1], Y * SLOPES[entry], rtol=1e-5)
+    assert derived == pullback_command("dump", path, "--stage", "vjp", *options).output
+    loaded = pullback.load(path, entry=entry or "main")
+    values = np.load(_saved(tmp_path, loaded(X)))["arr_0"]
+    pullback_command(
+        "run", path, "--input", _saved(tmp_path, X), *options, "-o", path.with_suffix(".npz")
+    )
+    np.testing.assert_array_equal(np.load(path.with_suffix(".npz"))["result_0"], values)
+
+
+def _saved(folder: Path, array: object) -> Path:
+    np.savez(folder / "array.npz", np.asarray(array))
+    return folder / "array.npz"
+
+
+def test_an_entry_that_is_not_there(pullback_command, code, tmp_path):
+    path = tmp_path / "several.mlir"
+    path.write_text(SEVERAL)
+    result = pullback_command("derive", path, "--vjp", "--entry", "other")
+    assert result.exit_code == 2
+    assert "the module has no function @other" in result.stderr
+    assert "functions of the module: @forward, @main, @helper" in result.stderr
+    saved = tmp_path / "saved.mlirbc"
+    pullback.load(path).save(saved)
+    result = pullback_command("derive", saved, "--vjp", "--entry", "forward")
+    assert "the file holds a program, which is its @main, and not @forward" in result.stderr
+    result = pullback_command("derive", f"{code}:scalar", "--vjp", "--entry", "scalar")
+    assert "--entry is for modules" in result.stderr
+
+
 SHARDED = """
 module {
   sdy.mesh @mesh = <["x"=2]>

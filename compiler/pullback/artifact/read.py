@@ -43,19 +43,25 @@ class LoadedRules(NoRules):
         return _meshes.here(self.axes, None)
 
 
-def load(source: str | os.PathLike[str] | bytes) -> Any:
+def load(source: str | os.PathLike[str] | bytes, *, entry: str = "main") -> Any:
     """A program from a file, or from its bytes; a SymbolicProgram where dimensions are symbols.
 
     Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
     `jax.export` serialised. Loading runs no code that the file names.
 
+    Args:
+      entry: the function of a StableHLO module that the program is; it is called @main then.
+
     Raises:
       ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops
-        break a constraint of the dialect.
+        break a constraint of the dialect; or it is of one program, and `entry` is another.
+      ModuleError: the module has no such function.
     """
     with as_ours():
         opened = _artifact.open_module(source, _jax.context())
         with _artifact.refusing_damage():
+            if entry != "main":
+                return _program_of(_entered(opened, entry))
             if opened.exported is not None:
                 return exported.from_opened(opened)
             return _program_of(opened)
@@ -66,10 +72,21 @@ def of_module(module: ir.Module, entry: str) -> Program:
     with as_ours(), _artifact.refusing_damage():
         opened = _artifact.opened(module)
         if entry != "main":
-            exchange_entry(module, entry)
-            opened = dataclasses.replace(opened, metadata=None)  # it is about @main
+            opened = _entered(dataclasses.replace(opened, metadata=None), entry)
         program: Program = _program_of(opened)
         return program
+
+
+def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
+    """With this function as the entry of a module, of which a file says no more."""
+    if opened.exported is not None or opened.metadata is not None:
+        raise ArtifactError(
+            f"the file holds a program, which is its @main, and not @{entry}",
+            do="leave out the entry; it is for modules that pullback or jax.export did not save",
+        )
+    _module.find_entry(opened.module, entry)
+    exchange_entry(opened.module, entry)
+    return opened
 
 
 def _program_of(opened: _artifact.Opened) -> Any:

@@ -16,7 +16,7 @@ from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import load_source
+from pullback.tools.sources import entry_option, load_source
 from pullback.tools.targets import blaming
 
 Positions = int | tuple[int, ...] | None
@@ -99,6 +99,7 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 @click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
+@entry_option
 @click.option(
     "--wrt",
     callback=_parse_positions,
@@ -134,6 +135,7 @@ def derive(
     vjp: bool,
     grad: bool,
     arguments: str | None,
+    entry: str | None,
     wrt: Positions,
     order: int | None,
     batch: int | None,
@@ -151,7 +153,7 @@ def derive(
         _check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
     if batch is None:
         _check_used("--vmap", {"--in-axes": in_axes})
-    program = load_source(source, arguments).program
+    program = load_source(source, arguments, entry=entry).program
     _check_movable(program, wrt)
     with blaming(source):
         if mode is not None:

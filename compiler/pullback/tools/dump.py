@@ -17,7 +17,7 @@ from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import Source, load_source
+from pullback.tools.sources import Source, entry_option, load_source
 from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
@@ -112,6 +112,7 @@ class Stager:
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
+@entry_option
 @click.option(
     "--stage",
     "stages",
@@ -141,6 +142,7 @@ class Stager:
 def dump(
     source: str,
     arguments: str | None,
+    entry: str | None,
     stages: tuple[str, ...],
     folder: Path | None,
     **options: Any,
@@ -150,7 +152,8 @@ def dump(
     Without --args, the arguments are the function's or its module's `example_args`.
     """
     platform = options["platform"]
-    stager = Stager(_for_platform(load_source(source, arguments, platform), platform), **options)
+    loaded = load_source(source, arguments, platform, entry)
+    stager = Stager(_for_platform(loaded, platform), **options)
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
         if folder is not None:

@@ -14,7 +14,7 @@ from pullback._errors import UsageError
 from pullback.tools import engines
 from pullback.tools.engines import Arrays
 from pullback.tools.show import note
-from pullback.tools.sources import load_source
+from pullback.tools.sources import entry_option, load_source
 
 FAILED = 1
 
@@ -76,6 +76,7 @@ def save(arrays: Arrays, output: Path) -> None:
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
+@entry_option
 @click.option("--backend", default="cpu", show_default=True, help="cpu, cuda, rocm or tpu.")
 @click.option(
     "--input",
@@ -95,6 +96,7 @@ def save(arrays: Arrays, output: Path) -> None:
 def run(
     source: str,
     arguments: str | None,
+    entry: str | None,
     backend: str,
     inputs: tuple[Path, ...],
     seed: int | None,
@@ -105,7 +107,7 @@ def run(
     output: Path | None,
 ) -> None:
     """Run SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
-    loaded = load_source(source, arguments)
+    loaded = load_source(source, arguments, entry=entry)
     values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:

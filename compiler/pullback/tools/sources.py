@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+import click
+
 import pullback
 from pullback import Program
 from pullback._errors import UsageError
@@ -21,15 +23,25 @@ class Source:
     target: Target | None = None
 
 
-def load_source(spec: str, arguments: str | None, platform: str = "cpu") -> Source:
+entry_option = click.option("--entry", help="The function of an MLIR file. By default main.")
+
+
+def load_source(
+    spec: str, arguments: str | None, platform: str = "cpu", entry: str | None = None
+) -> Source:
     """Traces a target, or loads a module or a saved program from a file or from `-`."""
     if is_target(spec):
+        if entry is not None:
+            raise UsageError(
+                f"--entry is for modules, and `{spec}` names its function", do="leave --entry out"
+            )
         target = load_target(spec, arguments)
         return Source(spec, target.trace(platform), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
     try:
-        loaded = pullback.load(sys.stdin.buffer.read() if spec == "-" else spec)
+        content = sys.stdin.buffer.read() if spec == "-" else spec
+        loaded = pullback.load(content, entry=entry or "main")
     except ArtifactError as error:
         name_file(error, spec)
         raise
