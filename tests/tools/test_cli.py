@@ -21,6 +21,12 @@ def test_help_lists_the_commands(pullback_command):
         assert f"\n  {command} " in result.stdout
 
 
+def test_it_is_a_module_to_run_as_well(pullback_command):
+    command = [sys.executable, "-m", "pullback", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == pullback_command("--version").stdout
+
+
 def test_the_version_is_that_of_the_package_or_a_source_tree_has_none(pullback_command):
     """The tests run both ways: after `make setup`, and with nothing but a PYTHONPATH."""
     try:
