@@ -16,13 +16,11 @@ from jax.dtypes import canonicalize_dtype
 
 from pullback_runtime import _blobs, _container, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
-from pullback_runtime._jax import ir, operations_named
+from pullback_runtime._jax import ir, operations_named, text_alone
 
 SMALLEST_BYTES = 1 << 14
 METADATA = "constants"
 CONSTANT = "stablehlo.constant"
-_ALONE: Any = {"large_elements_limit": 16, "use_local_scope": True, "assume_verified": True}
-"""Prints an op without a look at the module around it, which takes as long as that is large."""
 
 # Bytes per element. The bindings cannot read bfloat16 and complex data, and JAX makes 64-bit
 # arrays 32-bit by default: constants of these types stay in the module.
@@ -157,7 +155,7 @@ def value_of(op: Any) -> Any:
     try:
         return op.attributes["value"]
     except TypeError:
-        return str(op.operation.get_asm(**_ALONE)).partition(f"{CONSTANT} ")[2].strip()
+        return text_alone(op, large_elements_limit=16).partition(f"{CONSTANT} ")[2].strip()
 
 
 def value_of_text(text: str, context: ir.Context) -> Any:

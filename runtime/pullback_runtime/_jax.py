@@ -55,6 +55,14 @@ def fresh_context() -> ir.Context:
     return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
 
 
+def text_alone(op: Any, **limits: int) -> str:
+    """A constant as it is written, with a large value left out as the limits of `get_asm` say.
+
+    A copy is printed: printing the op itself verifies and numbers all ops of its module first.
+    """
+    return str(op.operation.clone(ip=False).get_asm(assume_verified=True, **limits))
+
+
 @made_once
 def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()

@@ -41,7 +41,7 @@ def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
     """The constants of a module that are resources, and the name of each."""
     found = []
     for op in _jax.operations_named(module, CONSTANT):
-        text = op.get_asm(large_elements_limit=16, large_resource_limit=0)
+        text = _jax.text_alone(op, large_elements_limit=16, large_resource_limit=0)
         if name := _NAME.search(text):
             found.append((name[1], op))
     return found

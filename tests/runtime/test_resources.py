@@ -75,3 +75,12 @@ DUMPED = """module {
 def test_text_with_resources_is_compiled():
     compiled = pullback_runtime.compile(DUMPED, backend="cpu")
     np.testing.assert_array_equal(compiled(np.array([1, 10], np.float32))[0], [2, 30])
+
+
+def test_a_constant_is_written_without_a_look_at_the_module_around_it():
+    text = "\n".join(f"%{name} = stablehlo.constant dense<1.0> : tensor<2xf32>" for name in "abc")
+    with _jax.context():
+        module = ir.Module.parse(f"func.func @main() {{\n{text}\nreturn\n}}")
+    last = list(module.body.operations[0].regions[0].blocks[0].operations)[2]
+    assert "%cst_1 =" in last.operation.get_asm()  # as the module has it
+    assert _jax.text_alone(last).startswith("%cst = stablehlo.constant dense<1.0")

@@ -18,6 +18,7 @@ from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
+from pullback_runtime._jax import text_alone
 
 MOST_VALUES = 1000
 """Further back than so many values, a zero is not looked for."""
@@ -25,7 +26,7 @@ MOST_VALUES = 1000
 DEEPEST = 30
 """Loops and calls one inside of, or behind, another: further back, a zero is not looked for."""
 
-_SHORT = {"large_elements_limit": 8}
+_SHORT = {"large_elements_limit": 8, "large_resource_limit": 0}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
 _TRIANGULAR_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
 _NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
@@ -250,7 +251,7 @@ def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
 
 def _is_zero_constant(operation: Any, type: Any) -> bool:
     if build.info(type).kind == "c":  # the bindings cannot read a complex splat
-        return _COMPLEX_ZERO.search(operation.get_asm(**_SHORT)) is not None
+        return _COMPLEX_ZERO.search(text_alone(operation, **_SHORT)) is not None
     value = operation.attributes["value"]
     return value == build.splat(type, 0) or value == build.splat(type, -0.0)
 
@@ -271,4 +272,4 @@ def is_nan(v: Value) -> bool:
         v = v.owner.operands[0]
     if not build.is_constant(v):
         return False
-    return _NAN.search(v.owner.get_asm(**_SHORT)) is not None
+    return _NAN.search(text_alone(v.owner, **_SHORT)) is not None
