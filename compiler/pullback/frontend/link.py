@@ -80,6 +80,9 @@ class Lowered:
             found = into.lower(symbol, closed, entry=entry)
         except (AssertionError, TypeError) as error:
             raise _cannot_lower(error) from error
+        except NotImplementedError as error:  # JAX's own words, which name no line
+            error.add_note(f"lowered for {locations.of_error(error.__cause__ or error)}")
+            raise
         library.refresh()
         self._now = library, into
         return Source(library, found)
