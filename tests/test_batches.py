@@ -100,6 +100,30 @@ def test_a_rule_of_batching_is_left_to_jax():
     np.testing.assert_allclose(jax.vmap(program)(XS[:, 0]), jnp.cos(XS[:, 0]), rtol=1e-6)
 
 
+def test_a_rule_of_batching_inside_of_a_derivative_rule_is_left_to_jax() -> None:
+    """It is met when the rule is traced, which may be after the program was batched."""
+
+    @jax.custom_batching.custom_vmap
+    def slope(x):
+        return jnp.sin(x)
+
+    slope.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
+
+    @jax.custom_jvp
+    def f(x):
+        return 2.0 * x
+
+    f.defjvp(lambda primals, tangents: (f(*primals), jax.jit(slope)(*primals) * tangents[0]))
+    xs = XS[0]
+    for batched in (pb.trace(f)(1.0).vmap(axis_size=3), jax.vmap(pb.trace(f)(1.0))):
+        np.testing.assert_allclose(batched(xs), 2.0 * xs)
+        with pytest.raises(PullbackError, match="no batch of the jvp rule of `f`: it calls a func"):
+            pb.grad(lambda xs: jnp.sum(batched(xs)))(xs)  # noqa: B023
+    np.testing.assert_allclose(jax.vmap(pb.grad(f))(xs), jnp.cos(xs), rtol=1e-6)
+    ours = pb.grad(lambda xs: jnp.sum(pb.vmap(f)(xs)))(xs)
+    np.testing.assert_allclose(ours, jnp.cos(xs), rtol=1e-6)
+
+
 def test_what_the_items_share_is_computed_once() -> None:
     def f(x):
         return jnp.tanh(x) * jnp.sum(x)

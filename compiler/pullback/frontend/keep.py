@@ -35,6 +35,8 @@ from pullback_runtime._symbolic import is_symbolic
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
 
+BATCHED_BY_JAX = "custom_vmap_call"
+
 RECURSED = frozenset(
     {
         "jit",
@@ -45,7 +47,7 @@ RECURSED = frozenset(
         "closed_call",
         "eval_jaxpr",
         "core_call",
-        "custom_vmap_call",
+        BATCHED_BY_JAX,
         "remat_opt",
         "shard_map",
     }
@@ -65,6 +67,19 @@ devices once. In the IR its cotangents are parts, one per device, and `rules/col
 differentiates what these lower to accordingly."""
 
 CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
+
+
+def has_batching_rule(jaxpr: Any) -> bool:
+    """Whether it calls a function with a rule of batching of the user's, at any depth."""
+    todo, seen = [jaxpr], {id(jaxpr)}
+    while todo:
+        for equation in todo.pop().eqns:
+            if jaxprs.name_of(equation) == BATCHED_BY_JAX:
+                return True
+            new = [body for _, body in jaxprs.bodies_of(equation) if id(body) not in seen]
+            todo += new
+            seen.update(map(id, new))
+    return False
 
 
 def is_inexact(aval: Any) -> bool:
@@ -129,7 +144,7 @@ class Keeper:
             raise _symbolic_call(self.place)
         if name == "sharding_constraint":
             self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
-        if name == "custom_vmap_call":
+        if name == BATCHED_BY_JAX:
             self.rules.has_batching_rules = True
         if name == "shard_map":
             self.rules.use_mesh(equation.params["mesh"])

@@ -16,7 +16,7 @@ from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, headline
 from pullback._jax import high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build
-from pullback.frontend import kernels, lifting, link, rebinding, stage_all, staging
+from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback_runtime import _meshes
@@ -256,6 +256,10 @@ class RuleTable:
         from pullback.passes.differentiation import Differentiation
 
         sources = self._sources(batch.rule, kind, mask)
+        if batch.rule.batch is None and any(
+            map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
+        ):
+            raise _batched_by_jax(batch.rule, kind)
         context = _jax.context()  # that of types and attributes which passes make
         with context, ir.Location.unknown(context), build.inserting(None):
             module = ir.Module.create()
@@ -457,6 +461,16 @@ def _no_forward(rule: Rule, error: Exception) -> MissingRuleError:
         where=rule.where,
         do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
         "linear in the cotangent",
+    )
+
+
+def _batched_by_jax(rule: Rule, kind: str) -> MissingRuleError:
+    return MissingRuleError(
+        f"no batch of the {kind} rule of `{rule.key}`: it calls a function with a batching rule "
+        "(jax.custom_vmap), and only JAX knows how that is batched",
+        where=rule.where,
+        do="trace the batched function, pb.trace(jax.vmap(f)); or differentiate before the batch, "
+        "jax.vmap(pb.grad(f))",
     )
 
 
