@@ -20,6 +20,16 @@ def function_name(jaxpr: Any) -> str:
     return str(info.func_src_info).split(" ")[0]
 
 
+def is_of_user(closed: Any) -> bool:
+    """Whether the one call in there may be of a function that the user wrote."""
+    params = jaxprs.opened(closed).eqns[0].params
+    body = params.get("call_jaxpr", params.get("callee"))
+    if body is None:
+        return True
+    place = str(jaxprs.opened(body).debug_info.func_src_info).partition(" at ")[2]
+    return is_user_file(place.rpartition(":")[0])
+
+
 def user_frame(equation: Any) -> tuple[str, int, str] | None:
     """File, line and function of the user's code that an equation comes from."""
     frame = _source_info.user_frame(equation.source_info.traceback)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import pullback
-from pullback._errors import headline
-from pullback._jax import tracing
+from pullback._errors import MissingRuleError, UsageError, headline
+from pullback._jax import jaxprs, source_info, tracing
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
+from pullback.tools import slopes
 from pullback.tools.targets import load_target
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
-STEP = {4: 1e-2, 8: 1e-5}
-"""The step of central differences by the size of a real number: about the cube root of epsilon."""
+BACKWARD = ("custom_vjp_call", "call_hi_primitive")
+INPUTS = (0.1, 0.9)
+
+RULES_OF_RULES = 2
+"""To this depth are rules of functions checked that only rules call."""
 
 PATIENCE = 20.0
 """Seconds after which it is said what is running: a solver need not end at random inputs."""
@@ -31,7 +36,7 @@ PATIENCE = 20.0
 class Finding:
     """What checking one rule in one mode showed; `problem` is None where it agrees.
 
-    With no mode, the function is not defined at the inputs, which says nothing of the rule.
+    With no mode, there was nothing to compare, which says nothing of the rule.
     """
 
     name: str
@@ -47,21 +52,93 @@ class Finding:
         return f"{'FAIL' if self.problem else 'ok  '} {self.name} {self.mode}: {verdict}"
 
 
-def check_rules(rules: Any, seed: int, tolerance: float) -> Iterator[Finding]:
-    """Each rule of the user's against central differences of the function beside it."""
-    for key in list(rules):
-        rule = rules[key]
-        if rule.primitive in USERS and rule.inexact:
-            with _saying_what_takes_long(rule):
-                findings = list(_check(rule, seed, tolerance))
+@dataclass(frozen=True)
+class Case:
+    """A function at a point, and its values on lines through it, zero where it is not finite."""
+
+    results: Callable[..., list[Any]]
+    args: list[Any]
+    inputs: Inputs
+    lines: list[slopes.Line]
+    finite: list[np.ndarray]
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Random inputs: floats between two numbers, and both parts of complex ones; coin flips.
+
+    Integers are one: any other may be no index, or no length, of what it is for.
+    """
+
+    generator: np.random.Generator
+    low: float = INPUTS[0]
+    high: float = INPUTS[1]
+
+    def __str__(self) -> str:
+        return f"({self.low:g}, {self.high:g})"
+
+    def of_type(self, aval: Any) -> Any:
+        """A value of a type."""
+        if jnp.issubdtype(aval.dtype, jnp.bool_):
+            return jnp.asarray(self.generator.integers(0, 2, aval.shape), aval.dtype)
+        if not is_inexact(aval):
+            return jnp.ones(aval.shape, aval.dtype)
+        return self._floats(aval, self.low, self.high, 256)
+
+    def direction(self, value: Any) -> Any:
+        """A tangent or a cotangent of a value, of a size that does not depend on the inputs."""
+        return self._floats(value, *INPUTS, 16)
+
+    def _floats(self, like: Any, low: float, high: float, parts: int) -> Any:
+        """Numbers of few bits, so that those of 16 bits a step apart are exact."""
+
+        def draw() -> Any:
+            return np.round(self.generator.uniform(low, high, like.shape) * parts) / parts
+
+        is_complex = jnp.issubdtype(like.dtype, jnp.complexfloating)
+        return jnp.asarray(draw() + 1j * draw() if is_complex else draw(), like.dtype)
+
+
+def check_rules(
+    rules: Any, constants: Sequence[Any], inputs: Inputs, tolerance: float
+) -> Iterator[Finding]:
+    """Each rule of the user's against central differences of the function beside it.
+
+    Rules of functions that only other rules call are found when those are traced.
+
+    Args:
+      rules: of a program.
+      constants: the arrays that the program closes over.
+      inputs: of the functions.
+      tolerance: the largest relative difference.
+    """
+    done: set[str] = set()
+    while new := [key for key in rules if key not in done]:
+        done.update(new)
+        for rule in map(rules.__getitem__, new):
+            if rule.primitive not in USERS or "1" not in rule.own_mask:
+                continue
+            if rule.generation and not source_info.is_of_user(rule.call):
+                continue
+            with _saying_what_takes_long(rule, inputs):
+                findings = list(_check(rule, constants, inputs, tolerance))
             yield from findings
+            if rule.generation < RULES_OF_RULES:
+                _enter_rules_of(rules, rule)
+
+
+def _enter_rules_of(rules: Any, rule: Rule) -> None:
+    for kind in ("jvp", "vjp"):
+        with contextlib.suppress(Exception):  # one that is not there, or that is reported
+            rules.traced_rule(rule, kind, rule.own_mask)
 
 
 @contextlib.contextmanager
-def _saying_what_takes_long(rule: Rule) -> Iterator[None]:
+def _saying_what_takes_long(rule: Rule, inputs: Inputs) -> Iterator[None]:
     message = (
         f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end "
-        "at inputs in (0.1, 0.9); then interrupt, and compare this rule where it ends"
+        f"at inputs in {inputs}; then interrupt, and compare this rule where it ends"
     )
     timer = threading.Timer(PATIENCE, click.echo, [message], {"err": True})
     timer.daemon = True
@@ -72,82 +149,126 @@ def _saying_what_takes_long(rule: Rule) -> Iterator[None]:
         timer.cancel()
 
 
-def _check(rule: Rule, seed: int, tolerance: float) -> Iterator[Finding]:
+def _check(
+    rule: Rule, constants: Sequence[Any], inputs: Inputs, tolerance: float
+) -> Iterator[Finding]:
+    def unknown(problem: str) -> Finding:
+        return Finding(rule.key, "", rule.where, float("nan"), problem)
+
     call = tracing.equations_to_function(rule.call)
-    draw = np.random.default_rng(seed)
-    args = [_random(draw, aval) for aval in rule.call.in_avals]
-    tangents = [_random(draw, args[i]) for i in rule.inexact]
-    expected = _differences(call, args, rule.inexact, tangents)
-    if not all(np.all(np.isfinite(value)) for value in expected):
-        problem = (
-            "the function is not finite at inputs in (0.1, 0.9), so its rules were not checked"
-        )
-        yield Finding(rule.key, "", rule.where, float("nan"), problem)
+    closed_over = [_alike(constants, aval) for aval in rule.call.in_avals[: rule.closed_over]]
+    if any(len(found) > 1 or rule.generation for found in closed_over):
+        yield unknown("which array it closes over is not known here: pass that as an argument")
         return
-    cts = [_random(draw, value) for value in expected]
+    values = [inputs.of_type(aval) for aval in rule.call.in_avals]
+    values[: rule.closed_over] = [
+        found[0] if found else value for found, value in zip(closed_over, values, strict=False)
+    ]
+    moved = [i for i in rule.inexact if i >= rule.closed_over]
+    args = [values[i] for i in moved]
+
+    def results(*args: Any) -> list[Any]:
+        given = dict(zip(moved, args, strict=True))
+        return _inexact(call(*(given.get(i, value) for i, value in enumerate(values))))
+
+    precision = slopes.precision(_float_types(rule.call))
+    if precision.bits < 16:
+        yield unknown("it computes with 8 bits or less, whose differences say nothing")
+        return
+    run = jax.jit(results)
+    tangents = slopes.directions(inputs.direction, inputs.generator, args)
+    try:
+        lines = [slopes.line(run, args, each, precision) for each in tangents]
+    except Exception as error:
+        yield unknown(f"the function fails at inputs in {inputs}: {headline(error)}")
+        return
+    finite = slopes.where_finite(lines)
+    if any(where.size for where in finite) and not any(np.any(where) for where in finite):
+        yield unknown(
+            f"the function is not finite at inputs in {inputs}, so its rules were not checked"
+        )
+        return
+    case = Case(results, args, inputs, [line.only(finite) for line in lines], finite, tolerance)
     for mode, slope in (("jvp", _forward), ("vjp", _reverse)):
         try:
-            found = slope(call, args, tangents, cts)
+            difference = slope(case)
+        except MissingRuleError as error:
+            if mode == "jvp" and rule.primitive in BACKWARD and not rule.goes_forward:
+                yield unknown(f"its backward rule alone gives no jvp: {headline(error)}")
+                continue
+            yield Finding(rule.key, mode, rule.where, float("nan"), headline(error))
         except Exception as error:
-            problem = headline(error)
-            yield Finding(rule.key, mode, rule.where, float("nan"), problem)
+            yield Finding(rule.key, mode, rule.where, float("nan"), headline(error))
         else:
-            yield _compare(rule, mode, float(found), float(_inner(cts, expected)), tolerance)
+            problem = None
+            if not np.isfinite(difference) and not all(map(np.all, finite)):
+                yield unknown(f"its {mode} is not finite, nor is the function at all inputs")
+                continue
+            if not np.isfinite(difference):
+                problem = f"the rule gives {difference}"
+            elif not difference <= tolerance:
+                problem = f"relative difference {difference:.2g} to central differences"
+            yield Finding(rule.key, mode, rule.where, difference, problem)
 
 
-def _compare(rule: Rule, mode: str, found: float, expected: float, tolerance: float) -> Finding:
-    difference = abs(found - expected) / max(abs(found), abs(expected), 1e-3)
-    problem = None
-    if not np.isfinite(found):
-        problem = f"the rule gives {found}"
-    elif not difference <= tolerance:
-        problem = f"relative difference {difference:.2g} to central differences"
-    return Finding(rule.key, mode, rule.where, difference, problem)
+def _float_types(closed: Any) -> Iterator[Any]:
+    """The types of all floats in a jaxpr."""
+    opened = getattr(closed, "jaxpr", closed)
+    for equation in opened.eqns:
+        for atom in (*equation.invars, *equation.outvars):
+            if is_inexact(atom.aval):
+                yield atom.aval.dtype
+        for body in jaxprs.jaxprs_in(equation.params.values()):
+            yield from _float_types(body)
 
 
-def _forward(call: Any, args: list[Any], tangents: list[Any], cts: list[Any]) -> Any:
-    """`<ct, J t>`; the transformations refuse a rule that is not linear."""
-    program = pullback.trace(lambda *xs: _inexact(call(*xs)))(*args)
-    return _inner(cts, _inexact(program.jvp()(*args, *_slots(args, tangents))[1]))
+def _forward(case: Case) -> float:
+    """The largest difference of `J t` to slopes; the transformations refuse what is not linear."""
+    program = pullback.trace(case.results)(*case.args).jvp()
+    differences = [0.0]
+    for line in case.lines:
+        found = _inexact(program(*case.args, *line.tangents)[1])
+        values = zip(slopes.reals(found), line.slopes(), case.finite, strict=True)
+        for value, slope, where in values:
+            scale = np.abs(slope.value).max(initial=0.0)
+            masked = np.where(where, value, 0.0)
+            differences.append(slope.difference(masked, scale, case.tolerance))
+    return _largest(differences)
 
 
-def _reverse(call: Any, args: list[Any], tangents: list[Any], cts: list[Any]) -> Any:
-    """`<J' ct, t>`, the same number."""
-    program = pullback.trace(lambda *xs: _inexact(call(*xs)))(*args)
-    return _inner(_inexact(program.vjp()(*args, cts)[1]), tangents)
+def _reverse(case: Case) -> float:
+    """The largest difference of `<J' ct, t>` to slopes of `<ct, f>`."""
+    program = pullback.trace(case.results)(*case.args).vjp()
+    differences = [0.0]
+    results = case.results(*case.args)
+    for cts in slopes.directions(case.inputs.direction, case.inputs.generator, results):
+        masked = [_masked(*each) for each in zip(cts, case.finite, strict=True)]
+        found = slopes.paired(_inexact(program(*case.args, masked)[1]))
+        for line in case.lines:
+            slope, scale = line.slope_along(slopes.paired(masked), case.tolerance)
+            value = slopes.inner(found, slopes.reals(line.tangents))
+            differences.append(slope.difference(value, scale, case.tolerance))
+    return _largest(differences)
 
 
-def _differences(call: Any, args: list[Any], moved: list[int], tangents: list[Any]) -> list[Any]:
-    precision = min(args[i].real.dtype.itemsize for i in moved)
-    step = STEP.get(precision, 1e-1)
-
-    def at(sign: int) -> list[Any]:
-        point = list(args)
-        for i, tangent in zip(moved, tangents, strict=True):
-            point[i] = (args[i] + sign * step * tangent).astype(args[i].dtype)
-        return _inexact(jax.jit(call)(*point))
-
-    return [(up - down) / (2 * step) for up, down in zip(at(1), at(-1), strict=True)]
+def _masked(ct: Any, where: np.ndarray) -> Any:
+    return jnp.where(where if where.ndim == ct.ndim else where[..., 0], ct, 0).astype(ct.dtype)
 
 
-def _slots(args: list[Any], tangents: list[Any]) -> list[Any]:
-    rest = iter(tangents)
-    return [next(rest) if is_inexact(arg) else None for arg in args]
+def _largest(differences: list[float]) -> float:
+    return next((each for each in differences if not np.isfinite(each)), max(differences))
+
+
+def _alike(constants: Sequence[Any], aval: Any) -> list[Any]:
+    """The arrays of this type: a rule that closes over one has its values, whatever it is given.
+
+    Any value will do in the place of one that the target computes: the rule has that given.
+    """
+    return [each for each in constants if (each.shape, each.dtype) == (aval.shape, aval.dtype)]
 
 
 def _inexact(values: Any) -> list[Any]:
     return [value for value in jax.tree.leaves(values) if is_inexact(value)]
-
-
-def _inner(left: list[Any], right: list[Any]) -> Any:
-    pairs = zip(left, right, strict=True)
-    return sum(np.sum(np.asarray(a) * np.asarray(b)).real for a, b in pairs)
-
-
-def _random(draw: np.random.Generator, aval: Any) -> Any:
-    if not is_inexact(aval):
-        return jax.numpy.ones(aval.shape, aval.dtype)
-    return jax.numpy.asarray(draw.uniform(0.1, 0.9, aval.shape), aval.dtype)
 
 
 @click.command()
@@ -155,16 +276,37 @@ def _random(draw: np.random.Generator, aval: Any) -> Any:
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
 @click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
 @click.option("--tolerance", default=2e-2, show_default=True, help="Largest relative difference.")
-def check(target: str, arguments: str | None, seed: int, tolerance: float) -> None:
+@click.option(
+    "--inputs",
+    "bounds",
+    type=float,
+    nargs=2,
+    default=INPUTS,
+    show_default=True,
+    metavar="LOW HIGH",
+    help="Random floats are between these.",
+)
+def check(
+    target: str,
+    arguments: str | None,
+    seed: int,
+    tolerance: float,
+    bounds: tuple[float, float],
+) -> None:
     """Compare the rules of the functions that TARGET calls with central differences.
 
-    The inputs of each are random in (0.1, 0.9), whatever the target passes; one that is not finite
-    there is skipped. A rule that is false on purpose is reported: exit code 1.
+    The inputs of each are random, whatever the target passes: floats between LOW and HIGH, integers
+    that are one, and booleans. One that is not finite there is skipped. A rule that is wrong for
+    other inputs is not noticed. A rule that is false on purpose is reported: exit code 1.
     """
+    if not bounds[0] < bounds[1]:
+        raise UsageError("--inputs wants a smaller number first", do="write --inputs -2 2")
     loaded = load_target(target, arguments)
     program = loaded.trace()
+    constants = loaded.call(jax.make_jaxpr(loaded.function)).consts
+    inputs = Inputs(np.random.default_rng(seed), *bounds)
     findings = []
-    for finding in check_rules(program.rules, seed, tolerance):
+    for finding in check_rules(program.rules, constants, inputs, tolerance):
         findings.append(finding)
         click.echo(str(finding))
         if finding.problem:
@@ -173,7 +315,9 @@ def check(target: str, arguments: str | None, seed: int, tolerance: float) -> No
     failed = sum(finding.problem is not None for finding in checks)
     skipped = len(findings) - len(checks)
     click.echo(
-        f"{len(checks)} checks of rules, {failed} failed" + f", {skipped} skipped" * (skipped > 0)
+        f"{len(checks)} checks of rules, {failed} failed"
+        + f", {skipped} skipped" * (skipped > 0)
+        + f"; inputs in {inputs}"
     )
     if failed:
         raise SystemExit(1)
