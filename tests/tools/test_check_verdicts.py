@@ -94,6 +94,7 @@ RIGHT = {
         "t[0] * jnp.float32(3)",
         "f32[3]",
     ),
+    "an order": ("jnp.sort", "t[0][jnp.argsort(p[0])]", "f32[300]"),
     "many cancelling terms": ("lambda x: x - x.mean()", "t[0] - t[0].mean()", "f32[2000]"),
 }
 
@@ -229,3 +230,45 @@ f = with_jvp(lambda x: x * one + other, lambda p, t: one * t[0])
     code, output = check(tmp_path, source, "f32[3]")
     assert code == 0, output
     assert "skip named: which array it closes over is not known" in output
+
+
+def test_a_rule_with_symbolic_zeros_is_checked_by_each_operand_alone(tmp_path):
+    source = """
+from jax.custom_derivatives import SymbolicZero
+
+@jax.custom_jvp
+def f(x, y):
+    return x * y
+
+def jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    if type(dx) is SymbolicZero:
+        return x * y, WRONG * x * dy
+    if type(dy) is SymbolicZero:
+        return x * y, dx * y
+    return x * y, dx * y + x * dy
+
+f.defjvp(jvp, symbolic_zeros=True)
+"""
+    code, output = check(tmp_path, source.replace("WRONG", "1"), "f32[3], f32[3]")
+    assert code == 0, output
+    code, output = check(tmp_path, source.replace("WRONG", "2"), "f32[3], f32[3]")
+    assert code == 1
+    assert "ok   f jvp" in output
+    assert "ok   f by operand 0 alone jvp" in output
+    assert "FAIL f by operand 1 alone jvp" in output
+
+
+def test_a_custom_root_is_not_accused(tmp_path):
+    """The unknown of its function is closed over by its solver, too: two operands, one value."""
+    source = """
+def newton(f, y):
+    return jax.lax.fori_loop(0, 30, lambda _, y: y - f(y) / (3 * y**2), y)
+
+def f(x):
+    one = jnp.ones_like(x)
+    return jax.lax.custom_root(lambda y: y**3 - x, one, newton, lambda g, y: y / g(one))
+"""
+    code, output = check(tmp_path, source, "f32[3]")
+    assert code == 0, output
+    assert "skip custom_root: " in output

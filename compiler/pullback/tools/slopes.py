@@ -17,6 +17,9 @@ the points of few bits are exact."""
 ULPS = 4.0
 """By so many units in the last place is a value of the function wrong."""
 
+FINER = 16
+"""By so much is the step smaller where the function may bend too often to tell its slope."""
+
 SIGNS = 3
 """So many directions with random signs: in a sum along one, an element that is wrong stands out."""
 
@@ -53,6 +56,16 @@ class Slope:
         sure = np.maximum(apart - self.spread - self.noise, 0.0) / size
         open_to_doubt = (apart > tolerance * size) & (sure <= tolerance)
         return float(np.where(open_to_doubt, sure, apart / size).max(initial=0.0))
+
+    def corrected(self, finer: Slope) -> Slope:
+        """The finer slope where it is another, by more than its noise; else this one."""
+        is_other = np.abs(finer.value - self.value) > finer.noise
+        pairs = (
+            (finer.value, self.value),
+            (finer.spread, self.spread),
+            (finer.noise, self.noise),
+        )
+        return Slope(*(np.where(is_other, *pair) for pair in pairs))
 
     def sum_of_bends(self, tolerance: float) -> float:
         """The spread of the elements that bend sharply: together they may hide it from a sum."""
@@ -141,6 +154,7 @@ def line(
     args: list[Any],
     tangents: list[Any],
     precision: Any,
+    finer: bool = False,
 ) -> Line:
     """Values of the function around the arguments in a direction.
 
@@ -149,8 +163,9 @@ def line(
       args: of the function.
       tangents: the direction of each.
       precision: the narrowest type that the function computes with.
+      finer: whether the points lie closer, unless that type has 16 bits.
     """
-    step = STEP[precision.bits // 8]
+    step = STEP[precision.bits // 8] / (FINER if finer and precision.bits > 16 else 1)
 
     def at(place: float) -> list[Any]:
         pairs = zip(args, tangents, strict=True)
