@@ -98,8 +98,9 @@ def test_option_values() -> None:
     assert build_pass(Everything, 'wrt={0,1} entry="a b"') == Everything("a b", (0, 1))
 
 
-def test_text_of_a_pass_reads_back() -> None:
-    wanted = Everything("a b", (0, 2), ("x",), True, 0.5, "recompute")
+@pytest.mark.parametrize("entry", ["a b", 'a"b', "a'b", "a{b", "ü"])
+def test_text_of_a_pass_reads_back(entry: str) -> None:
+    wanted = Everything(entry, (0, 2), ("x",), True, 0.5, "recompute")
     text = str(wanted).removeprefix("everything{").removesuffix("}")
     assert build_pass(Everything, text) == wanted
 

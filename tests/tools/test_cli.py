@@ -27,6 +27,18 @@ def test_it_is_a_module_to_run_as_well(pullback_command):
     assert printed == pullback_command("--version").stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_that_does_not_fit_is_an_error_in_words(tmp_path):
+    module = tmp_path / "module.mlir"
+    module.write_text("func.func @main() { return }")
+    command = [sys.executable, "-m", "pullback", "dump", str(module)]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 2
+    assert "UsageError: cannot write the output: No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_the_version_is_that_of_the_package_or_a_source_tree_has_none(pullback_command):
     """The tests run both ways: after `make setup`, and with nothing but a PYTHONPATH."""
     try:

@@ -122,4 +122,5 @@ def format_option(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return ",".join(format_option(item) for item in value)
     text = str(value)
-    return text if _PLAIN_OPTION.fullmatch(text) else f'"{text}"'
+    quote = "'" if '"' in text else '"'
+    return text if _PLAIN_OPTION.fullmatch(text) else f"{quote}{text}{quote}"

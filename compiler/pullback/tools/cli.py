@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 from typing import Any
 
@@ -56,6 +57,10 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (PullbackError, PullbackRuntimeError) as error:
             raise ReportedError(error) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise ReportedError(UsageError(f"cannot write the output: {error.strerror}")) from error
         except MemoryError as error:
             raise ReportedError(UsageError(f"out of memory: {error}")) from error
 
