@@ -225,9 +225,10 @@ class _Checker:
 
     def no_second_full_mask(self, number: int) -> None:
         """The plain name and the mask of all ones mean the same, so only one is there."""
-        full = f"jvp.{self.call.mask}"
-        twice = "jvp" in self.attributes and full in self.attributes
-        self.require(number, not twice, f"`jvp` and {full!r} are the same rule")
+        for kind, mask in (("jvp", self.call.mask), ("fwd", self.call.own_mask)):
+            full = f"{kind}.{mask}"
+            twice = kind in self.attributes and full in self.attributes
+            self.require(number, not twice, f"`{kind}` and {full!r} are the same rule")
 
     def function_type(
         self, number: int, symbol: str, inputs: Types, results: Types, and_more: str = ""

@@ -90,6 +90,19 @@ func.func private @f.jvp(tensor<f32>, tensor<i32>, tensor<f64>, tensor<f32>, ten
 
 // -----
 
+func.func @custom_vjp_call_c6_backward(%x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c6: `fwd` and 'fwd.1' are the same rule}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {fwd = @f, bwd = @f, fwd.1 = @f, bwd.1 = @f}, decomposition = @f
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+
+// -----
+
 func.func @custom_vjp_call_c7(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
   // expected-error @+1 {{custom_vjp_call_c7: @f.fwd does not have the type that this op asks for}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
