@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pullback.tools import check
+from pullback.tools import rule_checks
 from pullback.tools.cli import main
 
 RULES = """
@@ -77,7 +77,7 @@ def test_a_function_that_is_not_defined_at_random_inputs_says_nothing_of_its_rul
 
 
 def test_what_takes_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "PATIENCE", 0.0)
+    monkeypatch.setattr(rule_checks, "PATIENCE", 0.0)
     assert "still running `right`, called at " in run(tmp_path, "good")[1]
-    monkeypatch.setattr(check, "PATIENCE", 1000.0)
+    monkeypatch.setattr(rule_checks, "PATIENCE", 1000.0)
     assert "still running" not in run(tmp_path, "good")[1]

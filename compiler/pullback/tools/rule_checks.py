@@ -1,0 +1,345 @@
+"""Do the derivative rules of a user's functions agree with what these compute?"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import pullback
+from pullback._errors import MissingRuleError, headline
+from pullback._jax import jaxprs, source_info, tracing
+from pullback.frontend.keep import is_inexact
+from pullback.frontend.rules import Rule
+from pullback.tools import slopes
+
+USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
+BACKWARD = ("custom_vjp_call", "call_hi_primitive")
+INPUTS = (0.1, 0.9)
+
+RULES_OF_RULES = 2
+"""To this depth are rules of functions checked that only rules call."""
+
+PATIENCE = 20.0
+"""Seconds after which it is said what is running: a solver need not end at random inputs."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What checking one rule in one mode showed; `problem` is None where it agrees.
+
+    With no mode, there was nothing to compare, which says nothing of the rule.
+    """
+
+    name: str
+    mode: str
+    where: str
+    difference: float
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        if not self.mode:
+            return f"skip {self.name}: {self.problem}"
+        verdict = self.problem or f"largest relative difference {self.difference:.2g}"
+        return f"{'FAIL' if self.problem else 'ok  '} {self.name} {self.mode}: {verdict}"
+
+
+Slopes = list[tuple[slopes.Slope, float]]
+"""With the size of what each is the slope of."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function at a point, and the directions in which it is compared.
+
+    Attributes:
+      results: the function: what it returns that has slopes.
+      args: its arguments that have.
+      inputs: they are of these.
+      tolerance: the largest relative difference.
+      lines: values along the directions, zero where they are not finite.
+      finite: where they are.
+      finer: values closer to the arguments along one of the lines.
+    """
+
+    results: Callable[..., list[Any]]
+    args: list[Any]
+    inputs: Inputs
+    tolerance: float
+    lines: list[slopes.Line]
+    finite: list[np.ndarray]
+    finer: Callable[[slopes.Line], slopes.Line]
+
+    def difference(
+        self, line: slopes.Line, slope_of: Callable[[slopes.Line], Slopes], found: list[np.ndarray]
+    ) -> float:
+        """Of slopes to what is found; where a kink may be near, those of the finer line tell."""
+        coarse = slope_of(line)
+        difference = self._largest(coarse, found)
+        if not self.tolerance < difference < np.inf:
+            return difference
+        finer = slope_of(self.finer(line).only(self.finite))
+        pairs = zip(coarse, finer, strict=True)
+        better = [(old.corrected(new), scale) for (old, scale), (new, _) in pairs]
+        return self._largest(better, found)
+
+    def _largest(self, given: Slopes, found: list[np.ndarray]) -> float:
+        pairs = zip(given, found, strict=True)
+        each = [slope.difference(value, scale, self.tolerance) for (slope, scale), value in pairs]
+        return largest(each)
+
+
+def largest(differences: list[float]) -> float:
+    """The largest, or one that is no number."""
+    return next((each for each in differences if not np.isfinite(each)), max([0.0, *differences]))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Random inputs: floats between two numbers, and both parts of complex ones; coin flips.
+
+    Integers are one: any other may be no index, or no length, of what it is for.
+    """
+
+    generator: np.random.Generator
+    low: float = INPUTS[0]
+    high: float = INPUTS[1]
+
+    def __str__(self) -> str:
+        return f"({self.low:g}, {self.high:g})"
+
+    def of_type(self, aval: Any) -> Any:
+        """A value of a type."""
+        if jnp.issubdtype(aval.dtype, jnp.bool_):
+            return jnp.asarray(self.generator.integers(0, 2, aval.shape), aval.dtype)
+        if not is_inexact(aval):
+            return jnp.ones(aval.shape, aval.dtype)
+        return self._floats(aval, self.low, self.high, 256)
+
+    def direction(self, value: Any) -> Any:
+        """A tangent or a cotangent of a value, of a size that does not depend on the inputs."""
+        return self._floats(value, *INPUTS, 16)
+
+    def _floats(self, like: Any, low: float, high: float, parts: int) -> Any:
+        """Numbers; those of 16 bits are multiples of a part, so that they are exact a step apart.
+
+        Of others no two are equal, nor is one where the function is likely to have a kink.
+        """
+        is_narrow = slopes.precision([like.dtype]).bits <= 16
+
+        def draw() -> Any:
+            numbers = self.generator.uniform(low, high, like.shape)
+            return np.round(numbers * parts) / parts if is_narrow else numbers
+
+        is_complex = jnp.issubdtype(like.dtype, jnp.complexfloating)
+        return jnp.asarray(draw() + 1j * draw() if is_complex else draw(), like.dtype)
+
+
+def check_rules(
+    rules: Any, constants: Sequence[Any], inputs: Inputs, tolerance: float
+) -> Iterator[Finding]:
+    """Each rule of the user's against central differences of the function beside it.
+
+    Rules of functions that only other rules call are found when those are traced.
+
+    Args:
+      rules: of a program.
+      constants: the arrays that the program closes over.
+      inputs: of the functions.
+      tolerance: the largest relative difference.
+    """
+    done: set[str] = set()
+    while new := [key for key in rules if key not in done]:
+        done.update(new)
+        for rule in map(rules.__getitem__, new):
+            if rule.primitive not in USERS or "1" not in rule.own_mask:
+                continue
+            if rule.generation and not source_info.is_of_user(rule.call):
+                continue
+            with _saying_what_takes_long(rule, inputs):
+                findings = list(_check(rule, constants, inputs, tolerance))
+            yield from findings
+            if rule.generation < RULES_OF_RULES:
+                _enter_rules_of(rules, rule)
+
+
+def _enter_rules_of(rules: Any, rule: Rule) -> None:
+    for kind in ("jvp", "vjp"):
+        with contextlib.suppress(Exception):  # one that is not there, or that is reported
+            rules.traced_rule(rule, kind, rule.own_mask)
+
+
+@contextlib.contextmanager
+def _saying_what_takes_long(rule: Rule, inputs: Inputs) -> Iterator[None]:
+    message = (
+        f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end "
+        f"at inputs in {inputs}; then interrupt, and compare this rule where it ends"
+    )
+    timer = threading.Timer(PATIENCE, click.echo, [message], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _check(
+    rule: Rule, constants: Sequence[Any], inputs: Inputs, tolerance: float
+) -> Iterator[Finding]:
+    def unknown(problem: str) -> Finding:
+        return Finding(rule.key, "", rule.where, float("nan"), problem)
+
+    if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
+        yield unknown("what its functions close over belongs together, which random inputs do not")
+        return
+    call = tracing.equations_to_function(rule.call)
+    closed_over = [_alike(constants, aval) for aval in rule.call.in_avals[: rule.closed_over]]
+    if any(len(found) > 1 or rule.generation for found in closed_over):
+        yield unknown("which array it closes over is not known here: pass that as an argument")
+        return
+    values = [inputs.of_type(aval) for aval in rule.call.in_avals]
+    values[: rule.closed_over] = [
+        found[0] if found else value for found, value in zip(closed_over, values, strict=False)
+    ]
+    together = [i for i in rule.inexact if i >= rule.closed_over]
+    alone = [[i] for i in together] if rule.sees_zeros and len(together) > 1 else []
+    for moved in (together, *alone):
+        label = "" if moved is together else f" by operand {moved[0]} alone"
+        yield from _check_by(rule, label, call, values, moved, inputs, tolerance)
+
+
+def _check_by(
+    rule: Rule,
+    label: str,
+    call: Callable[..., Any],
+    values: list[Any],
+    moved: list[int],
+    inputs: Inputs,
+    tolerance: float,
+) -> Iterator[Finding]:
+    """The rule as it is where no other operands than these are perturbed."""
+    name = rule.key + label
+
+    def unknown(problem: str) -> Finding:
+        return Finding(name, "", rule.where, float("nan"), problem)
+
+    args = [values[i] for i in moved]
+
+    def results(*args: Any) -> list[Any]:
+        given = dict(zip(moved, args, strict=True))
+        return _inexact(call(*(given.get(i, value) for i, value in enumerate(values))))
+
+    precision = slopes.precision(_float_types(rule.call))
+    if precision.bits < 16:
+        yield unknown("it computes with 8 bits or less, whose differences say nothing")
+        return
+    run = jax.jit(results)
+
+    def line(tangents: list[Any], finer: bool = False) -> slopes.Line:
+        return slopes.line(run, args, tangents, precision, finer)
+
+    tangents = slopes.directions(inputs.direction, inputs.generator, args)
+    try:
+        lines = [line(each) for each in tangents]
+    except Exception as error:
+        yield unknown(f"the function fails at inputs in {inputs}: {headline(error)}")
+        return
+    finite = slopes.where_finite(lines)
+    if any(where.size for where in finite) and not any(np.any(where) for where in finite):
+        yield unknown(
+            f"the function is not finite at inputs in {inputs}, so its rules were not checked"
+        )
+        return
+    masked = [each.only(finite) for each in lines]
+    case = Case(
+        results, args, inputs, tolerance, masked, finite, lambda each: line(each.tangents, True)
+    )
+    for mode, slope in (("jvp", _forward), ("vjp", _reverse)):
+        try:
+            difference = slope(case)
+        except MissingRuleError as error:
+            if mode == "jvp" and rule.primitive in BACKWARD and not rule.goes_forward:
+                yield unknown(f"its backward rule alone gives no jvp: {headline(error)}")
+                continue
+            yield Finding(name, mode, rule.where, float("nan"), headline(error))
+        except Exception as error:
+            yield Finding(name, mode, rule.where, float("nan"), headline(error))
+        else:
+            problem = None
+            if not np.isfinite(difference) and not all(map(np.all, finite)):
+                yield unknown(f"its {mode} is not finite, nor is the function at all inputs")
+                continue
+            if not np.isfinite(difference):
+                problem = f"the rule gives {difference}"
+            elif not difference <= tolerance:
+                problem = f"relative difference {difference:.2g} to central differences"
+            yield Finding(name, mode, rule.where, difference, problem)
+
+
+def _float_types(closed: Any) -> Iterator[Any]:
+    """The types of all floats in a jaxpr."""
+    opened = getattr(closed, "jaxpr", closed)
+    for equation in opened.eqns:
+        for atom in (*equation.invars, *equation.outvars):
+            if is_inexact(atom.aval):
+                yield atom.aval.dtype
+        for body in jaxprs.jaxprs_in(equation.params.values()):
+            yield from _float_types(body)
+
+
+def _forward(case: Case) -> float:
+    """The largest difference of `J t` to slopes; the transformations refuse what is not linear."""
+    program = pullback.trace(case.results)(*case.args).jvp()
+
+    def of_elements(line: slopes.Line) -> Slopes:
+        return [(each, np.abs(each.value).max(initial=0.0)) for each in line.slopes()]
+
+    differences = []
+    for line in case.lines:
+        found = slopes.reals(_inexact(program(*case.args, *line.tangents)[1]))
+        masked = [np.where(*each, 0.0) for each in zip(case.finite, found, strict=True)]
+        differences.append(case.difference(line, of_elements, masked))
+    return largest(differences)
+
+
+def _reverse(case: Case) -> float:
+    """The largest difference of `<J' ct, t>` to slopes of `<ct, f>`."""
+    program = pullback.trace(case.results)(*case.args).vjp()
+    differences = []
+    results = case.results(*case.args)
+    for cts in slopes.directions(case.inputs.direction, case.inputs.generator, results):
+        masked = [_masked(*each) for each in zip(cts, case.finite, strict=True)]
+        pulled = slopes.paired(_inexact(program(*case.args, masked)[1]))
+        paired = slopes.paired(masked)
+
+        def of_sum(line: slopes.Line, paired: list[np.ndarray] = paired) -> Slopes:
+            return [line.slope_along(paired, case.tolerance)]
+
+        for line in case.lines:
+            found = slopes.inner(pulled, slopes.reals(line.tangents))
+            differences.append(case.difference(line, of_sum, [found]))
+    return largest(differences)
+
+
+def _masked(ct: Any, where: np.ndarray) -> Any:
+    return jnp.where(where if where.ndim == ct.ndim else where[..., 0], ct, 0).astype(ct.dtype)
+
+
+def _alike(constants: Sequence[Any], aval: Any) -> list[Any]:
+    """The arrays of this type: a rule that closes over one has its values, whatever it is given.
+
+    Any value will do in the place of one that the target computes: the rule has that given.
+    """
+    return [each for each in constants if (each.shape, each.dtype) == (aval.shape, aval.dtype)]
+
+
+def _inexact(values: Any) -> list[Any]:
+    return [value for value in jax.tree.leaves(values) if is_inexact(value)]
