@@ -105,8 +105,7 @@ def set_signature(
             empty = ir.DictAttr.get({}, context=_jax.context())
             attrs += [empty] * (count - len(attrs))
             function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
-    types, of_results = list(arguments), list(results)
-    _rename_aliases(function, lambda i, k: k if types[i] in of_results[k : k + 1] else None)
+    _rename_aliases(function, lambda i, k: k if arguments[i] in results[k : k + 1] else None)
 
 
 ALIAS = "tf.aliasing_output"
@@ -153,12 +152,7 @@ def lose_arguments(function: Any, mask: str) -> None:
 
     Results are other ones then, so theirs go too, and what names one of them.
     """
-    context, attributes = _jax.context(), function.attributes
-    if "res_attrs" in attributes:
-        del attributes["res_attrs"]
-    if "arg_attrs" in attributes:
-        rest = zip(ir.ArrayAttr(attributes["arg_attrs"]), mask, strict=False)
-        named = [ir.DictAttr(of_one) for of_one, m in rest if m != "1"]
-        kept = [{n.name: n.attr for n in of_one if n.name != ALIAS} for of_one in named]
-        found = [ir.DictAttr.get(of_one, context=context) for of_one in kept]
-        attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
+    if "res_attrs" in function.attributes:
+        del function.attributes["res_attrs"]
+    follow_arguments(function, [i for i, m in enumerate(mask) if m != "1"])
+    _rename_aliases(function, lambda i, k: None)
