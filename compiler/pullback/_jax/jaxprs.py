@@ -143,6 +143,17 @@ def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
             yield name, body
 
 
+def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """The equations of a jaxpr, each followed by those of its bodies; of equal bodies, one's."""
+    seen = set() if seen is None else seen
+    for equation in opened(jaxpr).eqns:
+        yield equation
+        for _, body in bodies_of(equation):
+            if id(body) not in seen:
+                seen.add(id(body))
+                yield from equations_in(body, seen)
+
+
 def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
     """A parameter of an equation with others in the place of the jaxprs in it."""
     if is_jaxpr(value):

@@ -179,13 +179,8 @@ def _check_rule(equation: Any) -> None:
 
 def _of_kernels(jaxpr: Any) -> str | None:
     """What a jaxpr asks for that only a kernel has."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in _IN_KERNELS_ONLY:
-            return str(equation.primitive.name)
-        for _, body in jaxprs.bodies_of(equation):
-            if (asked := _of_kernels(body)) is not None:
-                return asked
-    return None
+    names = (str(each.primitive.name) for each in jaxprs.equations_in(jaxpr))
+    return next((name for name in names if name in _IN_KERNELS_ONLY), None)
 
 
 def _without_scopes(jaxpr: Any) -> Any:

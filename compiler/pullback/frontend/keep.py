@@ -71,15 +71,7 @@ CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
 
 def has_batching_rule(jaxpr: Any) -> bool:
     """Whether it calls a function with a rule of batching of the user's, at any depth."""
-    todo, seen = [jaxpr], {id(jaxpr)}
-    while todo:
-        for equation in todo.pop().eqns:
-            if jaxprs.name_of(equation) == BATCHED_BY_JAX:
-                return True
-            new = [body for _, body in jaxprs.bodies_of(equation) if id(body) not in seen]
-            todo += new
-            seen.update(map(id, new))
-    return False
+    return any(jaxprs.name_of(each) == BATCHED_BY_JAX for each in jaxprs.equations_in(jaxpr))
 
 
 def is_inexact(aval: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ class Finding:
     where: str
     difference: float
     problem: str | None = None
+
+    @staticmethod
+    def unknown(rule: Rule, problem: str, label: str = "") -> Finding:
+        """There was nothing to compare."""
+        return Finding(rule.key + label, "", rule.where, float("nan"), problem)
 
     def __str__(self) -> str:
         if not self.mode:
@@ -194,16 +200,17 @@ def _saying_what_takes_long(rule: Rule, inputs: Inputs) -> Iterator[None]:
 def _check(
     rule: Rule, constants: Sequence[Any], inputs: Inputs, tolerance: float
 ) -> Iterator[Finding]:
-    def unknown(problem: str) -> Finding:
-        return Finding(rule.key, "", rule.where, float("nan"), problem)
-
     if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
-        yield unknown("what its functions close over belongs together, which random inputs do not")
+        yield Finding.unknown(
+            rule, "what its functions close over belongs together, which random inputs do not"
+        )
         return
     call = tracing.equations_to_function(rule.call)
     closed_over = [_alike(constants, aval) for aval in rule.call.in_avals[: rule.closed_over]]
     if any(len(found) > 1 or rule.generation for found in closed_over):
-        yield unknown("which array it closes over is not known here: pass that as an argument")
+        yield Finding.unknown(
+            rule, "which array it closes over is not known here: pass that as an argument"
+        )
         return
     values = [inputs.of_type(aval) for aval in rule.call.in_avals]
     values[: rule.closed_over] = [
@@ -226,11 +233,7 @@ def _check_by(
     tolerance: float,
 ) -> Iterator[Finding]:
     """The rule as it is where no other operands than these are perturbed."""
-    name = rule.key + label
-
-    def unknown(problem: str) -> Finding:
-        return Finding(name, "", rule.where, float("nan"), problem)
-
+    name, unknown = rule.key + label, functools.partial(Finding.unknown, rule, label=label)
     args = [values[i] for i in moved]
 
     def results(*args: Any) -> list[Any]:
@@ -286,13 +289,10 @@ def _check_by(
 
 def _float_types(closed: Any) -> Iterator[Any]:
     """The types of all floats in a jaxpr."""
-    opened = getattr(closed, "jaxpr", closed)
-    for equation in opened.eqns:
+    for equation in jaxprs.equations_in(closed):
         for atom in (*equation.invars, *equation.outvars):
             if is_inexact(atom.aval):
                 yield atom.aval.dtype
-        for body in jaxprs.jaxprs_in(equation.params.values()):
-            yield from _float_types(body)
 
 
 def _forward(case: Case) -> float:
