@@ -9,7 +9,6 @@ treat it as any other argument.
 from __future__ import annotations
 
 import functools
-import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
+from pullback.frontend.closures import Nothing, contents
 from pullback.frontend.keep import is_inexact
 
 
@@ -127,8 +127,7 @@ def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
         keywords = (value.__kwdefaults__ or {}).values()
-        closed = map(_contents, value.__closure__ or ())
-        return [*itertools.chain(*closed), *(value.__defaults__ or ()), *keywords]
+        return [*map(contents, value.__closure__ or ()), *(value.__defaults__ or ()), *keywords]
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, functools.partial):
@@ -166,8 +165,9 @@ class _Copies:
 
     def _of_function(self, function: types.FunctionType) -> Any:
         cells = function.__closure__ or ()
-        filled = [cell for cell in cells if _contents(cell) and id(cell) not in self.made]
-        self.made |= {id(cell): types.CellType() for cell in filled}
+        found = {id(cell): contents(cell) for cell in cells if id(cell) not in self.made}
+        filled = {at: value for at, value in found.items() if value is not Nothing}
+        self.made |= {at: types.CellType() for at in filled}
         copy = types.FunctionType(
             function.__code__,
             function.__globals__,
@@ -175,18 +175,10 @@ class _Copies:
             closure=tuple(self.made.get(id(cell), cell) for cell in cells),
         )
         self.made[id(function)] = copy
-        for cell in filled:
-            self.made[id(cell)].cell_contents = self.of(cell.cell_contents)
+        for at, value in filled.items():
+            self.made[at].cell_contents = self.of(value)
         copy.__defaults__ = tuple(map(self.of, function.__defaults__ or ())) or None
         keywords = (function.__kwdefaults__ or {}).items()
         copy.__kwdefaults__ = {name: self.of(item) for name, item in keywords} or None
         copy.__dict__.update(function.__dict__)
         return copy
-
-
-def _contents(cell: types.CellType) -> list[Any]:
-    """What is in a variable: nothing where it has no value yet."""
-    try:
-        return [cell.cell_contents]
-    except ValueError:
-        return []

@@ -68,11 +68,17 @@ class Nothing:
 
 
 def closed_over(function: types.FunctionType) -> Iterator[Variable]:
+    """The variables that a function closes over."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield function, name, cell.cell_contents
-        except ValueError:
-            yield function, name, Nothing
+        yield function, name, contents(cell)
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a variable holds that a function closes over; Nothing if it has no value."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return Nothing
 
 
 _openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakKeyDictionary()

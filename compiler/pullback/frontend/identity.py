@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pullback._jax import high, jaxprs, objects, tracing, user_rules
-from pullback.frontend.closures import Nothing
+from pullback.frontend.closures import contents
 
 PLAIN: frozenset[Any] = frozenset({str, bytes, int, bool, type(None), types.CodeType})
 NUMBERS: frozenset[Any] = frozenset({float, complex})  # equal zeros may differ by sign
@@ -153,7 +153,7 @@ class Identities:
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function
-        cells = tuple(_contents(cell) for cell in function.__closure__ or ())
+        cells = tuple(contents(cell) for cell in function.__closure__ or ())
         closed_over = self._values(cells, inside)
         defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
         code = id(function.__code__), id(function.__globals__)
@@ -318,10 +318,3 @@ def _state(value: Any) -> dict[str, Any]:
         return {}
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     return {**(attributes or {}), **(slots or {})}
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a cell that is not filled yet
-        return Nothing
