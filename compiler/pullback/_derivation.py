@@ -66,7 +66,7 @@ class Signature:
     out: Any
 
     @staticmethod
-    def of(program: Program) -> Signature:
+    def of(program: Program | SymbolicProgram) -> Signature:
         """The signature of a program."""
         hidden = len(program.constants)
         leaves = slots(program.in_avals, program.arg_paths, hidden)

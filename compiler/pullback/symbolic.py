@@ -13,7 +13,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ import numpy as np
 
 from pullback import _derivation
 from pullback._errors import MissingRuleError
-from pullback._slots import argnums_of, slots
+from pullback._slots import argnums_of
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import _symbolic
 from pullback_runtime._callable import argument_paths
@@ -42,7 +42,10 @@ class SymbolicProgram:
       platforms: what it is lowered for.
       stored: for a loaded program, how to get each function that its file holds.
       order: how often it can be differentiated; None without limit.
+      constants: none, for what the function closes over stays in it.
     """
+
+    constants: ClassVar[tuple[jax.Array, ...]] = ()
 
     function: Callable[..., Any]
     example: tuple[tuple[Any, ...], dict[str, Any]]
@@ -85,12 +88,9 @@ class SymbolicProgram:
         return tuple(jax.tree.leaves(self._result))
 
     @property
-    def _signature(self) -> _derivation.Signature:
-        leaves = slots(self.in_avals, argument_paths(self.example))
-        args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
-        names = _derivation.result_paths(self)
-        out = jax.tree.unflatten(self.out_tree, slots(self.out_avals, names))
-        return _derivation.Signature(args, kwargs, out)
+    def arg_paths(self) -> tuple[str, ...]:
+        """A name for each leaf of the arguments."""
+        return argument_paths(self.example)
 
     def __repr__(self) -> str:
         arguments, results = (
@@ -155,7 +155,7 @@ class SymbolicProgram:
           DerivativeTypeError: the result is not a real scalar, or an argument is not a float.
         """
         self._check_order()
-        _derivation.check_gradients(self._signature, argnums)
+        _derivation.check_gradients(_derivation.Signature.of(self), argnums)
 
         def derived(*args: Any, **kwargs: Any) -> Any:
             out, backward = _pulled(self._with_rules, args, kwargs, argnums)
