@@ -18,7 +18,7 @@ import pullback_runtime
 from pullback import _derivation, _jax
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
-from pullback._jax import high, tracing
+from pullback._jax import boundary, high, tracing
 from pullback._slots import spell
 from pullback.frontend.keep import high_type, is_inexact
 from pullback.passes.purity import has_effect
@@ -65,8 +65,8 @@ def handle_of(program: Program) -> ModuleHandle:
     return _handle(
         Origin(lambda: program),
         program.rules,
-        tuple(map(plain, (*hidden, *program.in_avals))),
-        tuple(map(plain, program.out_avals)),
+        tuple(map(boundary.physical_type, (*hidden, *program.in_avals))),
+        tuple(map(boundary.physical_type, program.out_avals)),
         arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
         pure=not (program.rules.host_callbacks and has_effect(program.module)),
     )
@@ -92,14 +92,6 @@ def _handle(origin: Origin, rules: Any, in_avals: Any, out_avals: Any, **more: A
     )
 
 
-def plain(aval: Any) -> jax.ShapeDtypeStruct:
-    """The type of an operand as the module has it: the words of a PRNG key."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
-        return jax.ShapeDtypeStruct(words.shape, words.dtype)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=tracing.sharding_of(aval))
-
-
 def program_of(handle: ModuleHandle) -> Program:
     """The program behind a handle, its rules included."""
     return _origin(handle).program
@@ -122,7 +114,7 @@ def check_operands(program: Program, operands: list[Any]) -> None:
         found = jax.typeof(value)
         if high.is_type(found):
             raise high_type(found, path)
-        taken = plain(aval)
+        taken = boundary.physical_type(aval)
         if found.shape != taken.shape or promoted_dtype(value, taken.dtype) != taken.dtype:
             raise ArgumentMismatchError(
                 f"{path} must have type {spell(aval)}, but it is {spell(found)}",

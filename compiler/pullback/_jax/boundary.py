@@ -7,6 +7,8 @@ from typing import Any
 import jax
 from jax._src import lax as _lax
 
+from pullback._jax import tracing
+
 
 def physical(value: Any) -> Any:
     """An array as the module takes it: the words of a PRNG key, anything else as it is."""
@@ -14,6 +16,14 @@ def physical(value: Any) -> Any:
     if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         return jax.random.key_data(value)
     return value
+
+
+def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
+    """The type of what `physical` gives for an array of this type."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+        return jax.ShapeDtypeStruct(words.shape, words.dtype)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=tracing.sharding_of(aval))
 
 
 def logical(value: Any, aval: Any) -> Any:

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback import _jax
-from pullback._calls import plain
 from pullback._edits import clone
-from pullback._jax import ir
+from pullback._jax import boundary, ir
 from pullback._platforms import together
 from pullback.artifact import high_level
 from pullback.artifact.constants import drop_arguments
@@ -179,7 +178,7 @@ def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
     block = function.regions[0].blocks[0]
     old = dict(zip(kept, block.arguments, strict=True))
     with ir.Location.unknown(module.context):
-        for position, aval in enumerate(map(plain, exported.in_avals)):
+        for position, aval in enumerate(map(boundary.physical_type, exported.in_avals)):
             kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
             new = block.add_argument(kind, ir.Location.unknown())
             if position in old:
