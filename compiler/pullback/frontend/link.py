@@ -81,7 +81,8 @@ class Lowered:
         except (AssertionError, TypeError) as error:
             raise _cannot_lower(error) from error
         except NotImplementedError as error:  # JAX's own words, which name no line
-            error.add_note(f"lowered for {locations.of_error(error.__cause__ or error)}")
+            if (place := locations.of_error(error.__cause__ or error)) is not None:
+                error.add_note(f"lowered for {place}")
             raise
         library.refresh()
         self._now = library, into
