@@ -6,6 +6,8 @@ from pullback import _jax
 from pullback._edits import ReorderOperands, SelectResults
 from pullback._jax import ir
 from pullback.passes.base import NO_RULES
+from pullback.passes.manager import run_stages
+from pullback.passes.pipelines import parse_pipeline
 
 ENTRY = """
 func.func public @main(
@@ -41,4 +43,23 @@ def test_results_in_another_order_have_their_attributes() -> None:
         "%arg1: tensor<f32> {tf.aliasing_output = 0 : i32}, "
         '%arg2: tensor<f32> {jax.arg_info = "z"}) -> (tensor<f32> {jax.result_info = "c"}, '
         'tensor<f32> {jax.result_info = "a"}) {'
+    )
+
+
+def test_a_transpose_has_no_alias_of_a_result_that_is_gone() -> None:
+    """The argument that it is by goes, with its attributes; the others keep theirs."""
+    text = """
+    func.func public @main(
+        %x: tensor<f32> {jax.arg_info = "x"},
+        %w: tensor<f32> {jax.arg_info = "w", tf.aliasing_output = 0 : i32}
+    ) -> (tensor<f32> {jax.result_info = "product"}) {
+      %0 = stablehlo.multiply %x, %w : tensor<f32>
+      return %0 : tensor<f32>
+    }
+    """
+    module = ir.Module.parse(text, _jax.context())
+    run_stages(module, parse_pipeline("transpose{wrt=0}"), NO_RULES)
+    assert str(module).splitlines()[1].strip() == (
+        'func.func public @main(%arg0: tensor<f32> {jax.arg_info = "w"}, %arg1: tensor<f32>) '
+        "-> tensor<f32> {"
     )
