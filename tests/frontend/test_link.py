@@ -8,6 +8,8 @@ from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.frontend import link
+from pullback.passes import symbols
+from pullback.passes.symbols import Symbols, text_of
 
 
 def module(text: str) -> ir.Module:
@@ -76,3 +78,38 @@ def test_meshes_of_one_name_must_be_equal():
     assert link.merge(target, sharded(2), "f") == "f"
     with pytest.raises(PullbackError, match="use different meshes under the name `mesh`"):
         link.merge(target, sharded(4), "f")
+
+
+def test_symbols_are_found_again_as_functions_come_and_go():
+    target = Symbols(module(function("f", "sine") + function("f_1", "cosine")))
+    source = link.Source(link.Library(module(function("f", "cosine"))), "f")
+    assert link.merge_source(target, source) == "f_1"
+    target.remove("f_1").erase()
+    assert link.merge_source(target, source) == "f_0"
+    assert link.merge_source(target, source) == "f_0"
+    assert [target.unique(name) for name in ("f", "g")] == ["f_1", "g"]
+    assert names(target.module) == ["f", "f_0"]
+
+
+def test_what_a_pass_changes_is_never_shared():
+    target = Symbols(module(""))
+    (made,) = module(function("f", "sine")).body.operations
+    with _jax.context(), ir.Location.unknown(_jax.context()):
+        target.add("f", made.operation.clone(ir.InsertionPoint(target.module.body)))
+    again = link.Source(link.Library(module(function("f", "sine"))), "f")
+    assert link.merge_source(target, again) == "f_0"
+
+
+def test_each_of_many_rules_is_read_once(monkeypatch):
+    """A program of n rules under one name is linked in n steps, not in n times n."""
+    read = []
+    monkeypatch.setattr(symbols, "text_of", lambda f: read.append(f) or text_of(f))
+    target = Symbols(module(""))
+    for i in range(20):
+        text = f"""func.func private @f(%x: tensor<f32>) -> tensor<f32> {{
+          %c = stablehlo.constant dense<{i}.0> : tensor<f32>
+          return %c : tensor<f32>
+        }}"""
+        link.merge_source(target, link.Source(link.Library(module(text)), "f"))
+    assert len(names(target.module)) == 20
+    assert len(read) <= 20

@@ -20,6 +20,7 @@ from pullback import artifact
 from pullback._edits import clone
 from pullback._jax import ir
 from pullback.frontend import locations, staging
+from pullback.passes.symbols import Symbols
 
 
 @jax.custom_vjp
@@ -56,8 +57,8 @@ def test_a_rule_used_a_hundred_times_is_traced_once() -> None:
 def test_linking_into_a_second_module_reuses_the_trace() -> None:
     program = pb.trace(wave)(1.0)
     other = clone(program.module)
-    assert program.rules.stage(program.module, "wave", "jvp", "1") == "wave.jvp"
-    assert program.rules.stage(other, "wave", "jvp", "1") == "wave.jvp"
+    assert program.rules.stage(Symbols(program.module), "wave", "jvp", "1") == "wave.jvp"
+    assert program.rules.stage(Symbols(other), "wave", "jvp", "1") == "wave.jvp"
     assert program.rules.traces == 1
     other.operation.verify()
     assert "@wave.jvp" in str(other)
@@ -75,11 +76,11 @@ def test_different_rules_of_one_name_get_names_of_their_own() -> None:
 
 def test_a_backward_rule_that_is_not_linear_has_no_forward_mode() -> None:
     program = pb.trace(clipped)(1.0)
-    program.rules.stage(program.module, "clipped", "vjp", "1")
+    program.rules.stage(Symbols(program.module), "clipped", "vjp", "1")
     with pytest.raises(
         pb.MissingRuleError, match="no jvp rule for a custom_vjp function"
     ) as caught:
-        program.rules.stage(program.module, "clipped", "jvp", "1")
+        program.rules.stage(Symbols(program.module), "clipped", "jvp", "1")
     assert "linear in the cotangent" in str(caught.value)
 
 
@@ -134,14 +135,16 @@ def test_a_rule_that_jax_lacks_is_missing_in_its_words() -> None:
 def test_a_rule_that_jax_lacks_names_the_users_line() -> None:
     program = pb.trace(lambda a, x: jax.scipy.special.betainc(a, a, x))(1.5, 0.5)
     with pytest.raises(pb.MissingRuleError, match="no transpose rule for `regularized") as caught:
-        program.rules.stage(program.module, "regularized_incomplete_beta", "transpose", "111")
+        program.rules.stage(
+            Symbols(program.module), "regularized_incomplete_beta", "transpose", "111"
+        )
     assert "test_rules.py:" in caught.value.where
 
 
 def test_a_wrong_mask_is_a_mistake_of_the_caller() -> None:
     program = pb.trace(wave)(1.0)
     with pytest.raises(ValueError, match="mask '11' for wave, of 1 operands"):
-        program.rules.stage(program.module, "wave", "jvp", "11")
+        program.rules.stage(Symbols(program.module), "wave", "jvp", "11")
 
 
 PROGRAM = """

@@ -15,6 +15,7 @@ from pullback._errors import MissingRuleError, PipelineError, VerificationError
 from pullback._jax import ir
 from pullback.passes.base import NO_RULES, Pass
 from pullback.passes.manager import run_pipeline
+from pullback.passes.symbols import Symbols
 from pullback.tools.module_io import pipeline_of_reproducer
 
 SOURCE = """
@@ -149,7 +150,7 @@ def test_stock_pass_that_fails_is_named() -> None:
 
 def test_no_rules_names_key_kind_and_mask() -> None:
     with pytest.raises(MissingRuleError, match=r"no jvp rule for key 'f#0' with mask '01'"):
-        NO_RULES.stage(parse(), "f#0", "jvp", "01")
+        NO_RULES.stage(Symbols(parse()), "f#0", "jvp", "01")
 
 
 def test_empty_pipeline_changes_nothing() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from pullback import _jax
 from pullback._errors import PullbackError
 from pullback._jax import ir, lowering
 from pullback.frontend import locations
+from pullback.passes.symbols import Symbols, symbol as symbol_of, text_of
 from pullback_runtime import _module
 
 if TYPE_CHECKING:
@@ -38,12 +38,16 @@ class Library:
         self.meshes: dict[str, Any] = {}
         self._references: dict[str, list[str]] = {}
         self._texts: dict[str, str] = {}
+        self._last: Any = None
         self.refresh()
 
     def refresh(self) -> None:
-        """Find the functions that have come to the module."""
-        for op in self.module.body.operations:
-            name = _symbol(op)
+        """Find the functions that have come to the module: most often, they are at its end."""
+        operations, known = self.module.body.operations, len(self.functions)
+        at_end = known and operations[known - 1].operation == self._last
+        new = map(operations.__getitem__, range(known, len(operations)))
+        for op in new if at_end else operations:
+            name, self._last = symbol_of(op.operation), op.operation
             self.functions[name] = op
             if not isinstance(op, _jax.func.FuncOp):
                 self.meshes[name] = op
@@ -57,7 +61,7 @@ class Library:
     def text(self, name: str) -> str:
         """A function as text, without its name."""
         if name not in self._texts:
-            self._texts[name] = _text(self.functions[name])
+            self._texts[name] = text_of(self.functions[name])
         return self._texts[name]
 
 
@@ -115,27 +119,28 @@ class Source:
 
 def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
-    return merge_source(target, Source(Library(module), symbol))
+    return merge_source(Symbols(target), Source(Library(module), symbol))
 
 
-def merge_source(target: ir.Module, source: Source) -> str:
-    """The same for a function of a library."""
-    library = source.library
-    if library.module.context != target.context:
+def merge_source(target: Symbols, source: Source) -> str:
+    """The same for a function of a library, into the module of these symbols."""
+    library, context = source.library, target.module.context
+    if library.module.context != context:
         content = _module.to_bytecode(library.module)
-        library = Library(_module.parse(content, target.context))
-    existing = {_symbol(op): op for op in target.body.operations}
-    for name, mesh in library.meshes.items():
-        _copy_mesh(target, name, mesh, existing)
-    return _Merge(target, library, existing).copy(source.entry)
+        library = Library(_module.parse(content, context))
+    with context, ir.Location.unknown(context):
+        for name, mesh in library.meshes.items():
+            _copy_mesh(target, name, mesh)
+        return _Merge(target, library).copy(source.entry)
 
 
-def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]) -> None:
+def _copy_mesh(target: Symbols, name: str, mesh: Any) -> None:
     """Copies a mesh. Attributes refer to it by name in their text, so it must keep its name."""
-    if name not in existing:
-        with target.context:
-            existing[name] = mesh.operation.clone(ip=ir.InsertionPoint.at_block_begin(target.body))
-    elif _axes(existing[name]) != _axes(mesh):
+    there = target.others.get(name)
+    if name not in target:
+        place = ir.InsertionPoint.at_block_begin(target.module.body)
+        target.others[name] = mesh.operation.clone(ip=place)
+    elif there is None or _axes(there) != _axes(mesh.operation):
         raise PullbackError(
             f"a rule and the program use different meshes under the name `{name}`",
             where=f"{mesh}",
@@ -144,78 +149,70 @@ def _copy_mesh(target: ir.Module, name: str, mesh: Any, existing: dict[str, Any]
 
 
 def _axes(mesh: Any) -> Any:
-    return mesh.operation.attributes["mesh"]
+    return mesh.attributes["mesh"]
 
 
-_NUMBERS = re.compile(r"(_\d+)+$")
 _SYMBOL = re.compile(r'@("[^"]*"|[\w$.]+)')
 
 
 class _Merge:
-    def __init__(self, target: ir.Module, source: Library, existing: dict[str, Any]):
+    def __init__(self, target: Symbols, source: Library):
         self.target = target
         self.source = source
-        self.existing = existing
         self.renamed: dict[str, str] = {}
-        self.open: set[str] = set()
+        self.open: dict[str, Any] = {}  # what is being copied; the copy, if it was needed already
 
     def copy(self, symbol: str) -> str:
         """The name in the target of a function of the source, copied if it is not there yet."""
         if symbol in self.open and symbol not in self.renamed:  # a rule that refers to itself
             self.renamed.update(self._twins(symbol))
             if symbol not in self.renamed:
-                self.renamed[symbol] = self._free_name(symbol)
-                self.existing[self.renamed[symbol]] = None
+                self.open[symbol] = self._clone(symbol)
+                self.renamed[symbol] = self._enter(symbol, self.open[symbol])
         elif symbol not in self.renamed:
-            self.open.add(symbol)
+            self.open[symbol] = None
             for callee in self.source.references(symbol):
                 self.copy(callee)
-            self.renamed[symbol] = self._place(symbol)
+            if (early := self.open.pop(symbol)) is not None:
+                rename_references(early, self.renamed)
+            elif symbol not in self.renamed:
+                self.renamed[symbol] = self._place(symbol)
         return self.renamed[symbol]
 
     def _place(self, symbol: str) -> str:
         """Copies one function, whose callees are copied already, unless an equal one is there."""
-        name, context = self.renamed.get(symbol), self.target.context
-        if name is not None and self.existing[name] is not None:
-            return name
         moved = any(self.renamed[other] != other for other in self.source.references(symbol))
-        if name is None and not moved and (found := self._equal(symbol)):
+        if not moved and (found := self._equal(symbol, lambda: self.source.text(symbol))):
             return found
-        with context, ir.Location.unknown(context):
-            function = self.source.functions[symbol].operation
-            clone = function.clone(ip=ir.InsertionPoint(self.target.body))
-            if moved:
-                rename_references(clone, self.renamed)
-            if name is None and moved and (found := self._equal(symbol, clone)):
+        clone = self._clone(symbol)
+        if moved:
+            rename_references(clone, self.renamed)
+            if found := self._equal(symbol, lambda: text_of(clone)):
                 clone.erase()
                 return found
-            name = name or self._free_name(symbol)
-            clone.attributes["sym_name"] = ir.StringAttr.get(name)
-        self.existing[name] = clone
+        return self._enter(symbol, clone)
+
+    def _clone(self, symbol: str) -> Any:
+        function = self.source.functions[symbol].operation
+        return function.clone(ip=ir.InsertionPoint(self.target.module.body))
+
+    def _enter(self, symbol: str, clone: Any) -> str:
+        name = self.target.unique(symbol)
+        clone.attributes["sym_name"] = ir.StringAttr.get(name)
+        self.target.add(name, clone, shared=True)
         return name
 
-    def _equal(self, symbol: str, renamed: Any = None) -> str | None:
-        """The name of a function that is there already and does the same.
-
-        As the function of the source, or as a copy that refers to functions of the target.
-        """
-        kind = _type(self.source.functions[symbol])
-        alike = {n: f for n, f in self._of_same_base(symbol).items() if _type(f) == kind}
-        if not alike:
-            return None
-        text = self.source.text(symbol) if renamed is None else _text(renamed)
-        return next((n for n, f in alike.items() if _text(f) == text), None)
-
-    def _of_same_base(self, symbol: str) -> dict[str, Any]:
-        base = _base(symbol)
-        return {n: f for n, f in self.existing.items() if f is not None and _base(n) == base}
+    def _equal(self, symbol: str, text: Callable[[], str]) -> str | None:
+        """The name of a function that is there already, and does what one of this text does."""
+        function = self.source.functions[symbol].operation
+        return self.target.equal(symbol, function.attributes["function_type"], text)
 
     def _twins(self, symbol: str) -> dict[str, str]:
         """The names of functions that are there already, for one that refers to itself.
 
         Such functions are the same if they are under the assumption that they are.
         """
-        for name in self._of_same_base(symbol):
+        for name in self.target.relatives(symbol):
             twins: dict[str, str] = {}
             if self._are_same(symbol, name, twins):
                 return twins
@@ -226,43 +223,19 @@ class _Merge:
         known = self.renamed | assumed
         if symbol in known or symbol not in self.source.functions:
             return known.get(symbol, symbol) == name
-        if self.existing.get(name) is None:
+        if (function := self.target.functions.get(name)) is None:
             return False
         assumed[symbol] = name
         text, symbols = _without_symbols(self.source.text(symbol))
-        other_text, names = _without_symbols(_text(self.existing[name]))
+        other_text, names = _without_symbols(text_of(function))
         if text != other_text:
             return False
         return all(self._are_same(*pair, assumed) for pair in zip(symbols, names, strict=True))
-
-    def _free_name(self, symbol: str) -> str:
-        numbered = (f"{symbol}_{number}" for number in itertools.count())
-        names = itertools.chain([symbol], numbered)
-        return next(name for name in names if name not in self.existing)
 
 
 def identifier(name: str) -> str:
     """A name as MLIR prints it without quotes."""
     return re.sub(r"\W+", "_", name).strip("_") or "function"
-
-
-@functools.lru_cache
-def _base(symbol: str) -> str:
-    """The name without the numbers that made it unique."""
-    return _NUMBERS.sub("", symbol)
-
-
-def _type(function: Any) -> Any:
-    return function.operation.attributes.get("function_type")
-
-
-def _text(function: Any) -> str:
-    """A function as text, without its name."""
-    text = function.operation.get_asm(
-        assume_verified=True, use_local_scope=True, large_resource_limit=0
-    )
-    kind, _, named = text.partition("@")
-    return str(kind + named.partition("(")[2])
 
 
 def _without_symbols(text: str) -> tuple[str, list[str]]:
@@ -321,7 +294,3 @@ def _renamed(attribute: Any, rename: Any) -> Any:
         same = all(a is b for a, b in zip(after, before, strict=True))
         return attribute if same else ir.ArrayAttr.get(after)
     return attribute
-
-
-def _symbol(operation: Any) -> str:
-    return ir.StringAttr(operation.attributes["sym_name"]).value

@@ -19,6 +19,7 @@ from pullback.dialect import build
 from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
+from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
 
 LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
@@ -218,11 +219,11 @@ class RuleTable:
             self._rules[adopted[key]] = dataclasses.replace(rule, key=adopted[key])
         return adopted[key]
 
-    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """Symbol(s) in `module` of a rule; traced, lowered and linked on first request.
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+        """The symbol(s) of a rule in a module; traced, lowered and linked on first request.
 
         Args:
-          module: the module to link the rule into.
+          symbols: those of the module to link the rule into.
           key: the rule's key, as in a composite's attribute `rule`.
           kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
           mask: one character per inexact operand, '1' for perturbed. For 'vjp', '|' and one per
@@ -233,8 +234,8 @@ class RuleTable:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
         sources = self.sources(key, kind, mask)
-        symbols = [link.merge_source(module, source) for source in sources]
-        return symbols[0] if len(symbols) == 1 else (symbols[0], symbols[1])
+        names = [link.merge_source(symbols, source) for source in sources]
+        return names[0] if len(names) == 1 else (names[0], names[1])
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
         """What `stage` links, without linking it: a module for each function of the rule."""
@@ -263,7 +264,8 @@ class RuleTable:
         context = _jax.context()  # that of types and attributes which passes make
         with context, ir.Location.unknown(context), build.inserting(None):
             module = ir.Module.create()
-            names = [link.merge_source(module, source) for source in sources]
+            symbols = Symbols(module)
+            names = [link.merge_source(symbols, source) for source in sources]
             rule = batch.rule
             results = len(rule.call.out_avals), len(rule.inexact_results)
             signature = Signature(batch.flags, tuple(rule.inexact), *results)

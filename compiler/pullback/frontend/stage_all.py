@@ -14,6 +14,7 @@ from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
+from pullback.passes.symbols import Symbols
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
@@ -28,7 +29,7 @@ MOST_RULES = 1500
 PATIENCE = 60.0
 """Seconds after which who waits for rules of rules is told of `order`."""
 
-Symbols = dict[str, Any]
+Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
 
 
@@ -55,8 +56,9 @@ class _Module:
     def __init__(self, table: RuleTable, module: ir.Module, last: int) -> None:
         self.table = table
         self.module = module
+        self.linked = Symbols(module)
         self.last = last
-        self.symbols: dict[str, Symbols] = {}
+        self.symbols: dict[str, Found] = {}
         self.of_rules = 0
         self.without: set[str] = set()
 
@@ -92,19 +94,19 @@ class _Module:
         for key, found in self.symbols.items() if self.without else ():
             rule = self.table[key]
             if _rules_in(found) == {"jvp"} and len(rule.inexact) > 1:
-                function = ir.SymbolTable(self.module.operation)[found["jvp"]]
+                function = self.linked.functions[found["jvp"]]
                 if any(call.decomposition in self.without for call in ops.walk_calls(function)):
                     self._try(found, rule, "jvp", rule.single_masks)
                     keys[found["jvp"]] = key
         calls = ops.walk_calls(self.module) if keys else ()
         return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
 
-    def _symbols_of(self, rule: Rule) -> Symbols:
+    def _symbols_of(self, rule: Rule) -> Found:
         """Every rule of one call that there is.
 
         Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
         """
-        found: Symbols = {}
+        found: Found = {}
         if rule.generation > self.last + 1:
             return found
         if rule.op == "pullback.custom_vjp_call":
@@ -124,7 +126,7 @@ class _Module:
             self._transposes(found, rule)
         return found
 
-    def _transposes(self, found: Symbols, rule: Rule) -> None:
+    def _transposes(self, found: Found, rule: Rule) -> None:
         """Adds the transposes of a call: for all operands, and for each that it is linear in.
 
         Beside residuals there may be many operands that it is linear in: these together, too.
@@ -136,7 +138,7 @@ class _Module:
             joint = _jointly(accepted)
             self._try(found, rule, "transpose", [joint] * (joint not in masks))
 
-    def _pairs(self, found: Symbols, rule: Rule) -> None:
+    def _pairs(self, found: Found, rule: Rule) -> None:
         """Adds fwd and bwd for all operands; where they refuse, for those that they accept."""
         own = rule.own_mask
         if rule.inexact and "1" not in own:
@@ -155,7 +157,7 @@ class _Module:
                 names = f"fwd.{joint}", f"bwd.{joint}"
                 found |= zip(names, self._stage(rule, "vjp", joint), strict=True)
 
-    def _try(self, found: Symbols, rule: Rule, kind: str, masks: Iterable[str]) -> None:
+    def _try(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""
         for mask in masks:
             name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
@@ -168,7 +170,7 @@ class _Module:
                 continue
 
     def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
-        return self.table.stage(self.module, rule.key, kind, mask)
+        return self.table.stage(self.linked, rule.key, kind, mask)
 
 
 def _jointly(masks: Iterable[str]) -> str:
@@ -176,12 +178,12 @@ def _jointly(masks: Iterable[str]) -> str:
     return "".join(map(max, zip(*masks, strict=True)))
 
 
-def _rules_in(found: Symbols) -> set[str]:
+def _rules_in(found: Found) -> set[str]:
     return found.keys() - {REFUSED}
 
 
 @contextlib.contextmanager
-def _noting(found: Symbols, name: str) -> Iterator[None]:
+def _noting(found: Found, name: str) -> Iterator[None]:
     """Writes down what the rule of this name says where it refuses."""
     try:
         yield

@@ -12,13 +12,14 @@ from pullback._errors import MissingRuleError
 
 if TYPE_CHECKING:
     from pullback._jax import ir
+    from pullback.passes.symbols import Symbols
 
 
 class Rules(Protocol):
     """The part of `pullback.frontend.rules.RuleTable` that passes use."""
 
-    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """Symbol(s) in `module` of a rule; see docs/architecture.md."""
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+        """The symbol(s) of a rule in the module of `symbols`; see docs/architecture.md."""
 
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
         """What `stage` would link: modules with the function `entry` among their `functions`."""
@@ -36,7 +37,7 @@ class Rules(Protocol):
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
 
-    def stage(self, module: ir.Module, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Raises MissingRuleError."""
         raise _without_table(key, kind, mask)
 
@@ -60,7 +61,7 @@ class NoRules:
 
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
-                self.stage(module, call.rule_key, "derivative", call.mask)
+                raise _without_table(call.rule_key, "derivative", call.mask)
 
     def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
         """There is nothing to lower."""

@@ -15,6 +15,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.activity import analyze
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
+from pullback.passes.symbols import Symbols
 from pullback.rules import registry
 
 _BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
@@ -27,7 +28,8 @@ class Differentiation:
         registry.load_all()
         self.module = module
         self.rules = rules
-        self.functions: dict[str, Any] = {}
+        self.symbols = Symbols(module)
+        self.functions = self.symbols.functions
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.making: set[tuple[Any, ...]] = set()
         self.in_place: str | None = None  # a function that is being rewritten
@@ -35,7 +37,6 @@ class Differentiation:
         self.detached: list[Any] = []
         self.has_stand_ins = False
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
-        self.refresh()
         build.here.loc = ir.Location.unknown(_jax.context())
         self.nothing = ir.Operation.create(
             "builtin.unrealized_conversion_cast", [build.scalar("i1")], loc=build.here.loc
@@ -43,18 +44,8 @@ class Differentiation:
 
     # ---------------------------------------------------------------------------- functions
 
-    def refresh(self) -> None:
-        """Read the symbols anew, after somebody else added functions."""
-        for op in self.module.body.operations:
-            operation = op.operation
-            if operation.name == "func.func":
-                name = ir.StringAttr(operation.attributes["sym_name"]).value
-                self.functions.setdefault(name, operation)
-
     def function(self, name: str) -> Any:
         """The func.func operation of that name."""
-        if name not in self.functions:
-            self.refresh()
         try:
             return self.functions[name]
         except KeyError:
@@ -78,20 +69,11 @@ class Differentiation:
             )
         return blocks[0]
 
-    def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken."""
-        if name not in self.functions:
-            return name
-        count = 0
-        while f"{name}_{count}" in self.functions:
-            count += 1
-        return f"{name}_{count}"
-
     def add_function(
         self, name: str, arguments: Sequence[Any], results: Sequence[Any], loc: Any
     ) -> tuple[str, Any]:
         """A new private function with an empty entry block; returns its name and the block."""
-        name = self.unique(name)
+        name = self.symbols.unique(name)
         operation = ir.Operation.create(
             "func.func",
             attributes={
@@ -103,7 +85,7 @@ class Differentiation:
             loc=loc,
             ip=ir.InsertionPoint(self.module.body),
         )
-        self.functions[name] = operation
+        self.symbols.add(name, operation)
         block = operation.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
         return name, block
 
@@ -112,11 +94,11 @@ class Differentiation:
         self.block(name)
         if name == self.in_place:
             raise self._recursion(name)
-        new_name = self.unique(new_name)
+        new_name = self.symbols.unique(new_name)
         copy = self.function(name).clone(ir.InsertionPoint(self.module.body))
         copy.attributes["sym_name"] = build.string(new_name)
         copy.attributes["sym_visibility"] = build.string("private")
-        self.functions[new_name] = copy
+        self.symbols.add(new_name, copy)
         return new_name
 
     def detach(self, operation: Any) -> None:
@@ -132,19 +114,19 @@ class Differentiation:
 
     def drop_function(self, name: str) -> None:
         self.bodies.pop(name, None)
-        self.functions.pop(name).erase()
+        self.symbols.remove(name).erase()
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a function that nobody calls a new name, which must be free."""
         self.bodies.pop(name, None)
-        function = self.functions.pop(name)
+        function = self.symbols.remove(name)
         function.attributes["sym_name"] = build.string(new_name)
-        self.functions[new_name] = function
+        self.symbols.add(new_name, function)
 
     def expose(self, name: str, new_name: str) -> str:
         """Let a function that nobody calls be an entry; its name, a number behind it if taken."""
         if name != new_name:
-            new_name = self.unique(new_name)
+            new_name = self.symbols.unique(new_name)
             self.rename(name, new_name)
         self.function(new_name).attributes["sym_visibility"] = build.string("public")
         return new_name
@@ -182,7 +164,7 @@ class Differentiation:
     def stage(self, key: str, kind: str, mask: str) -> Any:
         """The function(s) of a rule that is not in the module yet; asked for once."""
         return self.cached(
-            ("rule", key, kind, mask), lambda: self.rules.stage(self.module, key, kind, mask)
+            ("rule", key, kind, mask), lambda: self.rules.stage(self.symbols, key, kind, mask)
         )
 
     def __enter__(self) -> Differentiation:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
@@ -15,10 +20,115 @@ CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
 """Ops that compute what a function does, and the attribute that names it."""
 
 
+class Symbols:
+    """The symbols of a module, kept while functions come and go: a module may have thousands.
+
+    Who adds a function to the module, or takes one away, says so here.
+
+    Attributes:
+      functions: every `func.func` by name.
+      others: the other operations with a name, such as meshes.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.functions: dict[str, ir.Operation] = {}
+        self.others: dict[str, ir.Operation] = {}
+        self._relatives: dict[str, _Relatives] = defaultdict(_Relatives)
+        self._numbers: dict[str, int] = {}
+        for operation in (op.operation for op in module.body.operations):
+            if operation.name == FUNC:
+                self.add(symbol(operation), operation, shared=True)
+            elif "sym_name" in operation.attributes:
+                self.others[symbol(operation)] = operation
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions or name in self.others
+
+    def add(self, name: str, function: ir.Operation, *, shared: bool = False) -> None:
+        """Enter a function. One that is shared stays what it is, and `equal` may find it."""
+        self.functions[name] = function
+        if shared:
+            self._relatives[_base(name)].add(name, function)
+
+    def remove(self, name: str) -> ir.Operation:
+        """Forget a function, which is given back."""
+        self._numbers.pop(_NUMBER.sub("", name), None)
+        self._relatives[_base(name)].functions.pop(name, None)
+        return self.functions.pop(name)
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it if it is taken."""
+        if name not in self:
+            return name
+        number = self._numbers.get(name, 0)
+        while f"{name}_{number}" in self:
+            number += 1
+        self._numbers[name] = number  # those below are taken
+        return f"{name}_{number}"
+
+    def relatives(self, name: str) -> dict[str, ir.Operation]:
+        """The shared functions whose names differ from this one by numbers."""
+        return self._relatives[_base(name)].functions
+
+    def equal(self, name: str, type: Any, text: Callable[[], str]) -> str | None:
+        """A relative of this type that does what a function of this text does."""
+        return self._relatives[_base(name)].equal(type, text)
+
+
+class _Relatives:
+    """Functions whose names differ by numbers; each is read once, when another has its type."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, ir.Operation] = {}
+        self._unread: dict[Any, list[str]] = defaultdict(list)
+        self._names: dict[str, tuple[str, ir.Operation]] = {}
+
+    def add(self, name: str, function: ir.Operation) -> None:
+        self.functions[name] = function
+        self._unread[function.attributes["function_type"]].append(name)
+
+    def equal(self, type: Any, text: Callable[[], str]) -> str | None:
+        for name in self._unread.pop(type, ()):
+            if (function := self.functions.get(name)) is not None:
+                read = text_of(function)
+                if self._named(read) is None:
+                    self._names[read] = name, function
+        return self._named(text()) if self._names else None
+
+    def _named(self, text: str) -> str | None:
+        name, function = self._names.get(text, ("", None))
+        return name if function is not None and self.functions.get(name) is function else None
+
+
+def symbol(operation: ir.Operation) -> str:
+    """The name of an operation that has one."""
+    return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def text_of(function: Any) -> str:
+    """A function as text, without its name."""
+    text = function.operation.get_asm(
+        assume_verified=True, use_local_scope=True, large_resource_limit=0
+    )
+    kind, _, named = text.partition("@")
+    return str(kind + named.partition("(")[2])
+
+
+_NUMBER = re.compile(r"_\d+$")
+_NUMBERS = re.compile(r"(_\d+)+$")
+
+
+@functools.lru_cache
+def _base(name: str) -> str:
+    """The name without the numbers that made it unique."""
+    return _NUMBERS.sub("", name)
+
+
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """Name to `func.func`, in the order of the module."""
     return {
-        ir.StringAttr(op.attributes["sym_name"]).value: op
+        symbol(op): op
         for op in (opview.operation for opview in module.body.operations)
         if op.name == FUNC
     }

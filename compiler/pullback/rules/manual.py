@@ -87,10 +87,9 @@ def _mesh(diff: Differentiation, reference: Any) -> Any:
     if sdy.MeshAttr.isinstance(reference):
         return sdy.MeshAttr(reference)
     name = ir.FlatSymbolRefAttr(reference).value
-    operations = [view.operation for view in diff.module.body.operations]
-    for operation in (each for each in operations if each.name == "sdy.mesh"):
-        if ir.StringAttr(operation.attributes["sym_name"]).value == name:
-            return sdy.MeshAttr(operation.attributes["mesh"])
+    mesh = diff.symbols.others.get(name)
+    if mesh is not None and mesh.name == "sdy.mesh":
+        return sdy.MeshAttr(mesh.attributes["mesh"])
     raise NotDifferentiableError(f"no mesh @{name} in the module", do="define it: sdy.mesh")
 
 
