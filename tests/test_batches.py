@@ -532,3 +532,32 @@ def test_a_result_that_all_items_share_has_its_rule_too():
     _, found = pb.trace(f)(XS[0], w).vmap((0, None), axis_size=2).vjp()(XS, w, cts)
     _, pull = jax.vjp(jax.vmap(f, (0, None)), XS, w)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, pull(cts))
+
+
+def of_two(x, n):
+    return jax.lax.composite(lambda x, n: (x * x, n + 1), "acme.two")(x, n)
+
+
+WITH_COMPOSITES = {
+    "branch": lambda x, n: jax.lax.cond(n[0] > 0, of_two, lambda x, n: (x, n), x, n),
+    "loop": lambda x, n: jax.lax.fori_loop(0, 3, lambda _, c: of_two(*c), (x, n)),
+    "call": jax.jit(lambda x, n: jax.lax.fori_loop(0, 3, lambda _, c: of_two(*c), of_two(x, n))),
+}
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0)])
+@pytest.mark.parametrize("name", WITH_COMPOSITES)
+def test_a_composite_of_which_items_share_a_result(name: str, axes: Any) -> None:
+    """All results of a composite are batched, and what is around it knows that."""
+    f, shared, items = WITH_COMPOSITES[name], jnp.array([2, 1]), jnp.array([[1, 2], [0, 3], [5, 4]])
+    args = [shared if axis is None else items for axis in axes]
+    found = pb.trace(f)(shared, shared).vmap(axes, axis_size=3)(*args)
+    rows = [f(*(v if a is None else v[i] for v, a in zip(args, axes))) for i in range(3)]
+    for ours, each in zip(found, zip(*rows, strict=True), strict=True):
+        np.testing.assert_array_equal(ours, jnp.stack(each))
+
+
+def test_what_items_share_passes_a_barrier_as_it_is() -> None:
+    program = pb.trace(lambda x, w: jax.lax.optimization_barrier((x, w)))(XS[0], XS[0])
+    _, w = program.vmap((0, None), (0, None), axis_size=2)(XS, XS[1])
+    np.testing.assert_array_equal(w, XS[1])

@@ -24,7 +24,7 @@ from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
 from pullback.passes.signatures import mask_of, set_signature
-from pullback.passes.symbols import called
+from pullback.passes.symbols import CALL, callee
 from pullback.passes.zeros import is_zero
 from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front
 
@@ -139,8 +139,10 @@ class Batching:
         if name in ("stablehlo.case", "stablehlo.if") and not flags[0]:
             rows = [self.block_flags(block, set(known)) for block in blocks(operation)]
             return list(map(any, zip(*rows, strict=True)))
-        if (function := called(operation)) is not None and not _has_name_of_ours(operation):
-            return self.result_flags(function, flags)
+        if name == CALL:
+            return self.result_flags(callee(operation), flags)
+        if name == "stablehlo.optimization_barrier":
+            return flags
         return [True] * len(operation.results)
 
     def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
@@ -163,11 +165,6 @@ def _is_same(v: Value, argument: Value) -> bool:
 
 def _with(known: set[Value], block: Any, flags: Flags) -> set[Value]:
     return known | {a for a, flag in zip(block.arguments, flags, strict=True) if flag}
-
-
-def _has_name_of_ours(operation: Any) -> bool:
-    name = ops.composite_name(operation)
-    return name is not None and name.startswith(ops.PREFIX)
 
 
 def _moved_to_front(argument: Value, axis: int, size: int) -> Value:
