@@ -561,3 +561,22 @@ def test_what_items_share_passes_a_barrier_as_it_is() -> None:
     program = pb.trace(lambda x, w: jax.lax.optimization_barrier((x, w)))(XS[0], XS[0])
     _, w = program.vmap((0, None), (0, None), axis_size=2)(XS, XS[1])
     np.testing.assert_array_equal(w, XS[1])
+
+
+SLOPES = {
+    "same for each": lambda r, ct: (jnp.full_like(ct, 2**-10), ct * r[0]),
+    "of each": lambda r, ct: (ct * r[1], ct * r[0]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", SLOPES)
+def test_many_cotangents_of_few_bits_are_summed(name: str, dtype: str) -> None:
+    """The number of items is infinite in float16, and a sum of as many stands still in bfloat16."""
+    f = jax.custom_vjp(lambda w, x: w * x)
+    f.defvjp(lambda w, x: (w * x, (w, x)), SLOPES[name])
+    size = 70000
+    w, x = jnp.ones((), dtype), jnp.full(size, 2**-10, dtype)
+    batched = pb.trace(f)(w, x[0]).vmap((None, 0), axis_size=size)
+    found = pb.grad(lambda w: jnp.sum(batched(w, x).astype(jnp.float32)))(w)
+    np.testing.assert_allclose(found.astype(float), size * 2**-10, rtol=1e-2)

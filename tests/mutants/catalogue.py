@@ -202,9 +202,9 @@ FORMULAS = (
         rule("stablehlo.scatter-add", "stablehlo.scatter-add_windows_partly_outside"),
     ),
     Mutant(
-        "rules/reduction.py",
-        "return info.element if info.bits >= 32 else",
-        "return info.element if info.bits >= 8 else",
+        "dialect/types.py",
+        "return t.element if t.bits >= 32 else",
+        "return t.element if t.bits >= 8 else",
         ("tests/rules/test_half_precision.py",),
     ),
     Mutant(
@@ -506,8 +506,8 @@ BATCHES = (
     ),
     Mutant(
         "passes/batching.py",
-        "return build.reduce_sum(known, (0,))",
-        "return build.reduce(known, 0, (0,), 'stablehlo.maximum')",
+        "else build.reduce_sum(build.convert(known, number), (0,))",
+        "else build.reduce(build.convert(known, number), 0, (0,), 'stablehlo.maximum')",
         RULES_OF_BATCHES,
     ),
     Mutant(

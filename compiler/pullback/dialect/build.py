@@ -20,6 +20,7 @@ from pullback.dialect.types import (
     Number as Number,
     Value as Value,
     attr as attr,
+    counting as counting,
     enumerator as enumerator,
     flag as flag,
     hides_inexact as hides_inexact,

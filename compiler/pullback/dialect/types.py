@@ -128,6 +128,15 @@ def real_element(type: Any) -> Any:
     return ir.ComplexType(t.element).element_type if t.kind == "c" else t.element
 
 
+def counting(type: Any) -> Any:
+    """An element type of floats that can count the elements of an array of floats of this type.
+
+    Numbers of 16 bits and less end, or have gaps, where there are as many.
+    """
+    t = info(type)
+    return t.element if t.bits >= 32 else info(scalar("f32")).element
+
+
 @functools.cache
 def scalar(text: str) -> Any:
     """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""

@@ -291,9 +291,15 @@ class Frame:
             return v if known is None else known
         if how:
             return repeated(v, self.size) if known is None else known
-        if known is not None:
-            return build.reduce_sum(known, (0,))
-        return v if is_zero(v, self.diff.functions) else build.mul(v, self.size)
+        if known is None and is_zero(v, self.diff.functions):
+            return v
+        number = build.counting(v.type)
+        total = (
+            build.mul(build.convert(v, number), self.size)
+            if known is None
+            else build.reduce_sum(build.convert(known, number), (0,))
+        )
+        return build.convert(total, build.info(v.type).element)
 
 
 _OF_DIMENSIONS = re.compile(r"#sdy\.sharding.*\[\{|devices=")

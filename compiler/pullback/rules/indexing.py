@@ -19,7 +19,6 @@ from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import by_expansion, expanded, transposed
 from pullback.rules.expansion import lift
-from pullback.rules.reduction import counting
 from pullback.rules.registry import (
     InPlace,
     Op,
@@ -253,7 +252,7 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     parts = _Scatter(op)
     dx, _, du = tangents
     type, updates = op.operands[0].type, op.operand(2)
-    element, number = build.info(type).element, counting(type)
+    element, number = build.info(type).element, build.counting(type)
     wins = compare("EQ", updates, parts.gather(op.result))
     none = build.zeros(build.with_element(type, number))
     winners = parts.scatter(none, build.convert(wins, number))

@@ -82,7 +82,7 @@ class _Winners:
     def __init__(self, op: Op) -> None:
         worst = WORST[str(binary_body(op.operation))]
         self.element = build.info(op.operands[0].type).element
-        self.number = counting(op.operands[0].type)
+        self.number = build.counting(op.operands[0].type)
         mask = compare("EQ", op.x, spread(op, op.result))
         self.dimensions = integers(op, "dimensions")
         self.share = build.convert(mask, self.element)
@@ -97,15 +97,6 @@ class _Winners:
     def average(self, total: Value | None) -> Value | None:
         """A total for all that tie, divided by their number."""
         return build.convert(div(build.convert(total, self.number), self.count), self.element)
-
-
-def counting(type: Any) -> Any:
-    """An element type of floats that can count the elements of an array of this type.
-
-    Numbers of 16 bits and less end, or have gaps, where there are as many.
-    """
-    info = build.info(type)
-    return info.element if info.bits >= 32 else build.info(build.scalar("f32")).element
 
 
 def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
