@@ -12,6 +12,7 @@ import pytest
 from jax.custom_derivatives import SymbolicZero, linear_call
 
 import pullback as pb
+from pullback import artifact
 from pullback._errors import ArgumentMismatchError, NotDifferentiableError, PullbackError
 
 XS = jnp.array([[0.3, -0.7, 1.1], [1.2, 0.4, -0.2]])
@@ -98,6 +99,26 @@ def test_a_rule_of_batching_is_left_to_jax():
     with pytest.raises(PullbackError, match="no vmap of a program with batching rules"):
         program.vmap(axis_size=2)
     np.testing.assert_allclose(jax.vmap(program)(XS[:, 0]), jnp.cos(XS[:, 0]), rtol=1e-6)
+
+
+def test_a_file_says_that_it_has_lost_a_rule_of_batching() -> None:
+    """Its batch would be that of the body, with other numbers than before it was saved."""
+
+    @jax.custom_batching.custom_vmap
+    def f(x):
+        return jnp.sin(x)
+
+    f.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
+    xs = XS[:, 0]
+    loaded = pb.load(artifact.serialize(pb.trace(f)(1.0)))
+    again = pb.load(artifact.serialize(pb.trace(lambda x: 2.0 * loaded(x))(1.0)))
+    for program in (loaded, again, loaded.grad()):
+        for batch in (lambda p: p.vmap(axis_size=2), lambda p: jax.vmap(p)(xs)):
+            with pytest.raises(PullbackError, match="no vmap of this program from a file: it had"):
+                batch(program)
+    np.testing.assert_allclose(jax.lax.map(loaded, xs), jnp.sin(xs), rtol=1e-6)
+    of_items = pb.load(artifact.serialize(pb.trace(jax.vmap(f))(xs)))
+    np.testing.assert_allclose(of_items(xs), jnp.cos(xs), rtol=1e-6)
 
 
 def test_a_rule_of_batching_inside_of_a_derivative_rule_is_left_to_jax() -> None:

@@ -249,6 +249,7 @@ def _repeated(
     if function is not None:
         types = [tracing.batch_type_along(*operand, size, along) for operand in operands]
     else:  # nothing is said of where the batch lies: no loop is along a mesh
+        _derivation.check_batching_rules(program)
         function = _one_by_one(handle, in_axes)
         types = [tracing.batch_type(*operand, size) for operand in operands]
     return trace(function)(*types).handle, (0,) * len(handle.out_avals)

@@ -208,6 +208,7 @@ def grad(
 def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Program:
     """`f(args) -> out` for a batch of `axis_size` items."""
     rules = program.rules
+    check_batching_rules(program)
     if rules.has_batching_rules or rules.mesh is not None:
         what = "shardings" if rules.mesh is not None else "batching rules (jax.custom_vmap)"
         raise PullbackError(
@@ -227,6 +228,17 @@ def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Progr
     batching = VMap(int(axis_size), in_axes=(*hidden, *ins), out_axes=tuple(outs))
     manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
     return _with_batch(program, module, ins, outs, int(axis_size))
+
+
+def check_batching_rules(program: Program) -> None:
+    """Raises PullbackError for a program from a file that had rules of batching."""
+    if program.rules.lost_batching_rules:
+        raise PullbackError(
+            "no vmap of this program from a file: it had batching rules (jax.custom_vmap), which "
+            "a file does not keep",
+            do="save the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each item "
+            "is by itself, run one after the other: jax.lax.map(program, xs)",
+        )
 
 
 def _axes(

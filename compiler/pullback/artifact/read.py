@@ -17,7 +17,7 @@ from pullback._errors import VerificationError
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import exported, high_level, symbolic, variants
+from pullback.artifact import exported, high_level, symbolic, variants, write
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect.verify import verify
 from pullback.passes.base import NoRules
@@ -35,7 +35,12 @@ class LoadedRules(NoRules):
     host_callbacks: tuple[Any, ...] = ()
     keepalives: tuple[Any, ...] = ()
     axes: _meshes.Axes = ()
-    has_batching_rules = False
+    lost_batching_rules: bool = False
+
+    @property
+    def has_batching_rules(self) -> bool:
+        """The program had some, of the user's, which a file cannot hold."""
+        return self.lost_batching_rules
 
     @property
     def mesh(self) -> jax.sharding.Mesh | None:
@@ -143,7 +148,8 @@ def variant(
     metadata = opened.metadata or {}
     read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
-    rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module))
+    lost = bool(metadata.get(write.BATCHING_RULES))
+    rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module), lost_batching_rules=lost)
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 
 

@@ -107,6 +107,8 @@ class Rule:
 class RuleTable:
     """Rules by key; each is traced once per kind and mask, and linked into modules on demand."""
 
+    lost_batching_rules = False  # as those of a program from a file are
+
     def __init__(self, platforms: tuple[str, ...] = ("cpu",)):
         self.platforms = platforms
         self.keepalives: list[Any] = []
