@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.custom_derivatives import SymbolicZero, linear_call
+from jax.experimental import io_callback
 
 import pullback as pb
 from pullback import artifact
@@ -481,6 +482,29 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
     np.testing.assert_allclose(program(XS[:, 0]), jax.vmap(f)(XS[:, 0]), rtol=1e-6)
     jax.effects_barrier()
     assert capfd.readouterr().out.count("item 0.3") == 2
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_an_item_that_has_left_a_loop_calls_nobody(axes: Any) -> None:
+    called = []
+
+    def log(x):
+        called.append(float(x))
+        return x
+
+    def f(limit, k):
+        def body(carry):
+            x, k = carry
+            return 1.0 + io_callback(log, jax.ShapeDtypeStruct((), x.dtype), x), k
+
+        return jax.lax.while_loop(lambda carry: carry[0] < limit, body, (0.0 * limit, k))
+
+    limits, ks = jnp.array([1.0, 3.0, 0.0]), jnp.arange(3.0)
+    args = [v if axis == 0 else v[1] for v, axis in zip((limits, ks), axes, strict=True)]
+    x, k = pb.trace(f)(1.0, 0.0).vmap(axes, axis_size=3)(*args)
+    np.testing.assert_array_equal(x, jnp.broadcast_to(args[0], 3))
+    np.testing.assert_array_equal(k, jnp.broadcast_to(args[1], 3))
+    assert sorted(called) == ([0.0, 0.0, 1.0, 2.0] if axes[0] == 0 else [0.0, 1.0, 2.0])
 
 
 @pytest.mark.parametrize("count", [2, 3])

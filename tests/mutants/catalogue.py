@@ -511,6 +511,12 @@ BATCHES = (
         RULES_OF_BATCHES,
     ),
     Mutant(
+        "rules/loops.py",
+        "if frame.ends_apart(op, flags) and found_in(",
+        "if found_in(",
+        ("tests/test_batches.py::test_an_item_that_has_left_a_loop_calls_nobody",),
+    ),
+    Mutant(
         "passes/batching.py",
         "forward, found = batching.function(names[0], self.flags, wanted)",
         "forward, found = batching.function(names[0], self.flags)",

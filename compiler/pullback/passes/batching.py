@@ -152,11 +152,15 @@ class Batching:
         flags, before = list(flags), None
         while flags != before:
             before = flags
-            if any(self.block_flags(cond, _with(known, cond, flags))):
+            if self.ends_apart(cond, flags, known):
                 flags = [f or not same for f, same in zip(flags, unchanged, strict=True)]
             found = self.block_flags(body, _with(known, body, flags))
             flags = [a or b for a, b in zip(flags, found, strict=True)]
         return flags
+
+    def ends_apart(self, cond: Any, flags: Flags, known: set[Value]) -> bool:
+        """Whether the condition of a loop with such carries depends on the batch."""
+        return any(self.block_flags(cond, _with(known, cond, flags)))
 
 
 def _is_same(v: Value, argument: Value) -> bool:
@@ -212,6 +216,10 @@ class Frame:
     def loop_flags(self, op: MappedOp) -> list[bool]:
         """Which carries of a loop depend on the batch."""
         return self.batching.loop_flags(op.operation, op.batched, set(self.values))
+
+    def ends_apart(self, op: MappedOp, flags: Flags) -> bool:
+        """Whether items differ in how long they go on in a loop."""
+        return self.batching.ends_apart(blocks(op.operation)[0], flags, set(self.values))
 
     def run(self, block: Any) -> None:
         """Put a batched op in front of each op of the block that depends on the batch."""

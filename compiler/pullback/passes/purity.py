@@ -32,13 +32,18 @@ def callback(op: ir.Operation) -> str | None:
     return target if "callback" in target else None
 
 
+def acts(op: ir.Operation) -> bool:
+    """Whether an op calls Python in this process for more than what that returns."""
+    return callback(op) is not None and _has_side_effect(op)
+
+
 def is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 
 def differs_again(op: ir.Operation) -> bool:
     """Whether an op gives what another run of it need not give, and something uses it."""
-    if op.name not in IMPURE and (callback(op) is None or not _has_side_effect(op)):
+    if op.name not in IMPURE and not acts(op):
         return False
     return any(map(is_used, op.results))
 
@@ -49,7 +54,7 @@ def has_effect(module: ir.Module) -> bool:
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         nonlocal found
-        found = callback(op) is not None and _has_side_effect(op)
+        found = acts(op)
         return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

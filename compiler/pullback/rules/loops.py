@@ -17,8 +17,11 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
+from pullback.passes.batching import one_by_one
+from pullback.passes.checks import found_in
 from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
+from pullback.passes.purity import acts
 from pullback.passes.regions import (
     blocks,
     captured_by,
@@ -383,9 +386,16 @@ class _Stacked(_Reversed):
 
 @batch("stablehlo.while", captures=True)
 def _batch(op: MappedOp) -> list[Value]:
-    """As long as any item goes on; those that do not keep their carries."""
+    """As long as any item goes on; those that do not keep their carries.
+
+    A loop that calls back for an effect runs for one item after the other where items differ in how
+    long they go on: what has left it has no effect.
+    """
     frame, operation = op.frame, op.operation
     flags = frame.loop_flags(op)
+    if frame.ends_apart(op, flags) and found_in(frame.diff, operation, acts) is not None:
+        pairs = zip(one_by_one(op), op.values, flags, strict=True)
+        return [result if flag else unchanged for result, unchanged, flag in pairs]
     spare = operation.clone(False)
     cond, body = blocks(operation)
     unchanged = [y == a for y, a in zip(terminator(body).operands, body.arguments, strict=True)]
