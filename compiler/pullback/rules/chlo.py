@@ -150,22 +150,29 @@ def _explicit(name: str) -> None:
     by_expansion(implicit, expand, linear=by_its_parts, family="chlo")
 
     @batch(implicit)
-    def batched(op: MappedOp) -> Value:
+    def batched(op: MappedOp) -> Value | None:
         shape = build.shape_of(op.results[0])
+        if not all(_are_last(op, len(op.shape(i)), shape) for i in range(len(op.values))):
+            return None
         operands = [_spread_in_batch(op, i, shape) for i in range(len(op.values))]
         return build.emit1(name, op.type(), operands)
 
 
 def _spread(op: Op, v: Value, shape: tuple[int, ...]) -> Value:
     dimensions = tuple(range(len(shape) - build.rank(v), len(shape)))
-    given = op.attributes.get("broadcast_dimensions")
-    if given is not None and 0 < len(dimensions) < len(shape) and given != build.i64s(dimensions):
+    if not _are_last(op, len(dimensions), shape):
         raise unsupported(
             op,
             "whose broadcast_dimensions are not the last ones, which XLA does not take either",
             "use stablehlo.broadcast_in_dim",
         )
     return build.broadcast_in_dim(v, shape, dimensions)
+
+
+def _are_last(op: Op | MappedOp, rank: int, shape: tuple[int, ...]) -> bool:
+    """Whether an operand of this rank is broadcast along its missing dimensions, as in NumPy."""
+    given, last = op.attributes.get("broadcast_dimensions"), range(len(shape) - rank, len(shape))
+    return given is None or not 0 < rank < len(shape) or given == build.i64s(tuple(last))
 
 
 def _spread_in_batch(op: MappedOp, index: int, shape: tuple[int, ...]) -> Value:
