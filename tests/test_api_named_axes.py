@@ -83,6 +83,14 @@ def test_where_no_item_moves_the_gradient():
     np.testing.assert_allclose(total, 4 * 3 * W**2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_of_more_items_than_the_type_can_count(dtype: str) -> None:
+    w, xs = jnp.ones((), dtype), jnp.zeros(70000, dtype)
+    total = mapped(pb.grad(lambda w, x: w * 2**-10, reduce_axes="items"), None)(w, xs)
+    assert total.dtype == w.dtype
+    np.testing.assert_allclose(total.astype(float), 70000 * 2**-10, rtol=1e-2)
+
+
 def test_by_a_rule():
     """The total is of what the rule says."""
     clip = jax.custom_vjp(lambda w: w)

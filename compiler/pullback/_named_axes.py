@@ -58,10 +58,17 @@ def totals(gradients: Any, primals: Any, names: tuple[Any, ...]) -> Any:
 def _batch(axis: Any, values: Any, dims: Any, *, axes: tuple[Any, ...]) -> tuple[Any, Any]:
     (gradient, primal), (dim, of_primal) = values, dims
     if axis.name in axes and of_primal is None:
-        gradient = gradient * axis.size if dim is None else gradient.sum(dim)
+        gradient = _times(gradient, axis.size) if dim is None else gradient.sum(dim)
         dim = None
     rest = tuple(name for name in axes if name != axis.name)
     return _total.bind(gradient, primal, axes=rest) if rest else gradient, dim
+
+
+def _times(gradient: Any, size: int) -> Any:
+    """Multiplied in 32 bits at least: a size may be infinite in fewer."""
+    dtype = gradient.dtype
+    wide = jax.numpy.float32 if dtype.itemsize < 4 else dtype
+    return (gradient.astype(wide) * size).astype(dtype)
 
 
 def _outside(axes: tuple[Any, ...]) -> ArgumentMismatchError:

@@ -577,7 +577,7 @@ AROUND = (
     ),
     Mutant(
         "_named_axes.py",
-        "gradient * axis.size if dim is None",
+        "_times(gradient, axis.size) if dim is None",
         "gradient if dim is None",
         ("tests/test_api_named_axes.py",),
     ),
