@@ -43,6 +43,48 @@ def float64():
         yield
 
 
+ONLY_AT_FIRST = """func.func public @main(
+    %n: tensor<i32>, %w: tensor<2xf64>, %t: tensor<2xf64>) -> tensor<2xf64> {
+  %start = stablehlo.constant dense<0> : tensor<i32>
+  %zero = stablehlo.constant dense<0.0> : tensor<2xf64>
+  %r:4 = stablehlo.while(INITS) : TYPES
+  cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %i1 = stablehlo.add %i, %one : tensor<i32>
+    %u1 = stablehlo.sine %u : tensor<2xf64>
+    %scaled = stablehlo.multiply %s, %u : tensor<2xf64>
+    %s1 = stablehlo.add %scaled, %a : tensor<2xf64>
+    stablehlo.return YIELDS : TYPES
+  }
+  return %r#PLACE : tensor<2xf64>
+}"""
+CARRIES = {
+    "i": ("%i = %start", "%i1", "tensor<i32>"),
+    "a": ("%a = %t", "%zero", "tensor<2xf64>"),
+    "u": ("%u = %w", "%u1", "tensor<2xf64>"),
+    "s": ("%s = %t", "%s1", "tensor<2xf64>"),
+}
+
+
+@pytest.mark.parametrize("order", ["iaus", "aisu", "iasu", "uasi"])
+def test_a_tangent_that_a_loop_of_unknown_length_replaces_by_zero(order):
+    """What the loop hands on besides was taken for another carry."""
+    inits, yields, types = (
+        ", ".join(parts) for parts in zip(*(CARRIES[c] for c in order), strict=True)
+    )
+    text = ONLY_AT_FIRST.replace("INITS", inits).replace("YIELDS", yields)
+    text = text.replace("TYPES", types).replace("PLACE", str(order.index("s")))
+    n, w, t, ct = np.int32(3), X, np.array([0.5, -2.0]), np.array([1.5, 0.3])
+    (out,) = pullback_runtime.compile(ir.Module.parse(text, _jax.context()))(n, w, t)
+    module = ir.Module.parse(text, _jax.context())
+    run_pipeline(module, "transpose{wrt=2}", verify_each=True)
+    (found,) = pullback_runtime.compile(module)(n, w, ct)
+    np.testing.assert_allclose(np.dot(found, t), np.dot(out, ct), rtol=1e-12)
+
+
 @pytest.mark.parametrize("pipeline", ["jvp", "vjp"])
 def test_a_captured_value_gets_the_sum_over_all_iterations(pipeline):
     module = ir.Module.parse(LOOP, _jax.context())

@@ -239,6 +239,6 @@ class Checkpointed:
         with build.inserting(ir.InsertionPoint(body)):
             now, *carried = body.arguments
             results = call(self.diff, self.pair.forward, self._arguments(carried))
-            outs = dict(zip(self.forward, results, strict=False))
+            outs = dict(zip(self.pair.kept, results, strict=False))
             build.return_([build.add(now, 1), *(outs[i] for i in self.state)])
         return list(loop.results)[1:]
