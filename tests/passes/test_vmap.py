@@ -8,8 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError
+from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
 from pullback_runtime import _module, call_module, make_handle
 from tests.rules import harness
@@ -114,3 +116,47 @@ def test_a_batch_is_what_each_item_is(case: Case) -> None:
 def test_a_batch_of_derivatives_is_what_each_item_has(op: str) -> None:
     with jax.enable_x64(True):
         check(FIRST[op], "vjp", alone=False)
+
+
+OF_TWO = """
+func.func private @parts(%a: tensor<2xf64>, %b: tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>) {
+  %s = stablehlo.sine %a : tensor<2xf64>
+  %c = stablehlo.cosine %b : tensor<2xf64>
+  return %s, %c : tensor<2xf64>, tensor<2xf64>
+}
+func.func private @called(%a: tensor<2xf64>, %b: tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>) {
+  PARTS
+  return %r#0, %r#1 : tensor<2xf64>, tensor<2xf64>
+}
+func.func public @main(%a: tensor<2xf64>, %b: tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>) {
+  BODY
+  return %r#0, %r#1 : tensor<2xf64>, tensor<2xf64>
+}
+"""
+PARTS = """%r:2 = stablehlo.composite "acme.parts" %a, %b {decomposition = @parts}
+    : (tensor<2xf64>, tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>)"""
+AROUND_PARTS = {
+    "nothing": PARTS,
+    "call": """%r:2 = call @called(%a, %b)
+    : (tensor<2xf64>, tensor<2xf64>) -> (tensor<2xf64>, tensor<2xf64>)""",
+    "branch": """%n = stablehlo.constant dense<0> : tensor<i32>
+    %r:2 = "stablehlo.case"(%n) ({
+      PARTS
+      stablehlo.return %r#0, %r#1 : tensor<2xf64>, tensor<2xf64>
+    }, {
+      stablehlo.return %a, %b : tensor<2xf64>, tensor<2xf64>
+    }) : (tensor<i32>) -> (tensor<2xf64>, tensor<2xf64>)""",
+}
+
+
+@pytest.mark.parametrize("around", AROUND_PARTS)
+def test_results_of_a_composite_that_all_items_share(around: str) -> None:
+    text = OF_TWO.replace("BODY", AROUND_PARTS[around]).replace("PARTS", PARTS)
+    module = ir.Module.parse(text, _jax.context())
+    run_pipeline(module, "builtin.module(vmap{size=3 in-axes=0,none out-axes=0,none})")
+    assert module.operation.verify()
+    a, b = np.arange(6.0).reshape(3, 2), np.array([0.4, -1.0])
+    with jax.enable_x64(True):
+        found = jax.jit(lambda *xs: call_module(make_handle(str(module)), *xs))(a, b)
+    np.testing.assert_allclose(found[0], np.sin(a), rtol=1e-12)
+    np.testing.assert_allclose(found[1], np.cos(b), rtol=1e-12)

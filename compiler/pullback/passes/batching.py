@@ -24,7 +24,7 @@ from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
 from pullback.passes.signatures import mask_of, set_signature
-from pullback.passes.symbols import CALL, callee
+from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
 from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front
 
@@ -139,10 +139,10 @@ class Batching:
         if name in ("stablehlo.case", "stablehlo.if") and not flags[0]:
             rows = [self.block_flags(block, set(known)) for block in blocks(operation)]
             return list(map(any, zip(*rows, strict=True)))
-        if name == CALL:
-            return self.result_flags(callee(operation), flags)
         if name == "stablehlo.optimization_barrier":
             return flags
+        if (function := called(operation)) is not None and not _has_batches(operation):
+            return self.result_flags(function, flags)
         return [True] * len(operation.results)
 
     def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
@@ -169,6 +169,12 @@ def _is_same(v: Value, argument: Value) -> bool:
 
 def _with(known: set[Value], block: Any, flags: Flags) -> set[Value]:
     return known | {a for a, flag in zip(block.arguments, flags, strict=True) if flag}
+
+
+def _has_batches(operation: Any) -> bool:
+    """Whether a call is a composite of which more is known than its function: a batch of all."""
+    name = ops.composite_name(operation)
+    return name is not None and (name.startswith(ops.PREFIX) or name in BATCHES)
 
 
 def _moved_to_front(argument: Value, axis: int, size: int) -> Value:

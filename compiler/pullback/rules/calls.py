@@ -82,9 +82,17 @@ def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool
 @batch("func.call")
 def _batch_call(op: MappedOp) -> list[Value]:
     """A call of the function for a batch; what its items share stays so."""
-    name, found = op.frame.batching.function(callee(op.operation), op.batched)
+    return call_again(op, "callee")
+
+
+def call_again(
+    op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None, **changes: Any
+) -> list[Value]:
+    """A call of the function for a batch that an attribute names; its results are as `wanted`."""
+    function = ir.FlatSymbolRefAttr(op.attributes[names]).value
+    name, found = op.frame.batching.function(function, op.batched, wanted)
     types = [batch_type(t, op.size) if f else t for t, f in zip(op.results, found, strict=True)]
-    return op.again(op.values, types, callee=build.symbol(name))
+    return op.again(op.values, types, **{names: build.symbol(name)}, **changes)
 
 
 def jvp_call(

@@ -24,6 +24,7 @@ from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch
 from pullback.rules.calls import (
     before,
+    call_again,
     jvp_of_function,
     reached_by_function,
     scatter,
@@ -441,7 +442,11 @@ _VJP = {
 
 @batch("stablehlo.composite")
 def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
-    """A call of functions for a batch: what it computes, and its rules. All results are batched."""
+    """A call of functions for a batch: what it computes, and its rules.
+
+    All results of a derivative op are batched, for its rules have it so; of another, those that are
+    of the function.
+    """
     name = str(ops.composite_name(op.operation))
     own = BATCHES.get(name)
     if own not in (None, MappedOp.again):
@@ -452,13 +457,11 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
             where=user_line(op.operation.location),
             do="register one: docs/extending.md#batches",
         )
-    batching, count = op.frame.batching, len(op.results)
-    changes = {}
+    changes, wanted = {}, None
     if (view := ops.view(op.operation)) is not None:
         changes["composite_attributes"] = _batch_rules(op, view)
-    symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
-    function, _ = batching.function(symbol, op.batched, [True] * count)
-    return op.again(op.values, decomposition=build.symbol(function), **changes)
+        wanted = [True] * len(op.results)
+    return call_again(op, "decomposition", wanted, **changes)
 
 
 def _batch_rules(op: MappedOp, view: Any) -> Any:
