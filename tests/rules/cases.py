@@ -339,6 +339,26 @@ STRUCTURE = [
         [real(2, 3), real(2, 3, low=0.5)],
         reference=lambda x, y: jnp.sin(x) * y + y**2.0,
     ),
+    Case(
+        "stablehlo.map",
+        """func.func public @main(%x: tensor<2x3xf64>) -> tensor<2x3xf64> {
+           %0 = "stablehlo.map"(%x) <{dimensions = array<i64: 0, 1>}> ({
+             ^bb0(%a: tensor<f64>):
+               %two = chlo.constant dense<2.0> : tensor<f64>
+               %t = stablehlo.transpose %a, dims = [] : (tensor<f64>) -> tensor<f64>
+               %v = stablehlo.reshape %t : (tensor<f64>) -> tensor<1xf64>
+               %w = stablehlo.slice %v [0:1] : (tensor<1xf64>) -> tensor<1xf64>
+               %three = stablehlo.constant dense<3.0> : tensor<1xf64>
+               %p = stablehlo.power %w, %three : tensor<1xf64>
+               %q = stablehlo.reshape %p : (tensor<1xf64>) -> tensor<f64>
+               %r = stablehlo.multiply %q, %two : tensor<f64>
+               stablehlo.return %r : tensor<f64>
+           }) : (tensor<2x3xf64>) -> tensor<2x3xf64>
+           return %0 : tensor<2x3xf64> }""",
+        [real(2, 3, low=0.5)],
+        "one_element",
+        reference=lambda x: 2 * x**3,
+    ),
 ]
 
 

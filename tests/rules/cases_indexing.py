@@ -299,6 +299,20 @@ func.func public @main(%x: tensor<5xf64>) -> tensor<3xf64> {
 }
 """
 
+INTO_NOTHING = """
+func.func public @main(%x: tensor<0x3x2xf64>, %i: tensor<2x2xTYPE>, %u: tensor<2x2xf64>)
+    -> tensor<0x3x2xf64> {
+  %0 = "stablehlo.scatter"(%x, %i, %u) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %c = stablehlo.add %a, %b : tensor<f64>
+    stablehlo.return %c : tensor<f64>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>}
+    : (tensor<0x3x2xf64>, tensor<2x2xTYPE>, tensor<2x2xf64>) -> tensor<0x3x2xf64>
+  return %0 : tensor<0x3x2xf64>
+}
+"""
+
 CASES = [
     *GATHERS,
     Case(
@@ -309,6 +323,16 @@ CASES = [
         reference=lambda x: x[np.array([0, 3, 0])],
     ),
     *SCATTERS,
+    *(
+        Case(  # no window fits, and an index without a sign is not compared to -1
+            "stablehlo.scatter",
+            INTO_NOTHING.replace("TYPE", type),
+            [real(0, 3, 2), ints([[0, 1], [2, 0]], dtype), real(2, 2)],
+            f"into_nothing_{type}",
+            dtypes=(),
+        )
+        for type, dtype in (("i32", np.int32), ("ui32", np.uint32))
+    ),
     *INDEX_SELECTS,
     *(
         Case(  # XLA writes elsewhere, where the type of indices does not hold the bound

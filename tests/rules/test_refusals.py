@@ -342,11 +342,40 @@ func.func public @main(
 """
 
 
+DYNAMIC_PRODUCT = """
+func.func public @main(%x: tensor<?x4xf64>, %init: tensor<f64>) -> tensor<4xf64> {
+  %0 = stablehlo.reduce(%x init: %init) applies stablehlo.multiply across dimensions = [0]
+    : (tensor<?x4xf64>, tensor<f64>) -> tensor<4xf64>
+  return %0 : tensor<4xf64>
+}
+"""
+
+DYNAMIC_GATHER = """
+func.func public @main(%x: tensor<?xf64>, %i: tensor<3x1xi32>) -> (tensor<3xf64>, tensor<?xf64>) {
+  %0 = "stablehlo.gather"(%x, %i) {slice_sizes = array<i64: 1>,
+    dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+      index_vector_dim = 1>} : (tensor<?xf64>, tensor<3x1xi32>) -> tensor<3xf64>
+  return %0, %x : tensor<3xf64>, tensor<?xf64>
+}
+"""
+DYNAMIC_SCATTER = SCATTER.replace("5xf64", "?xf64").replace("BODY", PRODUCT)
+DYNAMIC_SCATTER = DYNAMIC_SCATTER.replace("multiply", "add")
+
+
+@pytest.mark.parametrize("text", [DYNAMIC_GATHER, DYNAMIC_SCATTER], ids=["gather", "scatter"])
+def test_which_indices_are_inside_of_a_dynamic_shape_is_not_known(text: str) -> None:
+    """All of them were taken to be outside, so their cotangents were lost."""
+    derived(text, "jvp")
+    with pytest.raises(MissingRuleError, match="the largest index into an array of dynamic shape"):
+        derived(text, "vjp")
+
+
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        pytest.param(DYNAMIC_DIFFERENCES, "a broadcast", id="reduce"),
+        pytest.param(DYNAMIC_DIFFERENCES, "a reduction step by step", id="reduce"),
+        pytest.param(DYNAMIC_PRODUCT, "a reduction step by step", id="product"),
         pytest.param(DYNAMIC_LARGEST, "a (reshape|constant)", id="top_k"),
         pytest.param(DYNAMIC_GROUPS, "an iota", id="ragged_dot"),
     ],
@@ -524,7 +553,7 @@ PAIR = "tuple<tensor<f64>, tensor<i32>>"
 
 
 @pytest.mark.parametrize("stage", PASSES)
-@pytest.mark.parametrize("type", ["f64", PAIR, f"tuple<{PAIR}>"])
+@pytest.mark.parametrize("type", ["f64", "tensor<*xf64>", PAIR, f"tuple<{PAIR}>"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -539,6 +568,62 @@ def test_floats_without_a_place_for_tangents(text: str, type: str, stage: str) -
     ) as caught:
         derived(text.replace("TYPE", type), stage)
     assert caught.value.where
+
+
+CARRIES_A_TOKEN = """
+func.func @main(%x: tensor<f64>, %n: tensor<i32>) -> tensor<f64> {
+  %first = stablehlo.create_token : !stablehlo.token
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %token = %first, %c = %x)
+      : tensor<i32>, !stablehlo.token, tensor<f64>
+  cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %next = stablehlo.after_all %token : !stablehlo.token
+    %s = stablehlo.sine %c : tensor<f64>
+    stablehlo.return %j, %next, %s : tensor<i32>, !stablehlo.token, tensor<f64>
+  }
+  return %r#2 : tensor<f64>
+}
+"""
+
+
+def test_a_loop_of_unknown_length_keeps_no_tokens() -> None:
+    derived(CARRIES_A_TOKEN, "jvp")
+    with pytest.raises(MissingRuleError, match="keep a value of type !stablehlo") as caught:
+        derived(CARRIES_A_TOKEN, "vjp")
+    assert caught.value.where
+
+
+IN_A_BODY = {
+    "part": """%1 = "stablehlo.dynamic_update_slice"(%a, %a)
+      : (tensor<f64>, tensor<f64>) -> tensor<f64>""",
+    "array": """%v = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f64>) -> tensor<2xf64>
+      %w = stablehlo.slice %v [1:2] : (tensor<2xf64>) -> tensor<1xf64>
+      %1 = stablehlo.reshape %w : (tensor<1xf64>) -> tensor<f64>""",
+    "constant": """%v = stablehlo.constant dense<[2.0, 3.0]> : tensor<2xf64>
+      %w = stablehlo.slice %v [1:2] : (tensor<2xf64>) -> tensor<1xf64>
+      %s = stablehlo.reshape %w : (tensor<1xf64>) -> tensor<f64>
+      %1 = stablehlo.multiply %a, %s : tensor<f64>""",
+}
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("name", IN_A_BODY)
+def test_a_body_does_to_each_element_what_it_does_to_arrays(name: str, mode: str) -> None:
+    text = f"""func.func @main(%x: tensor<3xf64>) -> tensor<3xf64> {{
+      %0 = "stablehlo.map"(%x) ({{
+      ^bb0(%a: tensor<f64>):
+        {IN_A_BODY[name]}
+        stablehlo.return %1 : tensor<f64>
+      }}) {{dimensions = array<i64: 0>}} : (tensor<3xf64>) -> tensor<3xf64>
+      return %0 : tensor<3xf64>
+    }}"""
+    with pytest.raises(MissingRuleError, match="in the body of a reduction or map"):
+        derived(text, mode)
 
 
 USES_FROM_OUTSIDE = {

@@ -119,7 +119,7 @@ def full(type: Any, value: Number) -> Value:
     key = type, value or sign_of(value)
     if made is not None and key in made:
         return made[key]
-    _static(type, "a constant")
+    static(type, "a constant")
     if info(type).kind == "c":
         result = _full_complex(type, complex(value))
     else:
@@ -133,15 +133,20 @@ REFINE_SHAPES = "refine the shapes first: stablehlo-refine-shapes"
 """What to do about a shape that is dynamic."""
 
 
-def _static(type: Any, what: str) -> Any:
-    """The type, for an op that can have no result of a dynamic shape."""
+def static(type: Any, what: str) -> Any:
+    """The type, for what is not to be had of a dynamic shape."""
     if -1 in info(type).shape:
-        raise MissingRuleError(
-            f"no derivative that needs {what} of dynamic shape, {type}",
-            where=user_line(here.loc),
-            do=REFINE_SHAPES,
-        )
+        raise dynamic_shape(what, str(type))
     return type
+
+
+def dynamic_shape(what: str, which: str) -> MissingRuleError:
+    """The error where a derivative needs to know a shape that is dynamic."""
+    return MissingRuleError(
+        f"no derivative that needs {what} of dynamic shape, {which}",
+        where=user_line(here.loc),
+        do=REFINE_SHAPES,
+    )
 
 
 def _full_complex(type: Any, value: complex) -> Value:
@@ -348,7 +353,7 @@ def reshape(x: Value | None, shape: Sequence[int]) -> Value | None:
     type, shape = x.type, tuple(shape)
     if info(type).shape == shape:
         return x
-    return emit1("stablehlo.reshape", _static(with_shape(type, shape), "a reshape"), [x])
+    return emit1("stablehlo.reshape", static(with_shape(type, shape), "a reshape"), [x])
 
 
 def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
@@ -378,7 +383,7 @@ def broadcast_in_dim(
     if x is None or (info(x.type).shape == shape and dimensions == tuple(sorted(dimensions))):
         return x
     attributes = {"broadcast_dimensions": i64s(dimensions)}
-    result = _static(with_shape(x.type, shape), "a broadcast")
+    result = static(with_shape(x.type, shape), "a broadcast")
     return emit1("stablehlo.broadcast_in_dim", result, [x], attributes)
 
 
@@ -392,7 +397,7 @@ def slice_(
         "limit_indices": i64s(tuple(limit)),
         "strides": i64s(strides),
     }
-    type = _static(x.type, "a slice")
+    type = static(x.type, "a slice")
     return emit1("stablehlo.slice", with_shape(type, dims), [x], attributes)
 
 
@@ -416,7 +421,7 @@ def pad(
         "edge_padding_high": i64s(tuple(high)),
         "interior_padding": i64s(interior),
     }
-    type = _static(x.type, "a padding")
+    type = static(x.type, "a padding")
     return emit1("stablehlo.pad", with_shape(type, dims), [x, value], attributes)
 
 
@@ -455,7 +460,7 @@ def widened(indices: Value, bounds: Sequence[int]) -> Value:
 
 def iota(type: Any, dimension: int) -> Value:
     attributes = {"iota_dimension": i64(dimension)}
-    return emit1("stablehlo.iota", _static(type, "an iota"), (), attributes)
+    return emit1("stablehlo.iota", static(type, "an iota"), (), attributes)
 
 
 # ----------------------------------------------------------------------- reductions, products

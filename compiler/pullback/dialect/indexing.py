@@ -89,7 +89,10 @@ class Dimensions(NamedTuple):
 def gather(
     operand: Value, indices: Value, dims: Dimensions, sizes: Sequence[int], sorted: bool = False
 ) -> Value:
-    """Windows of `sizes` at clamped `indices`; empty results need no op."""
+    """Windows of `sizes` at clamped `indices`; zeros where no window fits into the operand.
+
+    A scatter may have such windows, all of which it drops. Empty results need no op either.
+    """
     attributes = {
         "dimension_numbers": dims.gather_attribute(),
         "slice_sizes": build.i64s(tuple(sizes)),
@@ -97,7 +100,8 @@ def gather(
     }
     shape = _gathered_shape(build.shape(indices), dims, sizes)
     type = build.with_shape(operand.type, shape)
-    if 0 in shape:
+    fits = all(n < 0 or n >= m for n, m in zip(build.shape(operand), sizes, strict=True))
+    if 0 in shape or not fits:
         return build.zeros(type)
     return build.emit1("stablehlo.gather", type, [operand, indices], attributes)
 
@@ -179,7 +183,14 @@ def fill(region: Any, types: Sequence[Any], body: Callable[..., Sequence[Value]]
 def upper_bounds(
     operand: Sequence[int], dims: Dimensions, sizes: Sequence[int], index_type: Any
 ) -> list[int]:
-    """The largest start index in bounds, for each component; -1 if there is none."""
+    """The largest start index in bounds, for each component; negative if there is none.
+
+    Raises:
+      MissingRuleError: it depends on a size that is dynamic.
+    """
+    if any(operand[d] < 0 for d in dims.index_map):
+        dims_text = "x".join("?" if n < 0 else str(n) for n in operand)
+        raise build.dynamic_shape("the largest index into an array", dims_text)
     bits = build.info(index_type).bits
     unsigned = str(build.info(index_type).element).startswith("ui")
     largest = 2**bits - 1 if unsigned else 2 ** (bits - 1) - 1
@@ -203,6 +214,8 @@ def inside(
     bounds = upper_bounds(operand, dims, sizes, indices.type)
     if known_inside(indices, bounds, dims):
         return None
+    if any(bound < 0 for bound in bounds):  # which indices without a sign could not be compared to
+        return build.full(build.tensor(tuple(updates), build.boolean()), False)
     upper = _along_index_vector(bounds, indices, dims)
     each = build.and_(build.compare("GE", indices, 0), build.compare("LE", indices, upper))
     if dims.index_vector < build.rank(indices):

@@ -77,7 +77,7 @@ def hides_inexact(type: Any) -> bool:
     if isinstance(type, ir.TupleType):
         elements = [type.get_type(i) for i in range(type.num_types)]
         return any(inexact(t) or hides_inexact(t) for t in elements)
-    return isinstance(type, (ir.FloatType, ir.ComplexType, ir.MemRefType))
+    return isinstance(type, (ir.FloatType, ir.ComplexType, ir.MemRefType, ir.UnrankedTensorType))
 
 
 def shape_of(type: Any) -> tuple[int, ...]:

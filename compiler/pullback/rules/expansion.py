@@ -18,12 +18,16 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import captures, operations
 from pullback.passes.signatures import mask_of
 from pullback.passes.symbols import callee
+from pullback.rules.batching import BATCHES, MappedOp
 from pullback.rules.bodies import CONSTRAINT
 from pullback.rules.calls import jvp_call
 from pullback.rules.registry import NONDIFFERENTIABLE, RULES, Op, Tangents
 
-ELEMENTWISE = frozenset({"elementwise", "linear"})
-_SCALAR_MOVES = frozenset({"stablehlo.reshape", "stablehlo.broadcast_in_dim", CONSTRAINT})
+_MOVES = frozenset(f"stablehlo.{n}" for n in "reshape broadcast transpose reverse slice".split())
+_SCALAR_MOVES = _MOVES | {"stablehlo.broadcast_in_dim", CONSTRAINT}
+"""Ops that give the one element that they are given."""
+
+_IN_BODY = " in the body of a reduction or map"
 
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
@@ -47,16 +51,18 @@ def _lift_op(
     diff: Differentiation, operation: Any, values: dict[Value, Value], shape: tuple[int, ...]
 ) -> list[Value]:
     name = operation.name
-    if name == "stablehlo.constant":
+    if not all(_is_one(r) for r in operation.results):
+        raise missing_rule(operation, name, _IN_BODY)
+    if not len(operation.operands):
         copy = operation.clone(build.here.ip)
-        return [build.broadcast_in_dim(copy.result, shape, ())]
+        return [_repeated(r, shape) for r in copy.results]
     operands = [_lifted(operation, v, values, shape) for v in operation.operands]
     if name == "func.call":
         return lift(diff, diff.block(callee(operation)), operands, shape)
     if name in _SCALAR_MOVES:
         return operands
     if not _is_elementwise(name):
-        raise missing_rule(operation, name, " in the body of a reduction or map")
+        raise missing_rule(operation, name, _IN_BODY)
     attributes = operation.attributes
     named = [attributes[i] for i in range(len(attributes))]
     types = [build.with_shape(r.type, shape) for r in operation.results]
@@ -68,15 +74,26 @@ def _lifted(operation: Any, v: Value, values: dict[Value, Value], shape: tuple[i
     """An operand; a constant from outside is made again, for which XLA takes it as well."""
     if v in values:
         return values[v]
-    if not build.is_constant(v):
+    if not build.is_constant(v) or not _is_one(v):
         raise missing_rule(operation, operation.name, FROM_OUTSIDE)
-    return build.broadcast_in_dim(v.owner.clone(build.here.ip).result, shape, ())
+    return _repeated(v.owner.clone(build.here.ip).result, shape)
+
+
+def _is_one(v: Value) -> bool:
+    """Whether a value has one element."""
+    return math.prod(build.shape(v)) == 1 and -1 not in build.shape(v)
+
+
+def _repeated(v: Value, shape: tuple[int, ...]) -> Value:
+    """An array of this shape of the one element of a value."""
+    return build.broadcast_in_dim(build.reshape(v, ()), shape, ())
 
 
 def _is_elementwise(name: str) -> bool:
-    if name in RULES:
-        return RULES[name].family in ELEMENTWISE
-    return name in NONDIFFERENTIABLE
+    """Whether an op does to arrays what it does to each element, whatever their shape is."""
+    family = RULES[name].family if name in RULES else None
+    alike = family == "linear" or name in NONDIFFERENTIABLE
+    return family == "elementwise" or (alike and BATCHES.get(name) is MappedOp.again)
 
 
 # -------------------------------------------------------------------------------- functions
@@ -129,6 +146,8 @@ def _reduce(
     xs, inits = arguments[:count], arguments[count:]
     dimensions = build.integers(operation.attributes["dimensions"])
     shape = build.shape(operation.results[0])
+    for x in xs:
+        build.static(x.type, "a reduction step by step")
     xs = [_flatten(x, dimensions) for x in xs]
     start = [build.broadcast_in_dim(i, shape, ()) for i in inits]
     if build.shape(xs[0])[0] == 0:

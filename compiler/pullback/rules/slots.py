@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pullback._errors import MissingRuleError
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
 
 
 def buffer_of(v: Value, count: int) -> Value:
-    """Zeros with a leading dimension of `count` slots for values like `v`."""
+    """Zeros with a leading dimension of `count` slots for values like `v`, which are arrays."""
     t = build.info(v.type)
+    if t.kind == "?":
+        raise MissingRuleError(
+            f"no derivative that has to keep a value of type {v.type} for each of many iterations",
+            where=user_line(build.here.loc),
+            do="take what needs it out of the loop",
+        )
     return build.zeros(build.tensor((count, *t.shape), t.element))
 
 
