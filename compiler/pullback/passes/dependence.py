@@ -17,6 +17,8 @@ from pullback.passes.symbols import called, is_declaration
 _BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 _APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 """Ops that hand each operand on, in an order that depends on some of them."""
+_OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
+"""Ops that depend on the shape of an operand alone."""
 
 
 class Dependence:
@@ -38,6 +40,8 @@ class Dependence:
             return self._of_carries(operation, given, found)
         if operation.name in _BRANCHES:
             return self._of_branches(operation, given, found)
+        if operation.name in _OF_SHAPES:
+            return [False]
         function = self.functions.get(called(operation) or "")
         if function is not None and not is_declaration(function):
             return self._of_call(function, given)

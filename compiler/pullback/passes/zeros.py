@@ -227,7 +227,7 @@ def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
     """A copy of @name for calls in which the masked arguments are zero.
 
     What is zero then, is a constant: else, where such an argument meets an infinite factor, NaN
-    would come into sums with the others.
+    would come into sums with the others. There is no constant of a dynamic shape.
     """
 
     def derive() -> str:
@@ -243,7 +243,8 @@ def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
                     values.append(v)
         with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
             for v in values:
-                v.replace_all_uses_with(build.zeros(v.type))
+                if -1 not in build.shape(v):
+                    v.replace_all_uses_with(build.zeros(v.type))
         return copy
 
     return name if "1" not in mask else diff.cached(("given zeros", name, mask), derive)

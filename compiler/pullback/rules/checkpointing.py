@@ -146,8 +146,8 @@ class Checkpointed:
         i32 = build.scalar("i32")
         buffers = [slots.write(slots.buffer_of(v, SLOTS), v, build.full(i32, 0)) for v in start]
         marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
-        cts = [build.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
-        accumulators = [build.zeros_like(v) for v in self.free]
+        cts = [self.op.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
+        accumulators = [self.op.instantiate(None, v) for v in self.free]
         inits = [build.sub(count, 1), build.full(i32, 0), marks, *buffers, *cts, *accumulators]
         loop, cond, body = build.while_(inits)
         with build.inserting(ir.InsertionPoint(cond)):
@@ -190,7 +190,8 @@ class Checkpointed:
         residuals = results[len(self.pair.kept) :]
         found = call(self.diff, self.pair.backward, [*residuals, *carried])
         spread = scatter(self.active, scatter(self.pair.nonzero, found))
-        new_cts = [build.instantiate(spread[i], self.inits[i]) for i in self.wanted]
+        pairs = zip(self.wanted, carried, strict=True)
+        new_cts = [build.instantiate(spread[i], ct) for i, ct in pairs]
         by_value = dict(zip(self.captured, spread[self.size :], strict=True))
         sums = [build.add(a, by_value[v]) for a, v in zip(accumulators, self.free, strict=True)]
         build.return_([build.sub(t, 1), build.sub(top, 1), marks, *buffers, *new_cts, *sums])

@@ -192,7 +192,7 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
     frame, total = op.frame, [None] * len(op.operands)
     with before(op):
         results = [call(frame.diff, each.forward, op.operands) for each in rules]
-    given = [[build.instantiate(cts[i], op.results[i]) for i in each.takes] for each in rules]
+    given = [[op.instantiate(cts[i], op.results[i]) for i in each.takes] for each in rules]
     frame.replace(op, results[0][: len(op.results)])
     for each, values, slots in zip(rules, results, given, strict=True):
         if not slots:
@@ -295,7 +295,7 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
     name, linear = found
     fixed = [op.operand(i) for i in range(len(op.operands)) if i not in linear]
     given = [
-        build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+        op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
     ]
     result = call(op.frame.diff, name, [*fixed, *given])
     flags = [i in linear for i in range(len(op.operands))]

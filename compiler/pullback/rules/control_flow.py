@@ -60,7 +60,7 @@ class Branches:
             found.append(Forward(frame.diff, dict(frame.tangents)).run(block))
         flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
         for block, row in zip(blocks(op.operation), found, strict=True):
-            _extend(block, [t for t, f in zip(row, flags, strict=True) if f], op.results, flags)
+            _extend(block, row, flags)
         types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
         new = _with_results(op, types)
         results = list(new.results)
@@ -85,15 +85,14 @@ class Branches:
         return [found.get(v) for v in op.operands]
 
 
-def _extend(
-    block: Any, values: list[Value | None], results: Sequence[Value], flags: Sequence[bool]
-) -> None:
-    """Let a branch return further values; zeros where it has none."""
-    outs = [r for r, f in zip(results, flags, strict=True) if f]
+def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
+    """Let a branch return the tangents flagged as well; zeros where it has none."""
     end = terminator(block)
+    outs = list(end.operands)
     with build.inserting(ir.InsertionPoint(end), end.location):
-        values = [build.instantiate(v, r) for v, r in zip(values, outs, strict=True)]
-    replace_terminator(block, [*end.operands, *values])
+        pairs = zip(tangents, outs, flags, strict=True)
+        values = [build.instantiate(t, v) for t, v, flag in pairs if flag]
+    replace_terminator(block, [*outs, *values])
 
 
 def _with_results(op: Op, types: Sequence[Any]) -> Any:
@@ -143,7 +142,7 @@ class _Branch:
             self.frame.run()
             self.frame.assert_carried(wrt)
             found = [self.frame.cts.get(v) for v in wrt]
-            build.return_([build.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
+            build.return_([self.op.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
         self.chosen = self.residuals.choose()
 
 

@@ -90,7 +90,7 @@ def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     view = ops.view(op.operation)
     residuals = [op.operand(i) for i in range(count)]
-    given = [build.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
+    given = [op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
     transposed = ops.linear_call(
         linear_transpose(op),
         [*residuals, *given],

@@ -294,8 +294,8 @@ class _Stacked(_Reversed):
 
     def _emit_reverse_loop(self) -> Any:
         inits = [build.full(self.integer, 0)]
-        inits += [build.instantiate(self.cts[i], self.op.results[i]) for i in self.carries]
-        inits += [build.zeros_like(v) for v in self.free]
+        inits += [self.op.instantiate(self.cts[i], self.op.results[i]) for i in self.carries]
+        inits += [self.op.instantiate(None, v) for v in self.free]
         self.total = self._total()
         loop, cond, body = build.while_(inits)
         with build.inserting(ir.InsertionPoint(cond)):
@@ -328,10 +328,7 @@ class _Stacked(_Reversed):
         frame.run()
         frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
         found = [frame.cts.get(self.arguments[i]) for i in self.carries]
-        found = [
-            build.instantiate(ct, self.arguments[i])
-            for ct, i in zip(found, self.carries, strict=True)
-        ]
+        found = [build.instantiate(ct, v) for ct, v in zip(found, arguments, strict=False)]
         found += [frame.cts[v] for v in self.free]
         build.return_([build.add(done, 1), *found])
 

@@ -86,6 +86,14 @@ class Op:
     def result_type(self) -> Any:
         return self.results[0].type
 
+    def instantiate(self, t: Value | None, v: Value) -> Value:
+        """A tangent or cotangent of a primal value; zeros where it is absent.
+
+        Of a dynamic shape, they take the size of the value, which may be elsewhere.
+        """
+        dynamic = t is None and -1 in build.shape(v)
+        return build.instantiate(t, self.frame.primal(v) if dynamic else v)
+
 
 class FarOp(Op):
     """An op whose primal values are elsewhere: its frame brings those that a rule asks for."""
