@@ -96,6 +96,26 @@ def test_other_results_are_not_sharded_as_those_were():
         assert module.operation.verify()
 
 
+ON_HOST = """
+func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<4xf32> {
+  %r = "stablehlo.case"(%n) ({
+    %s = stablehlo.sine %x : tensor<4xf32>
+    stablehlo.return %s : tensor<4xf32>
+  }, {
+    stablehlo.return %x : tensor<4xf32>
+  }) {mhlo.frontend_attributes = {_xla_compute_type = "host"}} : (tensor<i32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def test_what_is_said_of_a_branch_stays_on_it():
+    for pipeline in ("jvp", "vjp", "jvp,vjp", "vmap{size=2 in-axes=0,none}"):
+        module = ir.Module.parse(ON_HOST, _jax.context())
+        run_pipeline(module, f"builtin.module({pipeline})")
+        assert "_xla_compute_type" in str(module)
+
+
 def test_a_carry_that_the_condition_reads_stays():
     text = swept(LOOP.replace("return %r#1", "return %r#1"))[1]
     assert "compare" in text

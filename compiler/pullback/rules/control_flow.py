@@ -11,6 +11,7 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
 from pullback.passes.activity import analyze
 from pullback.passes.checks import found_in
+from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
 from pullback.passes.regions import blocks, captured_by, captures, replace_terminator, terminator
@@ -103,6 +104,7 @@ def _with_results(op: Op, types: Sequence[Any]) -> Any:
             op.name,
             [*(r.type for r in op.results), *types],
             list(operation.operands),
+            unsharded(operation),
             regions=len(operation.regions),
         )
     move_regions(operation, new)
@@ -213,7 +215,8 @@ def _batch(op: MappedOp) -> list[Value] | None:
         inner.finish(block, [flag or None for flag in flags])
     pairs = zip(op.results, flags, strict=True)
     types = [batch_type(type, op.size) if flag else type for type, flag in pairs]
-    new = build.emit(op.name, types, op.values, regions=len(operation.regions))
+    attributes = dict(operation.attributes.items())
+    new = build.emit(op.name, types, op.values, attributes, regions=len(operation.regions))
     move_regions(operation, new)
     return list(new.results)
 
