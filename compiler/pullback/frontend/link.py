@@ -139,7 +139,7 @@ def _copy_mesh(target: Symbols, name: str, mesh: Any) -> None:
     there = target.others.get(name)
     if name not in target:
         place = ir.InsertionPoint.at_block_begin(target.module.body)
-        target.others[name] = mesh.operation.clone(ip=place)
+        target.others[name] = mesh.operation.clone(ip=place).operation
     elif there is None or _axes(there) != _axes(mesh.operation):
         raise PullbackError(
             f"a rule and the program use different meshes under the name `{name}`",
@@ -194,7 +194,7 @@ class _Merge:
 
     def _clone(self, symbol: str) -> Any:
         function = self.source.functions[symbol].operation
-        return function.clone(ip=ir.InsertionPoint(self.target.module.body))
+        return function.clone(ip=ir.InsertionPoint(self.target.module.body)).operation
 
     def _enter(self, symbol: str, clone: Any) -> str:
         name = self.target.unique(symbol)

@@ -74,6 +74,7 @@ class Batching:
     def _rewrite(self, name: str, flags: Flags, wanted: Wanted) -> None:
         """Batch the body of a function in place."""
         function, block = self.diff.function(name), self.diff.block(name)
+        _check_unsharded(function, "arg_attrs", "res_attrs")
         frame = Frame(self)
         frame.take(block.arguments, flags)
         frame.run(block)

@@ -95,7 +95,7 @@ class Differentiation:
         if name == self.in_place:
             raise self._recursion(name)
         new_name = self.symbols.unique(new_name)
-        copy = self.function(name).clone(ir.InsertionPoint(self.module.body))
+        copy = self.function(name).clone(ir.InsertionPoint(self.module.body)).operation
         copy.attributes["sym_name"] = build.string(new_name)
         copy.attributes["sym_visibility"] = build.string("private")
         self.symbols.add(new_name, copy)
