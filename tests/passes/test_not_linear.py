@@ -6,6 +6,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.custom_derivatives import linear_call
@@ -403,3 +404,78 @@ def test_but_not_if_somebody_does():
 
     with pytest.raises(NotLinearError, match="makes the result depend on the input"):
         pb.vjp(with_rule(tangent), X)[1](X)
+
+
+DECIDES = """func.func public @main(%x: tensor<f64>) -> tensor<2xf64> {
+  %c = stablehlo.constant dense<[3.0, 5.0]> : tensor<2xf64>
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %p = stablehlo.compare GT, %x, %zero : (tensor<f64>, tensor<f64>) -> tensor<i1>
+  STEP
+  %wide = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f64>) -> tensor<2xf64>
+  %y = stablehlo.multiply %found, %wide : tensor<2xf64>
+  return %y : tensor<2xf64>
+}
+func.func private @again(%p: tensor<i1>, %c: tensor<2xf64>) -> tensor<2xf64> {
+  %0 = call @again(%p, %c) : (tensor<i1>, tensor<2xf64>) -> tensor<2xf64>
+  return %0 : tensor<2xf64>
+}
+func.func private @blocks(%p: tensor<i1>, %c: tensor<2xf64>) -> tensor<2xf64> {
+  cf.br ^bb1(%c : tensor<2xf64>)
+^bb1(%0: tensor<2xf64>):
+  return %0 : tensor<2xf64>
+}"""
+CALLED = "call @NAME(%p, %c) : (tensor<i1>, tensor<2xf64>) -> tensor<2xf64>"
+DECIDED = {
+    "the order of a sort": """"stablehlo.sort"(%c) <{dimension = 0 : i64}> ({
+    ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+      %less = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>
+      %order = stablehlo.xor %less, %p : tensor<i1>
+      stablehlo.return %order : tensor<i1>
+    }) : (tensor<2xf64>) -> tensor<2xf64>""",
+    "a function that calls itself": CALLED.replace("NAME", "again"),
+    "a function of several blocks": CALLED.replace("NAME", "blocks"),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_the_input_decides_is_not_linear(name):
+    """The body of a sort was not looked at, and the other two ended in an internal error."""
+    text = DECIDES.replace("STEP", f"%found = {DECIDED[name]}")
+    module = ir.Module.parse(text, _jax.context())
+    with pytest.raises(NotLinearError, match=r"`stablehlo\.compare` makes the result depend on"):
+        run_pipeline(module, "transpose")
+
+
+WITH_TERM = """func.func public @main(%x: tensor<f64>) -> tensor<f64> {
+  %c = stablehlo.constant dense<TERM> : tensor<f64>
+  %y = stablehlo.composite "pullback.CALL" %x, %c {
+    composite_attributes = {RULES}, decomposition = @sum
+  } : (tensor<f64>, tensor<f64>) -> tensor<f64>
+  return %y : tensor<f64>
+}
+func.func private @sum(%x: tensor<f64>, %y: tensor<f64>) -> tensor<f64> {
+  %0 = stablehlo.add %x, %y : tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @sum.t(%ct: tensor<f64>) -> (tensor<f64>, tensor<f64>) {
+  return %ct, %ct : tensor<f64>, tensor<f64>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("call", "rules"),
+    [
+        ("linear_call", "num_residuals = 0 : i64, transpose = @sum.t"),
+        ("custom_jvp_call", "transpose.11 = @sum.t"),
+    ],
+)
+def test_a_transpose_of_two_operands_is_for_two_that_are_linear(call, rules):
+    """The other was taken for linear, too, and left out. JAX refuses that."""
+    text = WITH_TERM.replace("CALL", call).replace("RULES", rules)
+    module = ir.Module.parse(text.replace("TERM", "0.0"), _jax.context())
+    run_pipeline(module, "transpose")
+    with jax.enable_x64(True):
+        assert pullback_runtime.compile(module)(np.float64(2.0))[0] == 2.0
+    module = ir.Module.parse(text.replace("TERM", "1.0"), _jax.context())
+    with pytest.raises(NotLinearError, match=r"`sum` adds a term to it \(operand 1\)"):
+        run_pipeline(module, "transpose")

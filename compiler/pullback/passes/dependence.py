@@ -12,7 +12,7 @@ from typing import Any
 from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
 from pullback.passes.regions import blocks, captures, operations, terminator
-from pullback.passes.symbols import called, is_declaration
+from pullback.passes.symbols import called
 
 _BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 _APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
@@ -43,13 +43,14 @@ class Dependence:
         if operation.name in _OF_SHAPES:
             return [False]
         function = self.functions.get(called(operation) or "")
-        if function is not None and not is_declaration(function):
+        if function is not None and len(function.regions[0].blocks) == 1:
             return self._of_call(function, given)
+        captured = captures(operation) if len(operation.regions) else ()
+        inside = any(v in found for v in captured)
         if operation.name in _APART:
-            moved = any(g and k for g, k in zip(given, _decide(operation), strict=True))
-            return [g or moved for g in given]
-        inside = captures(operation) if len(operation.regions) else ()
-        return [any(given) or any(v in found for v in inside)] * len(operation.results)
+            decides = any(g and k for g, k in zip(given, _decide(operation), strict=True))
+            return [g or inside or decides for g in given]
+        return [inside or any(given)] * len(operation.results)
 
     def _of_carries(self, operation: Any, carries: list[bool], found: set[Value]) -> list[bool]:
         """All of them, where the number of iterations does."""
@@ -68,6 +69,7 @@ class Dependence:
         key = function, tuple(given)
         if key not in self._known:
             (body,) = blocks(function)
+            self._known[key] = [any(given)] * len(terminator(body).operands)  # if it calls itself
             self._known[key] = self._ends(body, given, set())
         return self._known[key]
 

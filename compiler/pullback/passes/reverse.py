@@ -160,17 +160,10 @@ class Reverse:
                 check_type(op, ct, v.type, "cotangent")
 
     def _check_linear(self, op: Op) -> None:
-        reason = None
         if not op.rule.linear(op.active):
-            reason = "is not linear in its operands"
-        elif (offset := _offset(op)) is not None:
-            reason = f"adds a term to it (operand {offset}) that does not depend on the input"
-        if reason is not None:
-            raise NotLinearError(
-                f"cannot transpose: `{op.name}` {reason}",
-                where=user_line(op.operation.location),
-                do=BE_LINEAR,
-            )
+            raise _not_linear(op, f"`{op.name}` is not linear in its operands")
+        if op.rule.linear is jointly and op.rule.family != "control":
+            check_no_term(op, range(len(op.operands)), op.name)
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
         """Put new results in the place of an op's; the op leaves the block but stays a key."""
@@ -200,14 +193,21 @@ _MARK_WITH_NAN = frozenset({"stablehlo.select", "stablehlo.pad"})
 """JAX puts NaN where the index of a gather is outside, and where a kernel is not to read."""
 
 
-def _offset(op: Op) -> int | None:
-    """The first operand that makes a linear op affine, if there is one."""
-    if op.rule.linear is not jointly or op.rule.family == "control":
-        return None
+def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
+    """Raises NotLinearError if one of these operands makes an op affine that is linear in them all.
+
+    `name` is that of what the op computes.
+    """
     functions = op.frame.diff.functions
-    for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
-        if active or not inexact(v.type) or is_zero(v, functions):
+    for i in positions:
+        v = op.operands[i]
+        if op.active[i] or not inexact(v.type) or is_zero(v, functions):
             continue
         if op.name not in _MARK_WITH_NAN or not is_nan(v):
-            return i
-    return None
+            why = f"adds a term to it (operand {i}) that does not depend on the input"
+            raise _not_linear(op, f"`{name}` {why}")
+
+
+def _not_linear(op: Op, why: str) -> NotLinearError:
+    where = user_line(op.operation.location)
+    return NotLinearError(f"cannot transpose: {why}", where=where, do=BE_LINEAR)

@@ -19,6 +19,7 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
 from pullback.passes.regions import replace_terminator, terminator
+from pullback.passes.reverse import check_no_term
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch
@@ -293,6 +294,7 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
     if found is None:
         return _decomposition_vjp(op, cts)
     name, linear = found
+    check_no_term(op, linear, decomposition(op))
     fixed = [op.operand(i) for i in range(len(op.operands)) if i not in linear]
     given = [
         op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)

@@ -12,6 +12,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.backward import split
 from pullback.passes.forward import unrefused
 from pullback.passes.inlining import call
+from pullback.passes.reverse import check_no_term
 from pullback.passes.signatures import mask_of
 from pullback.rules.calls import before, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
@@ -74,6 +75,8 @@ def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     count = view.num_residuals
     found: list[Value | None] = [None] * len(op.operands)
     if any(op.active[count:]):
+        if op.frame.linear:
+            check_no_term(op, range(count, len(op.operands)), view.decomposition)
         found[count:] = _linear_operand_cts(op, cts, count)
     if any(op.active[:count]):
         if op.frame.linear:
