@@ -797,3 +797,30 @@ def test_a_rule_does_not_hide_what_another_function_closes_over(
     text = ONE_RULE.replace("FIRST", first).replace("SECOND", second)
     with pytest.raises(MissingRuleError, match="`g` has a custom_jvp rule and closes over"):
         derived(text, stage)
+
+
+RUN_AGAIN = """
+func.func public @main(%x: tensor<f64>) -> tensor<f64> {
+  %0 = call @f(%x) : (tensor<f64>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func private @f(%x: tensor<f64>) -> tensor<f64> attributes {pullback.checkpoint} {
+  %0 = stablehlo.custom_call @TARGET(%x) {has_side_effect = true} : (tensor<f64>) -> tensor<KIND>
+  %1 = stablehlo.convert %0 : (tensor<KIND>) -> tensor<f64>
+  %2 = stablehlo.sine %x : tensor<f64>
+  %3 = stablehlo.multiply %1, %2 : tensor<f64>
+  return %3 : tensor<f64>
+}
+"""
+
+
+def test_what_has_a_side_effect_is_not_run_again_for_its_result() -> None:
+    """It was, if it was none of JAX's callbacks: a random number was drawn twice."""
+    text = RUN_AGAIN.replace("TARGET", "my_random").replace("KIND", "i32")
+    with pytest.raises(MissingRuleError, match="`my_random` in it: reverse mode runs it again"):
+        derived(text, "vjp")
+
+
+def test_a_place_in_memory_is_no_side_effect() -> None:
+    """JAX says so, for XLA to leave it there."""
+    derived(RUN_AGAIN.replace("TARGET", "annotate_device_placement").replace("KIND", "f64"), "vjp")

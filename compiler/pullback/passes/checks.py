@@ -9,7 +9,7 @@ from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
-from pullback.passes.purity import callback, differs_again
+from pullback.passes.purity import differs_again, target_of
 from pullback.passes.regions import captures
 from pullback.passes.symbols import called
 from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
@@ -64,7 +64,7 @@ def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
     found = found_in(diff, operation, differs_again)
     if found is not None:
         raise MissingRuleError(
-            f"no derivative of {what} with `{callback(found) or found.name}` in it: reverse mode "
+            f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse mode "
             "runs it again, and that gives another result",
             where=user_line(found.location),
             do="take this step out of there; of callbacks, use pure ones or those without results; "

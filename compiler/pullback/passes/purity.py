@@ -24,17 +24,32 @@ none of them takes part. JAX leaves it out as well.
 """
 
 
-def callback(op: ir.Operation) -> str | None:
-    """The target of a custom call, if it calls Python in this process."""
+ANNOTATIONS = frozenset(
+    {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
+)
+"""Custom calls that say how a value is laid out over devices or in memory, and change nothing else.
+
+That JAX calls one of them a side effect keeps XLA from taking it away.
+"""
+
+
+def target_of(op: ir.Operation) -> str | None:
+    """What a custom call calls; None for every other op."""
     if op.name != "stablehlo.custom_call":
         return None
-    target = ir.StringAttr(op.attributes["call_target_name"]).value
-    return target if "callback" in target else None
+    return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def callback(op: ir.Operation) -> str | None:
+    """The target of a custom call, if it calls Python in this process."""
+    target = target_of(op)
+    return target if target is not None and "callback" in target else None
 
 
 def acts(op: ir.Operation) -> bool:
-    """Whether an op calls Python in this process for more than what that returns."""
-    return callback(op) is not None and _has_side_effect(op)
+    """Whether an op is a custom call that does more than give its results."""
+    target = target_of(op)
+    return target is not None and target not in ANNOTATIONS and _has_side_effect(op)
 
 
 def is_used(value: ir.Value) -> bool:
@@ -43,9 +58,7 @@ def is_used(value: ir.Value) -> bool:
 
 def differs_again(op: ir.Operation) -> bool:
     """Whether an op gives what another run of it need not give, and something uses it."""
-    if op.name not in IMPURE and not acts(op):
-        return False
-    return any(map(is_used, op.results))
+    return (op.name in IMPURE or acts(op)) and any(map(is_used, op.results))
 
 
 def has_effect(module: ir.Module) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pullback._errors import MissingRuleError
-from pullback._jax import ir, sdy
+from pullback._jax import sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.frontend.locations import user_line
+from pullback.passes.purity import ANNOTATIONS, target_of
 from pullback.rules.batching import MappedOp, batch
 from pullback.rules.linalg import batch_of_lapack
 from pullback.rules.registry import (
@@ -20,11 +21,6 @@ from pullback.rules.registry import (
     never,
     register,
 )
-
-ANNOTATIONS = frozenset(
-    {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
-)
-"""Targets that say how a value is laid out over devices or in memory, and change nothing else."""
 
 
 def _again(op: Op, values: Tangents) -> list[Value | None]:
@@ -50,7 +46,7 @@ _WITHOUT_DERIVATIVE = Rule(
 
 def _custom_call_variant(op: Op) -> Rule:
     """Raises MissingRuleError if the call gives inexact results that nobody can differentiate."""
-    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    target = target_of(op.operation)
     if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
         return _ANNOTATION
     if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
@@ -105,5 +101,5 @@ def _batch(op: MappedOp) -> list[Value] | None:
 
     Of calls that compute, only those of LAPACK are known to take a batch.
     """
-    target = ir.StringAttr(op.attributes["call_target_name"]).value
+    target = target_of(op.operation)
     return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
