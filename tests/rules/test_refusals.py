@@ -799,6 +799,33 @@ def test_a_rule_does_not_hide_what_another_function_closes_over(
         derived(text, stage)
 
 
+CLOSES_OVER_ALL = """
+func.func private @f(%c: tensor<f64>, %n: tensor<i32>) -> tensor<f64> {
+  %0 = stablehlo.convert %n : (tensor<i32>) -> tensor<f64>
+  return %0 : tensor<f64>
+}
+func.func public @main(%c: tensor<f64>, %n: tensor<i32>) -> tensor<f64> {
+  %0 = stablehlo.composite "pullback.CALL" %c, %n {
+    decomposition = @f, composite_attributes = {closed_over = 1 : i64}
+  } : (tensor<f64>, tensor<i32>) -> tensor<f64>
+  %1 = stablehlo.multiply %0, %c : tensor<f64>
+  return %1 : tensor<f64>
+}
+"""
+
+
+@pytest.mark.parametrize("stage", ["jvp", "vjp"])
+@pytest.mark.parametrize("call", ["custom_jvp_call", "custom_vjp_call"])
+def test_no_rule_is_asked_for_where_a_call_only_closes_over_what_moves(
+    stage: str, call: str
+) -> None:
+    """There was an IndexError for one, and an error that no rule is there for the other."""
+    module = derived(CLOSES_OVER_ALL.replace("CALL", call), stage)
+    with jax.enable_x64(True):
+        found = pullback_runtime.compile(module)(2.0, np.int32(3), 1.0)
+    assert [float(v) for v in found] == [6.0, 3.0]
+
+
 RUN_AGAIN = """
 func.func public @main(%x: tensor<f64>) -> tensor<f64> {
   %0 = call @f(%x) : (tensor<f64>) -> tensor<f64>

@@ -113,6 +113,8 @@ class Composite:
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         kind = str(ops.composite_name(op.operation))
+        if kind in _ACTIVITY and "1" not in rule_mask(op):
+            return _no_tangents(op, tangents)
         return _JVP.get(kind, _decomposition_jvp)(op, tangents)
 
     @staticmethod
