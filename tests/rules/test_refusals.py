@@ -851,3 +851,26 @@ def test_what_has_a_side_effect_is_not_run_again_for_its_result() -> None:
 def test_a_place_in_memory_is_no_side_effect() -> None:
     """JAX says so, for XLA to leave it there."""
     derived(RUN_AGAIN.replace("TARGET", "annotate_device_placement").replace("KIND", "f64"), "vjp")
+
+
+HALF_REFINED_CALL = """
+func.func public @main(%x: tensor<3xf64>, %y: tensor<?xf64>) -> tensor<?xf64> {
+  %0 = stablehlo.add %x, %y : (tensor<3xf64>, tensor<?xf64>) -> tensor<?xf64>
+  %1 = call @f(%0) : (tensor<?xf64>) -> tensor<?xf64>
+  return %1 : tensor<?xf64>
+}
+func.func private @f(%0: tensor<?xf64>) -> tensor<?xf64> {
+  STEPS
+  return %30 : tensor<?xf64>
+}
+"""
+
+
+def test_a_tangent_has_the_shape_that_a_function_takes() -> None:
+    """One that is too long to be inlined: the call of it did not verify."""
+    steps = (f"%{i + 1} = stablehlo.sine %{i} : tensor<?xf64>" for i in range(30))
+    text = HALF_REFINED_CALL.replace("STEPS", "\n  ".join(steps))
+    derived(text, "jvp{wrt=1}")
+    with pytest.raises(MissingRuleError, match=r"a tensor<3xf64> where it takes a ten.*\?") as e:
+        derived(text, "jvp{wrt=0}")
+    assert "stablehlo-refine-shapes" in str(e.value.do)

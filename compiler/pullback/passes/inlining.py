@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
+from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback._jax.inlining import inlined
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
@@ -29,9 +31,20 @@ def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Va
 
 
 def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
-    """The results of a call of a function, here."""
+    """The results of a call of a function, here.
+
+    Raises:
+      MissingRuleError: the function takes another type, dynamic where this one is static.
+    """
     type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     name = ir.StringAttr(function.attributes["sym_name"]).value
+    for v, expected in zip(operands, type.inputs, strict=True):
+        if v.type != expected:
+            raise MissingRuleError(
+                f"no derivative that gives `@{name}` a {v.type} where it takes a {expected}",
+                where=user_line(build.here.loc),
+                do=build.REFINE_SHAPES,
+            )
     return list(build.call(name, operands, list(type.results)).results)
 
 
