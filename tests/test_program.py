@@ -202,11 +202,20 @@ def counted(x):
     return jnp.sin(x * io_callback(lambda: np.float32(next(NUMBERS)), jnp.float32(0)))
 
 
+@jax.custom_vjp
+def counted_forward(x):
+    return jnp.sin(x)
+
+
+counted_forward.defvjp(lambda x: (counted(x), counted(x)), lambda r, ct: (r * ct,))
+
+
 @pytest.mark.parametrize(
     ("around", "step"),
     [
         (loop, drawn),
         (loop, counted),
+        (loop, counted_forward),
         (loop, printed),
         (jax.checkpoint, drawn),
         (jax.checkpoint, counted),

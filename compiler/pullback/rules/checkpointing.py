@@ -118,7 +118,6 @@ class Checkpointed:
         self.forward = [i for i in range(self.size) if not (linear and carries[i])]
         self.state = [i for i in self.forward if not invariant[i]]
         body = outline_body(self.diff, op.operation, self.captured)
-        check_runs_again(self.diff, self.diff.function(body), "a loop without a bound")
         active = [*carries, *(v in set(free) for v in self.captured)]
         self.pair = split(
             self.diff,
@@ -128,6 +127,8 @@ class Checkpointed:
             linear,
             self._zeros(active) if linear else (),
         )
+        forward = self.diff.function(self.pair.forward)  # with what rules do in it
+        check_runs_again(self.diff, forward, "a loop without a bound")
         self.active = active
 
     def _zeros(self, active: Sequence[bool]) -> Constants:

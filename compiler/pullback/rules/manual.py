@@ -146,12 +146,12 @@ class ManualComputation:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        check_runs_again(op.frame.diff, op.operation, "a manual computation")
         shardings = _Shardings(op)
         given = [ct is not None for ct in cts]
         with before(op):
             copy = op.operation.clone(build.here.ip)
         found = _pull_back(op, copy.regions[0].blocks[0], shardings, given)
+        check_runs_again(op.frame.diff, copy, "a manual computation")
 
         def cotangents(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
             chosen = map(sdy.TensorShardingAttr, _where(flags, values))
