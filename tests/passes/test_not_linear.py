@@ -14,7 +14,7 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback import _jax
-from pullback._errors import NotLinearError
+from pullback._errors import NotDifferentiableError, NotLinearError
 from pullback._jax import ir
 from pullback.passes.manager import run_pipeline
 
@@ -432,17 +432,23 @@ DECIDED = {
       %order = stablehlo.xor %less, %p : tensor<i1>
       stablehlo.return %order : tensor<i1>
     }) : (tensor<2xf64>) -> tensor<2xf64>""",
-    "a function that calls itself": CALLED.replace("NAME", "again"),
     "a function of several blocks": CALLED.replace("NAME", "blocks"),
 }
 
 
 @pytest.mark.parametrize("name", DECIDED)
 def test_what_the_input_decides_is_not_linear(name):
-    """The body of a sort was not looked at, and the other two ended in an internal error."""
+    """The body of a sort was not looked at, and the other ended in an internal error."""
     text = DECIDES.replace("STEP", f"%found = {DECIDED[name]}")
     module = ir.Module.parse(text, _jax.context())
     with pytest.raises(NotLinearError, match=r"`stablehlo\.compare` makes the result depend on"):
+        run_pipeline(module, "transpose")
+
+
+def test_recursion_by_which_a_result_depends_on_the_input_is_an_error_in_words():
+    text = DECIDES.replace("STEP", f"%found = {CALLED.replace('NAME', 'again')}")
+    module = ir.Module.parse(text, _jax.context())
+    with pytest.raises(NotDifferentiableError, match="`@again` calls itself"):
         run_pipeline(module, "transpose")
 
 
@@ -479,3 +485,61 @@ def test_a_transpose_of_two_operands_is_for_two_that_are_linear(call, rules):
     module = ir.Module.parse(text.replace("TERM", "1.0"), _jax.context())
     with pytest.raises(NotLinearError, match=r"`sum` adds a term to it \(operand 1\)"):
         run_pipeline(module, "transpose")
+
+
+SEEN = []
+
+
+def seen(x):
+    jax.debug.callback(lambda v: SEEN.append(float(v)), x)
+
+
+@jax.jit
+def both_seen(x, t):
+    seen(x)
+    seen(t)
+
+
+SHOWN = {
+    "the tangent": (lambda x, t: seen(t), []),
+    "a part of what a call shows": (both_seen, [0.3]),
+    "in a loop": (
+        lambda x, t: lax.scan(lambda c, _: (2 * c, seen(c)), t, None, length=2),
+        [],
+    ),
+    "beside the primal in a loop": (
+        lambda x, t: lax.fori_loop(
+            0, 2, lambda i, c: (2 * c[0], c[1], seen(c[0] + i)), (x, t, None)
+        ),
+        [0.3, 1.6],
+    ),
+    "in a branch": (lambda x, t: lax.cond(x > 0, seen, lambda t: None, t), []),
+    "in a branch that it chooses": (
+        lambda x, t: lax.cond(t > 0, lambda: None, lambda: seen(x)),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_nothing_is_shown_of_a_tangent_that_reverse_mode_does_not_compute(name):
+    """It was shown as zero. JAX leaves it out, too."""
+    show, expected = SHOWN[name]
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda p, t: (show(*p, *t), (f(*p), jnp.cos(*p) * t[0]))[1])
+    SEEN.clear()
+    assert jnp.allclose(pb.grad(f)(0.3), jnp.cos(0.3))
+    jax.effects_barrier()
+    assert sorted(SEEN) == pytest.approx(expected)
+
+
+def test_what_an_effect_gives_of_a_tangent_is_not_linear():
+    text = """func.func public @main(%x: tensor<f64>) -> tensor<f64> {
+      %y:2 = stablehlo.custom_call @kept(%x) {has_side_effect = true}
+        : (tensor<f64>) -> (tensor<i32>, tensor<i32>)
+      stablehlo.custom_call @kept(%y#0) {has_side_effect = true} : (tensor<i32>) -> ()
+      return %x : tensor<f64>
+    }"""
+    module = ir.Module.parse(text, _jax.context())
+    run_pipeline(module, "transpose")
+    assert "custom_call" not in str(module)

@@ -19,6 +19,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import Differentiation
+from pullback.passes.effects import erase_effects
 from pullback.passes.purity import is_used
 from pullback.passes.regions import captures, operations, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
@@ -239,6 +240,10 @@ def _drop_linear_part(
     """
     erase_dead_ops(block, diff.functions)
     linear, stand_ins = _masked(block.arguments, mask), diff.stand_ins(block)
+    if any(map(is_used, [*linear, *stand_ins])):
+        erase_effects(diff, block, [*linear, *stand_ins])
+        erase_dead_ops(block, diff.functions)
+        stand_ins = diff.stand_ins(block)
     lost: frozenset[int] = frozenset()
     if any(map(is_used, [*linear, *stand_ins])):
         lost = _dependent(diff, block, [*linear, *stand_ins], may_lose)

@@ -41,13 +41,13 @@ def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
 
 
 def found_in(diff: Differentiation, operation: Any, wanted: Callable[[Any], Any]) -> Any | None:
-    """The first op for which `wanted` holds in an op, or in what is called there."""
-    found = None
+    """An op for which `wanted` holds in an op, or in what is called there."""
+    found, names = None, dict[str | None, None]()
 
-    def visit(each: Any) -> Any:
+    def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
         nonlocal found
-        name = called(each)
-        found = each if wanted(each) else None if name is None else of_function(name)
+        found = each if wanted(each) else None
+        names[called(each)] = None
         return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
 
     def of_function(name: str) -> Any:
@@ -56,7 +56,8 @@ def found_in(diff: Differentiation, operation: Any, wanted: Callable[[Any], Any]
         )
 
     operation.walk(visit)
-    return found
+    below = (of_function(name) for name in names if name is not None)
+    return found if found is not None else next((each for each in below if each is not None), None)
 
 
 def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:

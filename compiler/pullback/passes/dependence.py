@@ -14,7 +14,7 @@ from pullback.passes.purity import is_used
 from pullback.passes.regions import blocks, captures, operations, terminator
 from pullback.passes.symbols import called
 
-_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
+BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 _APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 """Ops that hand each operand on, in an order that depends on some of them."""
 _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
@@ -22,10 +22,16 @@ _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
 
 
 class Dependence:
-    """Follows values through blocks; `functions` are those of the module by name."""
+    """Follows values through blocks that no recursion is called in.
+
+    Attributes:
+      functions: those of the module by name.
+      everywhere: what was found so far, in nested blocks too.
+    """
 
     def __init__(self, functions: dict[str, Any]) -> None:
         self.functions = functions
+        self.everywhere: set[Value] = set()
         self._known: dict[tuple[Any, tuple[bool, ...]], list[bool]] = {}
 
     def spread(self, block: Any, found: set[Value]) -> None:
@@ -33,12 +39,13 @@ class Dependence:
         for operation in operations(block):
             flags = self._of_results(operation, found)
             found.update(r for r, f in zip(operation.results, flags, strict=True) if f)
+        self.everywhere |= found
 
     def _of_results(self, operation: Any, found: set[Value]) -> list[bool]:
         given = [v in found for v in operation.operands]
         if operation.name == "stablehlo.while":
             return self._of_carries(operation, given, found)
-        if operation.name in _BRANCHES:
+        if operation.name in BRANCHES:
             return self._of_branches(operation, given, found)
         if operation.name in _OF_SHAPES:
             return [False]
@@ -69,7 +76,6 @@ class Dependence:
         key = function, tuple(given)
         if key not in self._known:
             (body,) = blocks(function)
-            self._known[key] = [any(given)] * len(terminator(body).operands)  # if it calls itself
             self._known[key] = self._ends(body, given, set())
         return self._known[key]
 

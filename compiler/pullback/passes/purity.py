@@ -46,19 +46,21 @@ def callback(op: ir.Operation) -> str | None:
     return target if target is not None and "callback" in target else None
 
 
-def acts(op: ir.Operation) -> bool:
-    """Whether an op is a custom call that does more than give its results."""
-    target = target_of(op)
-    return target is not None and target not in ANNOTATIONS and _has_side_effect(op)
-
-
 def is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 
+def acts(op: ir.Operation) -> bool:
+    """Whether the outside world may notice that an op runs, or it something of that."""
+    target = target_of(op)
+    if target is None:
+        return op.name in IMPURE
+    return target not in ANNOTATIONS and _has_side_effect(op)
+
+
 def differs_again(op: ir.Operation) -> bool:
     """Whether an op gives what another run of it need not give, and something uses it."""
-    return (op.name in IMPURE or acts(op)) and any(map(is_used, op.results))
+    return acts(op) and any(map(is_used, op.results))
 
 
 def has_effect(module: ir.Module) -> bool:

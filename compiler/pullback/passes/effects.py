@@ -1,0 +1,65 @@
+"""Effects that a linear map leaves out, as in JAX: the host would be shown what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pullback._errors import NotLinearError
+from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
+from pullback.passes.checks import found_in
+from pullback.passes.dependence import BRANCHES, Dependence
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.inline_calls import inline_call
+from pullback.passes.purity import acts, is_used, target_of
+from pullback.passes.regions import blocks, operations, terminator
+from pullback.passes.symbols import CALL, called
+
+
+def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> None:
+    """Erase what shows to the outside what depends on these values, and gives nothing.
+
+    Raises:
+      NotLinearError: something uses what it gives.
+    """
+    if found_in(diff, block.owner.operation, acts) is None:
+        return
+    while calls := [op for op in _acting(diff, block, given) if op.name == CALL]:
+        for operation in calls:  # of what it does, a part may depend on other values
+            inline_call(operation, diff.block(str(called(operation))).owner.operation)
+    for operation in reversed(list(_acting(diff, block, given))):
+        if any(map(is_used, operation.results)):
+            name = target_of(operation) or operation.name
+            raise NotLinearError(
+                f"cannot transpose: `{name}` has an effect that depends on the input, and a result",
+                where=user_line(operation.location),
+                do="leave out the effect, or let it depend on other values",
+            )
+        operation.erase()
+
+
+def _acting(diff: Differentiation, block: Any, given: Sequence[Value]) -> Iterator[Any]:
+    """The ops in a block, at any depth, with an effect that depends on these values."""
+    dependence = Dependence(diff.functions)
+    dependence.spread(block, set(given))
+    found = dependence.everywhere
+
+    def visit(block: Any, decided: bool) -> Iterator[Any]:
+        for operation in operations(block):
+            uses = decided or any(v in found for v in operation.operands)
+            if acts(operation) or called(operation) is not None:
+                if uses and found_in(diff, operation, acts) is not None:
+                    yield operation
+                continue
+            nested = blocks(operation)
+            if operation.name in BRANCHES:
+                inside = decided or operation.operands[0] in found
+            elif operation.name == "stablehlo.while":
+                inside = decided or terminator(nested[0]).operands[0] in found
+            else:
+                inside = decided
+            for each in nested:
+                yield from visit(each, inside)
+
+    return visit(block, False)
