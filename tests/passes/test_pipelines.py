@@ -140,6 +140,7 @@ def test_bad_option(text: str, words: str) -> None:
         ("cse,,cse", "expected the name of a pass\n    cse,,cse\n        ^"),
         ("cse)", "expected ',' or the end"),
         ("builtin.module(cse", "expected ')'"),
+        ("builtin.module{cse}", "no pass is named 'builtin.module'"),
         ("cse{foo=1}", "MLIR refuses the pipeline element 'cse{foo=1}'"),
     ],
 )

@@ -53,7 +53,7 @@ def parse_pipeline(text: str) -> tuple[Stage, ...]:
     """
     elements = _Parser(text).parse()
     if len(elements) == 1 and elements[0].name in MODULE_ANCHORS:
-        elements = elements[0].nested or ()
+        elements = elements if elements[0].nested is None else elements[0].nested
     return tuple(stage for element in elements for stage in _resolve(element))
 
 
