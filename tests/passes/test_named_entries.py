@@ -94,6 +94,15 @@ def test_names_that_are_taken_are_not_taken_again():
     assert {"main", "main.primal", "main.primal_0"} <= set(functions(module))
 
 
+MESHES = "".join(f'sdy.mesh @{name} = <["x"=2]>' for name in ("main.primal", "main.bwd"))
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_names_that_meshes_have_are_not_taken_again(name):
+    """The module did not verify any more."""
+    assert "main.primal_0" in functions(after(MESHES + CALLED, name))
+
+
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_numbers_of_a_rule_that_calls_the_entry(order):
     with jax.enable_x64(True):

@@ -173,7 +173,8 @@ def leave_copy(module: ir.Module, entry: str) -> None:
     if _calls_itself(known, entry):
         return
     numbered = (f"{entry}.primal_{i}" for i in itertools.count())
-    name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in known)
+    taken = ir.SymbolTable(module.operation)
+    name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in taken)
     copy = known[entry].clone(ir.InsertionPoint(module.body))
     with module.context:
         copy.attributes["sym_name"] = ir.StringAttr.get(name)
