@@ -190,7 +190,10 @@ class _Checker:
             self.require(number, there, f"`{name}` names @{symbol}, which the module does not have")
 
     def masks(self, number: int) -> None:
-        """A mask has one 0 or 1 per inexact operand, and a 1 among them."""
+        """A mask has one 0 or 1 per inexact operand, a 1 among them, and none for closed over ones.
+
+        A `jvp` without a mask is for all inexact operands, so none of these is closed over.
+        """
         for name in self.call.symbols:
             if "." in name:
                 self.require(
@@ -198,6 +201,14 @@ class _Checker:
                     self._has_mask(name),
                     f"the mask of {name!r} has one 0 or 1 for each of the {len(self.call.mask)} "
                     "inexact operands, and at least one 1",
+                )
+            kind, _, mask = name.partition(".")
+            if mask or kind == "jvp":
+                pairs = zip(mask or self.call.mask, self.call.own_mask, strict=True)
+                self.require(
+                    number,
+                    all(own == "1" or bit == "0" for bit, own in pairs),
+                    f"{name!r} is for an operand that is closed over",
                 )
 
     def masks_of(self, kind: str) -> set[str]:

@@ -257,3 +257,31 @@ func.func @custom_jvp_call_c2_closes_over_more_than_there_is(%x: tensor<f32>) ->
 func.func private @f(%x: tensor<f32>) -> tensor<f32> {
   return %x : tensor<f32>
 }
+
+// -----
+
+func.func @custom_jvp_call_c4_closed_over(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c4: 'jvp.11' is for an operand that is closed over}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x, %y {
+    composite_attributes = {closed_over = 1 : i64, jvp.11 = @f.jvp}, decomposition = @f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %y : tensor<f32>
+}
+func.func private @f.jvp(tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
+
+// -----
+
+func.func @custom_jvp_call_c4_closed_over_unmasked(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_jvp_call_c4: 'jvp' is for an operand that is closed over}}
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x, %y {
+    composite_attributes = {closed_over = 1 : i64, jvp = @f.jvp}, decomposition = @f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %y : tensor<f32>
+}
+func.func private @f.jvp(tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)

@@ -256,3 +256,18 @@ func.func @custom_vjp_call_c2_closes_over_more_than_there_is(%x: tensor<f32>) ->
 func.func private @f(%x: tensor<f32>) -> tensor<f32> {
   return %x : tensor<f32>
 }
+
+// -----
+
+func.func @custom_vjp_call_c5_closed_over(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{custom_vjp_call_c5: 'bwd.11' is for an operand that is closed over}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
+    composite_attributes = {closed_over = 1 : i64, fwd.11 = @f.fwd, bwd.11 = @f.bwd}, decomposition = @f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %y : tensor<f32>
+}
+func.func private @f.fwd(tensor<f32>, tensor<f32>) -> tensor<f32>
+func.func private @f.bwd(tensor<f32>) -> (tensor<f32>, tensor<f32>)
