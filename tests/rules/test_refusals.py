@@ -848,9 +848,12 @@ def test_what_has_a_side_effect_is_not_run_again_for_its_result() -> None:
         derived(text, "vjp")
 
 
-def test_a_place_in_memory_is_no_side_effect() -> None:
-    """JAX says so, for XLA to leave it there."""
-    derived(RUN_AGAIN.replace("TARGET", "annotate_device_placement").replace("KIND", "f64"), "vjp")
+@pytest.mark.parametrize(
+    ("target", "kind"), [("annotate_device_placement", "f64"), ("tpu_custom_call", "i32")]
+)
+def test_what_xla_is_to_leave_alone_is_no_side_effect(target: str, kind: str) -> None:
+    """JAX says so of places in memory, and of kernels that XLA would merge."""
+    derived(RUN_AGAIN.replace("TARGET", target).replace("KIND", kind), "vjp")
 
 
 HALF_REFINED_CALL = """

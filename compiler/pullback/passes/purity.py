@@ -27,10 +27,10 @@ none of them takes part. JAX leaves it out as well.
 ANNOTATIONS = frozenset(
     {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
 )
-"""Custom calls that say how a value is laid out over devices or in memory, and change nothing else.
+"""Custom calls that say how a value is laid out over devices or in memory, and do nothing else."""
 
-That JAX calls one of them a side effect keeps XLA from taking it away.
-"""
+_KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
+"""Those of which JAX says so only to keep XLA from taking them away, or from merging kernels."""
 
 
 def target_of(op: ir.Operation) -> str | None:
@@ -55,7 +55,7 @@ def acts(op: ir.Operation) -> bool:
     target = target_of(op)
     if target is None:
         return op.name in IMPURE
-    return target not in ANNOTATIONS and _has_side_effect(op)
+    return target not in _KEPT_APART and _has_side_effect(op)
 
 
 def differs_again(op: ir.Operation) -> bool:
