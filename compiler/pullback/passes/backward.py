@@ -74,7 +74,11 @@ def vjp_in_place(
 
 def _cotangent_of(argument: Value, type: Any, frame: Reverse) -> Value:
     """The cotangent of a function's argument, which has its type."""
-    ct = build.instantiate(frame.cts.get(argument), argument)
+    return _of_type(build.instantiate(frame.cts.get(argument), argument), argument, type)
+
+
+def _of_type(ct: Value, argument: Value, type: Any) -> Value:
+    """A cotangent that has the type of the argument; an error if it has not."""
     if ct.type != type:  # of an op, one operand may be static, and another dynamic
         raise MissingRuleError(
             f"no derivative by an argument of type {type} whose cotangent has type {ct.type}",
@@ -195,6 +199,7 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     found = iter(list(end.operands))
     with build.inserting(ir.InsertionPoint(end), end.location):
         cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
+    cts = [_of_type(ct, a, a.type) for ct, a in zip(cts, wrt, strict=True)]
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))
     return diff.expose(pair.backward, f"{entry}.bwd")
