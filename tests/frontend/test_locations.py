@@ -66,6 +66,9 @@ def test_locations_as_other_frontends_write_them() -> None:
         'loc("x.py":5:6 to :9)': "x.py:5:6",
         'loc("aten::sin"("x.py":5:6))': "x.py:5, in aten::sin",
         'loc(fused<"meta">["aten::sin"("x.py":5:6), unknown])': "x.py:5, in aten::sin",
+        'loc(""("x.mlir":5:6))': "x.mlir:5:6",
+        'loc(""(""("x.mlir":5:6)))': "x.mlir:5:6",
+        'loc(""("aten::sin"("x.py":5:6)))': "x.py:5, in aten::sin",
         'loc("aten::sin")': None,
     }
     with _jax.context():

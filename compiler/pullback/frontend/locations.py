@@ -11,8 +11,9 @@ import jax
 
 from pullback._jax import ir, source_info
 
-_FRAME = re.compile(r'"(?P<function>[^"]*)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
-_PLAIN = re.compile(r'(?<!"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
+# What JAX's inliner puts around a location has no name: loc(""("model.mlir":7:3)).
+_FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
+_PLAIN = re.compile(r'(?<![^"]"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
 
