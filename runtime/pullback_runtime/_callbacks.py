@@ -6,7 +6,7 @@ from typing import Any
 
 from pullback_runtime import _module
 from pullback_runtime._errors import ModuleError
-from pullback_runtime._jax import ir, operations_named
+from pullback_runtime._jax import ir, operations_named, place
 
 
 def check_callbacks(content: bytes, given: int) -> None:
@@ -20,7 +20,7 @@ def check_callbacks(content: bytes, given: int) -> None:
         raise ModuleError(
             f"the module calls back into Python ({needed} callbacks), "
             f"and {given} functions were given",
-            where=f"{calls[0].attributes['call_target_name'].value} at {calls[0].location}",
+            where=f"{calls[0].attributes['call_target_name'].value} at {place(calls[0])}",
             do="pass host_callbacks=, in the process that traced it; a saved module has none",
         )
 

@@ -88,11 +88,11 @@ def _refuse_unsupported(module: ir.Module) -> None:
     def visit(op: Any) -> ir.WalkResult:
         name = op.name.removeprefix("stablehlo.")
         if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
-            found.append((op.name, str(op.location)))
+            found.append((op.name, _jax.place(op)))
         elif _contracts_nothing(op):
-            found.append((f"{op.name} of empty arrays", str(op.location)))
+            found.append((f"{op.name} of empty arrays", _jax.place(op)))
         elif any(_is_dynamic(r.type) for r in op.results):
-            found.append((f"the dynamic shape that {op.name} has", str(op.location)))
+            found.append((f"the dynamic shape that {op.name} has", _jax.place(op)))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

@@ -63,6 +63,15 @@ def text_alone(op: Any, **limits: int) -> str:
     return str(op.operation.clone(ip=False).get_asm(assume_verified=True, **limits))
 
 
+_PLACE = re.compile(r'"([^"]+)":(\d+(?::\d+)?)')
+
+
+def place(op: Any) -> str:
+    """Where an op stands: the first file and line that its location has, such as `model.py:7:3`."""
+    found = _PLACE.search(str(op.location))
+    return ":".join(found.groups()) if found else str(op.location)
+
+
 @made_once
 def _register_passes() -> None:
     stablehlo.register_stablehlo_passes()

@@ -109,7 +109,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     """Parse, lower pullback ops to calls, drop what `entry` does not reach, read the signature."""
     from pullback_runtime import _resources
 
-    if b"dialect_resources" in content and not content.startswith(BYTECODE_MAGIC):
+    if b"dense_resource" in content and not content.startswith(BYTECODE_MAGIC):
         content = to_bytecode(parse(content, _jax.fresh_context()))  # where the data can be read
     resources = _resources.read(content)
     module = parse(content, _jax.fresh_context() if resources else None)

@@ -6,6 +6,7 @@ nothing folds it. Only XLA cannot read one: what it compiles has plain constants
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from pullback_runtime._container import (
     read_varint,
     sections,
 )
+from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
 CONSTANT = "stablehlo.constant"
@@ -41,10 +43,13 @@ def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
     """The constants of a module that are resources, and the name of each."""
     found = []
     for op in _jax.operations_named(module, CONSTANT):
-        text = _jax.text_alone(op, large_elements_limit=16, large_resource_limit=0)
-        if name := _NAME.search(text):
+        if name := _NAME.search(_text(op)):
             found.append((name[1], op))
     return found
+
+
+def _text(op: ir.Operation) -> str:
+    return _jax.text_alone(op, large_elements_limit=16, large_resource_limit=0)
 
 
 def replace(op: ir.Operation, value: Any) -> None:
@@ -56,7 +61,7 @@ def replace(op: ir.Operation, value: Any) -> None:
 def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:
     """Turns constants that are resources with these data into plain ones, in place."""
     for name, op in constants(module) if data else ():
-        array = as_array(by_name(data, name), op.results[0].type)
+        array = as_array(by_name(data, name), op)
         with ir.Location.unknown(module.context), ir.InsertionPoint(op):
             replace(op, _jax.mlir.ir_constant(array))
 
@@ -66,18 +71,29 @@ def by_name(data: Mapping[str, Any], name: str) -> Any:
     return data[name] if name in data else data[name.rpartition("_")[0]]
 
 
-def as_array(data: Any, kind: Any) -> np.ndarray:
-    """The data of a constant of this type."""
+def as_array(data: Any, op: ir.Operation) -> np.ndarray:
+    """The data of a constant, as an array of its type."""
     from pullback_runtime import _module
 
+    kind = op.results[0].type
     dtype = _module.element_dtype(kind.element_type, "a constant")
+    expected = math.prod(kind.shape) * dtype.itemsize
+    if data is None or len(data) != expected:
+        there = "none are in the module" if data is None else f"the module has {len(data)}"
+        raise ModuleError(
+            f"a constant wants {expected} bytes of values, and {there}: {_text(op).strip()}",
+            where=_jax.place(op),
+            do="take the module as it was before large constants were left out: print it without "
+            "--mlir-elide-… options, or write bytecode",
+        )
     return np.frombuffer(data, dtype).reshape(kind.shape)
 
 
-def read(content: bytes) -> dict[str, memoryview]:
+def read(content: bytes) -> dict[str, memoryview | None]:
     """The data of the resources in a module's bytecode, by name; views of the bytes.
 
-    None where the bytes are no whole bytecode: what parses them says so.
+    None for one that is named only, as where its data were left out. Nothing where the bytes are
+    no whole bytecode: what parses them says so.
     """
     try:
         parts = {part.number: part for part in sections(content)} if is_bytecode(content) else {}
@@ -86,10 +102,13 @@ def read(content: bytes) -> dict[str, memoryview]:
     if RESOURCE_SECTION not in parts:
         return {}
     names = bytes(content[parts[STRING_SECTION].start : parts[STRING_SECTION].end])
-    position, found = parts[RESOURCE_SECTION].start, {}
+    position = parts[RESOURCE_SECTION].start
+    found: dict[str, memoryview | None] = {}
     strings = _strings(names)
     for key, size, kind in _entries(content, parts[OFFSET_SECTION]):
-        if kind == BLOB:
+        if not size:
+            found[strings[key]] = None
+        elif kind == BLOB:
             _, at = read_varint(content, position)
             length, _ = read_varint(content, at)
             found[strings[key]] = memoryview(content)[position + size - length : position + size]

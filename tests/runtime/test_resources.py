@@ -84,3 +84,20 @@ def test_a_constant_is_written_without_a_look_at_the_module_around_it():
     last = list(module.body.operations[0].regions[0].blocks[0].operations)[2]
     assert "%cst_1 =" in last.operation.get_asm()  # as the module has it
     assert _jax.text_alone(last).startswith("%cst = stablehlo.constant dense<1.0")
+
+
+@pytest.mark.parametrize(
+    ("section", "there"),
+    [
+        ("", "none are in the module"),
+        ('{-# dialect_resources: { builtin: { other: "0x0400000000000040" } } #-}', "none are in"),
+        ('{-# dialect_resources: { builtin: { table: "0x0400000000000040" } } #-}', "has 4"),
+    ],
+)
+def test_a_constant_whose_values_were_left_out_is_named(section, there):
+    text = DUMPED.partition("{-#")[0] + section
+    with pytest.raises(pullback_runtime.ModuleError, match=f"wants 8 bytes of values.*{there}") as e:
+        pullback_runtime.compile(text)
+    assert "dense_resource<table" in e.value.message
+    assert e.value.where == "-:3:10"
+    assert "--mlir-elide-… options" in e.value.do

@@ -46,7 +46,7 @@ class Held:
         copy = _module.parse(bytecode, self.context)
         for name, op in _resources.constants(copy) if data else ():
             found = _resources.by_name(data, name)
-            self.arrays[name] = _resources.as_array(found, op.results[0].type)
+            self.arrays[name] = _resources.as_array(found, op)
         return copy
 
     def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
