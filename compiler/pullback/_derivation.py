@@ -355,7 +355,8 @@ def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) 
         found = f"was {_described(loss)}" if shape is None else f"had shape: {shape}"
         raise DerivativeTypeError(
             f"Gradient only defined for scalar-output functions. Output {found}",
-            do="return a scalar; for further results has_aux=True, for others pb.vjp or pb.jacrev",
+            do="return a scalar; for further results has_aux=True, for others pb.vjp or pb.jacrev "
+            "(--vjp in a shell)",
         )
     _check_holomorphic(primals, loss, holomorphic)
 

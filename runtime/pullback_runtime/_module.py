@@ -251,14 +251,17 @@ def _aval(kind: ir.Type, where: str) -> Aval:
         raise ModuleError(
             f"cannot pass values of type {kind}",
             where=where,
-            do="only ranked tensors cross the border; thread tokens inside the module",
+            do="pass its members one by one: as arguments, or results, of their own"
+            if isinstance(kind, ir.TupleType)
+            else "only ranked tensors cross the border; thread tokens inside the module",
         )
     tensor = kind
     if not tensor.has_static_shape:
         raise ModuleError(
             f"the dynamic shape of {kind} is not supported",
             where=where,
-            do="refine the shapes first: the pass stablehlo-refine-shapes",
+            do="make it static: the passes stablehlo-refine-arguments{types=…}, with a type for each "
+            "argument, and stablehlo-refine-shapes",
         )
     return _struct(tuple(tensor.shape), element_dtype(tensor.element_type, where))
 

@@ -357,7 +357,19 @@ def test_dynamic_shapes():
     assert message == (
         "the dynamic shape of tensor<?xf32> is not supported\n"
         "  where: argument 1 of @main\n"
-        "  do:    refine the shapes first: the pass stablehlo-refine-shapes"
+        "  do:    make it static: the passes stablehlo-refine-arguments{types=…}, with a type for "
+        "each argument, and stablehlo-refine-shapes"
+    )
+
+
+def test_tuples():
+    message = refused(
+        runtime.ModuleError, "func.func @main(%x: tuple<tensor<f32>, tensor<i32>>) { return }"
+    )
+    assert message == (
+        "cannot pass values of type tuple<tensor<f32>, tensor<i32>>\n"
+        "  where: argument 0 of @main\n"
+        "  do:    pass its members one by one: as arguments, or results, of their own"
     )
 
 

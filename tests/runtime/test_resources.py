@@ -96,7 +96,9 @@ def test_a_constant_is_written_without_a_look_at_the_module_around_it():
 )
 def test_a_constant_whose_values_were_left_out_is_named(section, there):
     text = DUMPED.partition("{-#")[0] + section
-    with pytest.raises(pullback_runtime.ModuleError, match=f"wants 8 bytes of values.*{there}") as e:
+    with pytest.raises(
+        pullback_runtime.ModuleError, match=f"wants 8 bytes of values.*{there}"
+    ) as e:
         pullback_runtime.compile(text)
     assert "dense_resource<table" in e.value.message
     assert e.value.where == "-:3:10"

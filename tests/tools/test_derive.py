@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import nn
 def f(x, y): return jnp.sin(x) * y + nn.relu(y)
 def scalar(x): return jnp.sin(x) ** 3
+def norm(x, y): return jnp.sum(x * y)
 def pair(x, n): return x * x, n
 table = jnp.linspace(0.0, 1.0, 200)
 def closed(x): return table * x
@@ -126,6 +127,10 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
         (["f", "--vjp", "--in-axes", "0"], "--in-axes says nothing without --vmap"),
         (["f", "--vmap", "2", "--order", "2"], "--order says nothing without one of --jvp"),
         (["f", "--vmap", "2", "--wrt", "0"], "--wrt says nothing without one of --jvp"),
+        (["f", "--vjp", "--allow-refusals"], "--allow-refusals says nothing without -o FILE.mlir"),
+        (["f", "--vjp", "--rules", "--lower"], "--lower takes away the rules that --rules stages"),
+        (["f", "--grad"], "for others pb.vjp or pb.jacrev (--vjp in a shell)"),
+        (["norm", "--grad", "--order", "2"], "where: derivative 2 of 2, of what the one before"),
     ],
 )
 def test_each_mistake_has_a_message(pullback_command, code, options, words):

@@ -121,6 +121,22 @@ def test_print_ir_after_all(pullback_command, model, capfd):
         assert name in line
 
 
+@pytest.mark.parametrize(
+    ("stages", "option"),
+    [
+        (["jaxpr"], "--locations"),
+        (["hlo"], "--locations"),
+        (["kept", "jaxpr"], "--rules"),
+        (["program", "grad"], "--print-ir-after-all"),
+    ],
+)
+def test_an_option_that_changes_nothing_is_refused(pullback_command, model, stages, option):
+    chosen = [each for stage in stages for each in ("--stage", stage)]
+    result = pullback_command("dump", f"{model}:f", *chosen, option)
+    assert result.exit_code == 2
+    assert f"{option} says nothing without " in result.stderr
+
+
 def test_locations_point_at_the_users_lines(pullback_command, model):
     text = pullback_command("dump", f"{model}:f", "--locations").stdout
     line = model.read_text().splitlines().index("    return x * x * x") + 1

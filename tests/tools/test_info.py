@@ -51,6 +51,22 @@ def test_any_module(pullback_command, tmp_path):
     assert found["calls with rules"] == ["0"]
 
 
+def test_another_function_than_main(pullback_command, tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text("func.func @f(%x: tensor<i32>) -> tensor<i32> { return %x : tensor<i32> }")
+    refused = pullback_command("info", path)
+    assert refused.exit_code == 2
+    assert "--entry in a shell" in refused.stderr
+    found = facts(pullback_command("info", path, "--entry", "f").stdout)
+    assert found["argument"] == ["argument 0: int32[]"]
+
+
+def test_what_does_not_parse_is_said_with_the_name_of_the_file(pullback_command, tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text("func.func @main(")
+    assert f'error: "{path}":1:' in pullback_command("info", path).stderr
+
+
 def test_mistakes(pullback_command, tmp_path):
     result = pullback_command("info", tmp_path / "absent.mlir")
     assert result.exit_code == 2

@@ -208,6 +208,25 @@ def test_print_ir_before_and_after_one_pass(run) -> None:
     assert "call @negate" not in err
 
 
+@pytest.mark.parametrize(
+    "stages",
+    [
+        "canonicalize{top-down=false},cse",
+        "func.func(canonicalize{max-iterations=3})",
+        "func.func(cse,canonicalize)",
+    ],
+)
+def test_a_pass_is_printed_whatever_stands_around_its_name(run, stages: str) -> None:
+    _, err = succeed(run(SOURCE, "-p", stages, "--mlir-print-ir-after=canonicalize"))
+    assert err.count("IR Dump After") == 1
+
+
+def test_a_pipeline_is_no_pass_to_print_around(run) -> None:
+    err = fail(run(SOURCE, "--to-stablehlo", "--mlir-print-ir-after=to-stablehlo"), code=2)
+    assert "error: 'to-stablehlo' is a pipeline, and no pass" in err
+    assert "name one of its passes: lower-custom-derivatives,symbol-dce" in err
+
+
 def test_print_ir_before_all(run) -> None:
     _, err = succeed(run(SOURCE, "-p", "inline-calls,cse", "--mlir-print-ir-before-all"))
     assert re.findall(r"IR Dump Before (\w+)", err) == ["InlineCalls", "CSEPass"]
@@ -288,6 +307,36 @@ def test_failed_pass_prints_a_command_and_a_file_that_reproduce(run) -> None:
     assert (program, flags) == ("pullback-opt", ["--pass-pipeline=builtin.module(cse,stage-rules)"])
     again = fail(run(Path(path).read_text(), *flags))
     assert "no derivative rule for key 'f#0'" in again
+
+
+def test_a_reproducer_holds_the_data_of_constants(run) -> None:
+    constant = "%c = stablehlo.constant dense_resource<table> : tensor<2xf32>"
+    source = MISSING_RULE.replace("%1 = call", f"{constant}\n  %1 = call")
+    source += '{-# dialect_resources: { builtin: { table: "0x0400000000004040000080BF" } } #-}'
+    err = fail(run(source, "--stage-rules"))
+    path = re.search("pullback-opt (.*mlir) ", err)[1]
+    out, _ = succeed(run(Path(path).read_text()))
+    assert ': "0x0400000000004040000080BF"' in out
+    assert "no derivative rule" in fail(run(Path(path).read_text(), "--run-reproducer"))
+
+
+def test_a_rule_that_raises_is_named_and_reproduced(run, tmp_path: Path) -> None:
+    rules = tmp_path / "raising rules.py"
+    rules.write_text(
+        "from pullback.rules.registry import elementwise\n"
+        "elementwise('test_opt.raises', lambda op, t: op.nosuch)\n"
+    )
+    call = '"test_opt.raises" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>'
+    source = SOURCE.replace("negate %x : tensor<f32>", f"composite {call}")
+    err = fail(run(source, f"--load-rules={rules}", "--vjp"))
+    assert re.search("a rule for .* failed: AttributeError: .* no attribute 'nosuch'", err)
+    assert f"where: {rules}:2, in <lambda>" in err
+    assert "Traceback" not in err
+    (command,) = re.findall("^reproduce with: (.*)$", err, re.MULTILINE)
+    assert shlex.split(command)[2:] == [
+        f"--load-rules={rules}",
+        "--pass-pipeline=builtin.module(vjp)",
+    ]
 
 
 def test_run_reproducer(run) -> None:

@@ -133,6 +133,14 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
         (["--random", "0", "-o", "no/out.npz"], "cannot write `no/out.npz`: No such file"),
         (["--args", "f32"], "--args is for targets, and `square.mlir` is a module"),
         (["--random", "0", "--jax"], "--jax needs a target"),
+        (
+            ["--random", "0", "--tolerance", "0.1"],
+            "--tolerance says nothing without --compare or --jax",
+        ),
+        (
+            ["--random", "0", "--interpret", "--backend", "cpu"],
+            "--backend says nothing without --compare, for the interpreter is no backend",
+        ),
     ],
 )
 def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, options, words):
@@ -142,6 +150,33 @@ def test_each_mistake_has_a_message(pullback_command, square, monkeypatch, optio
     result = pullback_command("run", "square.mlir", *options)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_what_a_callback_raises_is_said_in_words(pullback_command, tmp_path):
+    path = tmp_path / "calls.py"
+    path.write_text(
+        "import jax\n"
+        "def look_up(x):\n"
+        "    raise KeyError('no such table')\n"
+        "def f(x):\n"
+        "    return jax.pure_callback(look_up, x, x)\n"
+    )
+    result = pullback_command("run", f"{path}:f", "--args", "f32[2]", "--random", 0)
+    assert result.exit_code == 2
+    assert f"`{path}:f` failed as it ran: KeyError: 'no such table'" in result.stderr
+    assert f"where: {path}:3, in look_up" in result.stderr
+
+
+def test_an_error_of_a_run_names_the_file(pullback_command, tmp_path):
+    path = tmp_path / "calls.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n"
+        "  %0 = stablehlo.custom_call @kernel(%x) : (tensor<f32>) -> tensor<f32>\n"
+        "  return %0 : tensor<f32>\n}"
+    )
+    result = pullback_command("run", path, "--random", 0, "--interpret")
+    assert result.exit_code == 2
+    assert f"where: {path}:2:8" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import tempfile
@@ -25,6 +26,7 @@ class Instrumentation:
       verify_each: run MLIR's verifier and the one of our ops between passes.
       print_before, print_after: names of passes around which to print the module.
       reproducer: on failure, write the module and the command that reproduces it.
+      options: of that command, besides the pipeline.
       The other fields are the flags of mlir-opt with the same names.
     """
 
@@ -42,6 +44,7 @@ class Instrumentation:
     timing: bool = False
     statistics: bool = False
     reproducer: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def prints_ir(self) -> bool:
@@ -127,7 +130,7 @@ def _run_instrumented(
     except Exception as caught:
         error = raised[0] if raised else caught
         failure = _readable(error, stages)
-        _add_reproducer(failure, before, stages)
+        _add_reproducer(failure, before, stages, wanted.options)
         raise failure from (failure.__cause__ if failure is error else error)
 
 
@@ -165,9 +168,10 @@ def _build_manager(
     return manager
 
 
-def _mentions(name: str, selected: tuple[str, ...]) -> bool:
-    """`func.func(cse)` is mentioned by `cse`."""
-    return any(name == item or name == f"func.func({item})" for item in selected)
+def _mentions(stage: str, selected: tuple[str, ...]) -> bool:
+    """`cse{…}`, `func.func(cse)` and `func.func(canonicalize,cse)` are mentioned by `cse`."""
+    names = re.split("[(),]", re.sub(r"\{[^}]*\}", "", stage))
+    return not set(selected).isdisjoint(names)
 
 
 def _add_pass(
@@ -235,19 +239,21 @@ def verify_module(module: ir.Module) -> None:
 
 
 def _add_reproducer(
-    error: BaseException, before: ir.Operation | None, stages: tuple[Stage, ...]
+    error: BaseException,
+    before: ir.Operation | None,
+    stages: tuple[Stage, ...],
+    options: tuple[str, ...],
 ) -> None:
     """Notes on the error how to run the failed pipeline again."""
     if before is None:
         return
     pipeline = format_pipeline(stages)
     path = write_reproducer(before, pipeline)
-    command = shlex.join(["pullback-opt", path, f"--pass-pipeline={pipeline}"])
+    command = shlex.join(["pullback-opt", path, *options, f"--pass-pipeline={pipeline}"])
     error.add_note(f"reproduce with: {command}")
 
 
 _REPRODUCER = """
-{{-#
   external_resources: {{
     mlir_reproducer: {{
       pipeline: "{pipeline}",
@@ -261,10 +267,12 @@ _REPRODUCER = """
 
 def write_reproducer(module: ir.Module | ir.Operation, pipeline: str) -> str:
     """Writes `module` and `pipeline` to a fresh file, in the form of MLIR's reproducers."""
-    text = module.operation.get_asm(enable_debug_info=True, assume_verified=True)
+    text = module.operation.get_asm(enable_debug_info=True, assume_verified=True).rstrip()
+    # A second section would make MLIR forget the first one, which holds the data of constants.
+    start = text.removesuffix("#-}").rstrip() + "," if text.endswith("#-}") else text + "\n\n{-#"
     escaped = pipeline.replace("\\", "\\\\").replace('"', '\\"')
     with tempfile.NamedTemporaryFile(
         "w", prefix="pullback-reproducer-", suffix=".mlir", delete=False
     ) as file:
-        file.write(text + _REPRODUCER.format(pipeline=escaped))
+        file.write(start + _REPRODUCER.format(pipeline=escaped))
     return file.name

@@ -94,6 +94,10 @@ def _check_nested(element: Element) -> None:
 
 def check_known(name: str) -> None:
     """Raises PipelineError for a name that no pass has, neither ours nor one of MLIR."""
+    if name in PIPELINES:
+        raise PipelineError(
+            f"{name!r} is a pipeline, and no pass", do=f"name one of its passes: {PIPELINES[name]}"
+        )
     if name not in PASSES and name not in STOCK_PASSES and not _is_registered(name):
         candidates = [*PASSES, *PIPELINES, *STOCK_PASSES]
         raise PipelineError(f"no pass is named {name!r}", do=did_you_mean(name, candidates))

@@ -11,13 +11,13 @@ import jax
 
 from pullback import Program
 from pullback._derivation import Signature
-from pullback._errors import UsageError
+from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import entry_option, load_source
-from pullback.tools.targets import blaming
+from pullback.tools.sources import check_used, entry_option, load_source
+from pullback.tools.targets import blaming, naming
 
 Positions = int | tuple[int, ...] | None
 
@@ -31,8 +31,13 @@ MODES: dict[str, Callable[[Program, Positions], Program]] = {
 
 def derive_program(program: Program, mode: str, wrt: Positions = None, order: int = 1) -> Program:
     """The derivative of this order: the same transformation, `order` times."""
-    for _ in range(order):
-        program = MODES[mode](program, wrt)
+    for number in range(1, order + 1):
+        try:
+            program = MODES[mode](program, wrt)
+        except PullbackError as error:
+            if number > 1 and error.where is None:
+                error.where = f"derivative {number} of {order}, of what the one before returns"
+            raise
     return program
 
 
@@ -71,13 +76,6 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
         f"{flags} are different derivatives" if modes else "nothing says which derivative to take"
     )
     raise UsageError(what, do="give one of --jvp, --vjp and --grad, or --vmap for a batch alone")
-
-
-def _check_used(without: str, options: dict[str, Any]) -> None:
-    """Raises UsageError for an option that says something of what is not asked for."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
 def _check_movable(program: Any, wrt: Positions) -> None:
@@ -150,9 +148,16 @@ def derive(
     load_rules(plugins)
     mode = _one_mode({"jvp": jvp, "vjp": vjp, "grad": grad}, batch)
     if mode is None:
-        _check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
+        check_used("one of --jvp, --vjp and --grad", {"--wrt": wrt, "--order": order})
     if batch is None:
-        _check_used("--vmap", {"--in-axes": in_axes})
+        check_used("--vmap", {"--in-axes": in_axes})
+    saved = output is not None and output.suffix == ".mlirbc"
+    if not saved:
+        check_used("-o FILE.mlirbc, a saved program", {"--allow-refusals": allow_refusals})
+    if rules and lower:
+        raise UsageError(
+            "--lower takes away the rules that --rules stages", do="leave out one of them"
+        )
     program = load_source(source, arguments, entry=entry).program
     _check_movable(program, wrt)
     with blaming(source):
@@ -163,8 +168,9 @@ def derive(
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
-    if output is not None and output.suffix == ".mlirbc":
-        program.save(output, allow_refusals=allow_refusals)
+    if output is not None and saved:
+        with naming(source):
+            program.save(output, allow_refusals=allow_refusals)
         return
     if program.constants:
         note(

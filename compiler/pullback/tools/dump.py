@@ -17,7 +17,7 @@ from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import Source, entry_option, load_source
+from pullback.tools.sources import Source, check_used, entry_option, load_source
 from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
@@ -151,6 +151,7 @@ def dump(
 
     Without --args, the arguments are the function's or its module's `example_args`.
     """
+    _check_needed(stages, options)
     platform = options["platform"]
     loaded = load_source(source, arguments, platform, entry)
     stager = Stager(_for_platform(loaded, platform), **options)
@@ -163,6 +164,18 @@ def dump(
         if len(wanted) > 1:
             show_ir(f"// ----- {stage} -----")
         show_ir(text)
+
+
+def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
+    """Raises UsageError for an option that none of the stages shows anything of."""
+    modules = {"program", "stablehlo", "all", *DERIVATIVES}
+    if modules.isdisjoint(stages):
+        check_used("a stage that is a module", {"--locations": options["locations"]})
+        if "hlo" not in stages:
+            check_used("a stage that is a module", {"--rules": options["rules"]})
+    if not options["rules"] and {"stablehlo", "hlo", "all"}.isdisjoint(stages):
+        passes = {"--print-ir-after-all": options["print_ir_after_all"]}
+        check_used("--rules, or the stage stablehlo or hlo: no pass runs", passes)
 
 
 def _for_platform(source: Source, platform: str) -> Source:

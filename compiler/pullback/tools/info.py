@@ -15,15 +15,19 @@ from pullback._derivation import result_paths
 from pullback.artifact.write import ORDER, rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
+from pullback.tools.sources import entry_option
+from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _meshes
 
 
 @click.command()
 @click.argument("file")
-def info(file: str) -> None:
+@entry_option
+def info(file: str, entry: str | None) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
     content = _artifact.read_bytes(sys.stdin.buffer.read() if file == "-" else Path(file))
-    program = pullback.load(content)
+    with naming(file):
+        program = pullback.load(content, entry=entry or "main")
     for label, text in rows(content, program):
         click.echo(f"{label:18}{text}")
 

@@ -22,6 +22,7 @@ from pullback.passes.stock import STOCK_PASSES
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
 from pullback.tools.plugins import load_rules, load_rules_option
+from pullback.tools.targets import blaming
 
 FAILED = 1
 BAD_USAGE = 2
@@ -157,6 +158,7 @@ def _options(arguments: dict[str, Any]) -> Options:
             timing=arguments["mlir_timing"],
             statistics=arguments["mlir_pass_statistics"],
             reproducer=not arguments["verify_diagnostics"],
+            options=tuple(f"--load-rules={place}" for place in arguments["plugins"]),
         ),
     )
 
@@ -203,7 +205,8 @@ def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options
         module = module_io.parse_module(part)
         if options.instrumentation.verify_each:
             verify_module(module)
-        run_pipeline(module, stages, **vars(options.instrumentation))
+        with blaming(options.file):
+            run_pipeline(module, stages, **vars(options.instrumentation))
         result = _render(module, options)
     except Exception as error:
         if options.verify_diagnostics:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from pullback._errors import UsageError
 from pullback.tools import engines
 from pullback.tools.engines import Arrays
 from pullback.tools.show import note
-from pullback.tools.sources import entry_option, load_source
+from pullback.tools.sources import check_used, entry_option, load_source
+from pullback.tools.targets import naming
 
 FAILED = 1
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
@@ -73,11 +77,25 @@ def save(arrays: Arrays, output: Path) -> None:
     note(f"{output}: {len(arrays)} results")
 
 
+@contextlib.contextmanager
+def _running(spec: str) -> Iterator[None]:
+    """Makes a UsageError of what goes wrong as a program runs, such as in a callback of its."""
+    try:
+        with naming(spec):
+            yield
+    except jax.errors.JaxRuntimeError as error:
+        lines = str(error).strip().splitlines()
+        frames = FRAME.findall(str(error))  # of a callback, which XLA has as text
+        place = "{}:{}, in {}".format(*frames[-1]) if frames else None
+        said = lines[-1] if frames else lines[0]
+        raise UsageError(f"`{spec}` failed as it ran: {said}", where=place) from error
+
+
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @entry_option
-@click.option("--backend", default="cpu", show_default=True, help="cpu, cuda, rocm or tpu.")
+@click.option("--backend", help="cpu, cuda, rocm or tpu. By default cpu.")
 @click.option(
     "--input",
     "inputs",
@@ -97,7 +115,7 @@ def run(
     source: str,
     arguments: str | None,
     entry: str | None,
-    backend: str,
+    backend: str | None,
     inputs: tuple[Path, ...],
     seed: int | None,
     interpret: bool,
@@ -107,16 +125,21 @@ def run(
     output: Path | None,
 ) -> None:
     """Run SOURCE: an MLIR file, `-` for stdin, or a target such as `file.py:function`."""
+    if not (compare or with_jax):
+        check_used("--compare or --jax", {"--tolerance": tolerance})
+    if interpret and not compare:
+        check_used("--compare, for the interpreter is no backend", {"--backend": backend})
     loaded = load_source(source, arguments, entry=entry)
     values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
-        chosen["xla"] = lambda: engines.run_xla(loaded.program, values, backend)
+        chosen["xla"] = lambda: engines.run_xla(loaded.program, values, backend or "cpu")
     if compare or interpret:
         chosen["interpreter"] = lambda: engines.run_interpreter(loaded.program, values)
     if with_jax:
         chosen["jax"] = lambda: engines.run_jax(loaded, values)
-    results = {name: engine() for name, engine in chosen.items()}
+    with _running(source):
+        results = {name: engine() for name, engine in chosen.items()}
     if output is not None:
         save(next(iter(results.values())), output)
     if output is None or len(results) > 1:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 import pullback
 from pullback import Program
 from pullback._errors import UsageError
-from pullback.artifact.errors import ArtifactError
-from pullback.tools.targets import Target, is_target, load_target, name_file
+from pullback.tools.targets import Target, is_target, load_target, naming
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,13 @@ class Source:
     spec: str
     program: Program
     target: Target | None = None
+
+
+def check_used(without: str, options: dict[str, Any]) -> None:
+    """Raises UsageError for an option that says something of what is not asked for."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
 entry_option = click.option("--entry", help="The function of an MLIR file. By default main.")
@@ -39,12 +46,9 @@ def load_source(
         return Source(spec, target.trace(platform), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
-    try:
-        content = sys.stdin.buffer.read() if spec == "-" else spec
+    content = sys.stdin.buffer.read() if spec == "-" else spec
+    with naming(spec):
         loaded = pullback.load(content, entry=entry or "main")
-    except ArtifactError as error:
-        name_file(error, spec)
-        raise
     if not isinstance(loaded, Program):
         raise UsageError(
             f"`{spec}` has symbolic dimensions, and the command line wants sizes",

@@ -19,15 +19,21 @@ from typing import Any
 import jax
 
 import pullback
+import pullback_runtime
 from pullback._errors import PullbackError, UsageError, headline
 from pullback._jax import tracing
 from pullback.tools.arguments import parse_arguments
 from pullback_runtime import PullbackRuntimeError
 
 # Frames in these places are not the user's.
-LIBRARIES = tuple(
-    os.path.dirname(str(library.__file__)) + os.sep for library in (jax, pullback, importlib)
-) + ("<frozen",)
+OURS = tuple(
+    os.path.dirname(str(library.__file__)) + os.sep for library in (pullback, pullback_runtime)
+)
+LIBRARIES = (
+    *OURS,
+    *(os.path.dirname(str(library.__file__)) + os.sep for library in (jax, importlib)),
+    "<frozen",
+)
 FORM = "write `path/file.py:function` or `package.module:function`"
 
 
@@ -54,30 +60,48 @@ class Target:
 def blaming(spec: str) -> Iterator[None]:
     """Makes a UsageError of what a target, or a rule of a function that it calls, raises."""
     try:
-        with tracing.whole_tracebacks():
+        with tracing.whole_tracebacks(), naming(spec):
             yield
-    except (PullbackError, PullbackRuntimeError) as error:
-        name_file(error, spec)
+    except (PullbackError, PullbackRuntimeError):
         raise
     except Exception as error:
         if _is_ours(error):
             raise
-        if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
-            raise UsageError(
-                f"a rule for `{spec}` failed: {headline(error)}",
-                where=_user_line(error),
-                do="correct the rule",
-            ) from error
-        raise UsageError(
-            f"`{spec}` failed under tracing: {headline(error)}",
+        failure = _users_fault(spec, error)
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        raise failure from error
+
+
+def _users_fault(spec: str, error: Exception) -> UsageError:
+    """What code of the user's raised under tracing, or in a rule of a module."""
+    if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
+        return UsageError(
+            f"a rule for `{spec}` failed: {headline(error)}",
             where=_user_line(error),
-            do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
-            "full report",
-        ) from error
+            do="correct the rule",
+        )
+    return UsageError(
+        f"`{spec}` failed under tracing: {headline(error)}",
+        where=_user_line(error),
+        do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
+        "full report",
+    )
+
+
+@contextlib.contextmanager
+def naming(spec: str) -> Iterator[None]:
+    """Lets our errors say the name of the file where MLIR has a hyphen, its name for any text."""
+    try:
+        yield
+    except (PullbackError, PullbackRuntimeError) as error:
+        name_file(error, spec)
+        raise
 
 
 def name_file(error: PullbackError | PullbackRuntimeError, spec: str) -> None:
     """Puts the name of the file where MLIR has a hyphen, its name for any text."""
+    error.message = error.message.replace('"-":', f'"{spec}":')
     if error.where is not None and error.where.startswith("-:"):
         error.where = spec + error.where[1:]
 
@@ -191,7 +215,7 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
 def _is_ours(error: BaseException) -> bool:
     """Whether our own code raised it: a fault of ours must not be blamed on the user."""
     innermost = traceback.extract_tb(error.__traceback__)[-1].filename
-    return innermost.startswith(os.path.dirname(str(pullback.__file__)) + os.sep)
+    return innermost.startswith(OURS)
 
 
 def _user_line(error: BaseException) -> str | None:
