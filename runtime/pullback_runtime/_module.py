@@ -260,8 +260,8 @@ def _aval(kind: ir.Type, where: str) -> Aval:
         raise ModuleError(
             f"the dynamic shape of {kind} is not supported",
             where=where,
-            do="make it static: the passes stablehlo-refine-arguments{types=…}, with a type for each "
-            "argument, and stablehlo-refine-shapes",
+            do="make it static: the passes stablehlo-refine-arguments{types=…}, with a type for "
+            "each argument, and stablehlo-refine-shapes",
         )
     return _struct(tuple(tensor.shape), element_dtype(tensor.element_type, where))
 

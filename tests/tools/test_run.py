@@ -83,6 +83,19 @@ def test_random_arguments_repeat(pullback_command, square):
     assert first != pullback_command("run", square, "--random", 8).stdout
 
 
+def test_a_number_that_is_given_is_not_random(pullback_command, tmp_path):
+    path = tmp_path / "power.py"
+    path.write_text("def f(x, n, flag): return (x, n, flag)\nexample_args = (1.5, 4, True)\n")
+    for options in (["--args", "f32[2], 4, True"], []):
+        result = pullback_command("run", f"{path}:f", *options, "--random", 0)
+        assert result.stdout.splitlines()[2:] == [
+            "result 1: i32[]",
+            "  4",
+            "result 2: bool[]",
+            "  True",
+        ]
+
+
 def test_compare_reports_the_largest_difference(pullback_command, model):
     result = pullback_command("run", f"{model}:f", "--compare", "--jax", "--tolerance", "1e-6")
     assert result.exit_code == 0

@@ -37,13 +37,29 @@ def argument_values(source: Source, inputs: Sequence[Path], seed: int | None) ->
     if inputs:
         return _read_back([array for path in inputs for array in _load(path)], avals)
     if seed is not None:
-        generator = np.random.default_rng(seed)
-        return [random_array(generator, aval.shape, aval.dtype) for aval in avals]
+        return _random_values(source, avals, seed)
     return _example_values(source, avals)
 
 
+def _given(source: Source) -> list[Any]:
+    """The leaves of a target's arguments: types, arrays and plain numbers."""
+    return [] if source.target is None else jax.tree.leaves(source.target.arguments)
+
+
+def _random_values(source: Source, avals: Sequence[Any], seed: int) -> Arrays:
+    """Random arrays; a plain number, as in `--args 'f32[8], 3'`, is what it is."""
+    generator = np.random.default_rng(seed)
+    numbers = dict(enumerate(_given(source)))
+    return [
+        np.asarray(number, aval.dtype)
+        if isinstance(number := numbers.get(index), bool | int | float | complex)
+        else random_array(generator, aval.shape, aval.dtype)
+        for index, aval in enumerate(avals)
+    ]
+
+
 def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
-    leaves = [] if source.target is None else jax.tree.leaves(source.target.arguments)
+    leaves = _given(source)
     concrete = [leaf for leaf in leaves if not isinstance(leaf, jax.ShapeDtypeStruct)]
     if len(concrete) != len(avals):
         raise UsageError(

@@ -103,7 +103,12 @@ def _running(spec: str) -> Iterator[None]:
     type=click.Path(path_type=Path),
     help="A .npy file per argument, or .npz files with several.",
 )
-@click.option("--random", "seed", type=click.IntRange(0), help="Random arguments from this seed.")
+@click.option(
+    "--random",
+    "seed",
+    type=click.IntRange(0),
+    help="Random arrays from this seed; numbers that are given stay.",
+)
 @click.option("--interpret", is_flag=True, help="Use StableHLO's interpreter instead of XLA.")
 @click.option("--compare", is_flag=True, help="Run both, and report the largest difference.")
 @click.option("--jax", "with_jax", is_flag=True, help="Compare a target with plain JAX.")
