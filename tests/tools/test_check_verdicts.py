@@ -126,6 +126,28 @@ def test_a_right_rule_is_not_accused(tmp_path, case, seed):
     assert "2 checks of rules, 0 failed; inputs in (0.1, 0.9)" in output
 
 
+VALUES = """
+@jax.custom_vjp
+def back(x): return 2 * x
+back.defvjp(lambda x: (FOUND, None), lambda _, ct: (2 * ct,))
+@jax.custom_jvp
+def forth(x): return 2 * x
+forth.defjvp(lambda p, t: ((lambda x: FOUND)(*p), 2 * t[0]))
+def f(x): return back(x), forth(x)
+"""
+
+
+@pytest.mark.parametrize("arguments", ["f32[3]", "bf16[3]", "c64[2]"])
+def test_a_rule_that_returns_another_value_than_its_function_is_noticed(tmp_path, arguments):
+    code, output = check(tmp_path, VALUES.replace("FOUND", "3 * x"), arguments)
+    assert code == 1
+    said = "the rule returns other values than the function: relative difference 0."
+    for name in ("back jvp", "back vjp", "forth jvp", "forth vjp"):
+        assert f"FAIL {name}: {said}" in output
+    code, output = check(tmp_path, VALUES.replace("FOUND", "(4 * x + 2) / 2 - 1"), arguments)
+    assert code == 0, output
+
+
 def test_other_inputs_can_be_asked_for(tmp_path):
     source = "f = with_jvp(jnp.abs, lambda p, t: t[0])"
     assert check(tmp_path, source, "f32[3]")[0] == 0

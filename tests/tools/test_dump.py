@@ -179,3 +179,17 @@ def test_a_file_for_another_platform_than_the_default(pullback_command, tmp_path
     path = tmp_path / "model.mlirbc"
     pb.trace(jnp.sin, platforms=("tpu",))(jnp.ones(2)).save(path)
     assert "stablehlo.sine" in pullback_command("dump", path).stdout
+
+
+def test_a_rule_whose_result_does_not_fit_is_named(pullback_command, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "@jax.custom_vjp\n"
+        "def double(x): return 2 * x\n"
+        "double.defvjp(lambda x: (2 * x, None), lambda _, ct: (jnp.sum(ct),))\n"
+        "def f(x): return jnp.sum(double(x))\n"
+    )
+    result = pullback_command("dump", f"{path}:f", "--args", "f32[3]", "--stage", "grad")
+    assert result.exit_code == 2
+    assert f"where: in the vjp rule of `double`, called at {path}:5, in f" in result.stderr

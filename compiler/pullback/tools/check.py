@@ -35,6 +35,7 @@ def check(
 ) -> None:
     """Compare the rules of the functions that TARGET calls with central differences.
 
+    What a rule returns beside derivatives is compared with what the function returns.
     The inputs of each are random, whatever the target passes: floats between LOW and HIGH, integers
     that are one, and booleans. One that is not finite there is skipped. A rule that is wrong for
     other inputs is not noticed. A rule that is false on purpose is reported: exit code 1.

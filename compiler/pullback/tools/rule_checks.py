@@ -28,6 +28,9 @@ INPUTS = (0.1, 0.9)
 RULES_OF_RULES = 2
 """To this depth are rules of functions checked that only rules call."""
 
+LAST_DIGITS = 100.0
+"""Times the precision: values of a rule and its function that differ by less are equal."""
+
 PATIENCE = 20.0
 """Seconds after which it is said what is running: a solver need not end at random inputs."""
 
@@ -100,6 +103,19 @@ class Case:
         pairs = zip(given, found, strict=True)
         each = [slope.difference(value, scale, self.tolerance) for (slope, scale), value in pairs]
         return largest(each)
+
+    def of_values(self, found: Any) -> float:
+        """The largest difference of what a rule returns, beside derivatives, to the results."""
+        pairs = zip(_inexact(found), self.results(*self.args), self.finite, strict=True)
+        return largest([_apart(*each, self.tolerance) for each in pairs])
+
+
+def _apart(value: Any, wanted: Any, where: np.ndarray, tolerance: float) -> float:
+    """The largest difference, relative to the largest number; none in the last digits of one."""
+    digits = min(LAST_DIGITS * float(jnp.finfo(wanted.dtype).eps), tolerance)
+    found, expected = (np.where(where, each, 0.0) for each in slopes.reals([value, wanted]))
+    apart = np.abs(found - expected).max(initial=0.0)
+    return 0.0 if apart <= digits else float(apart / max(np.abs(expected).max(), digits))
 
 
 def largest(differences: list[float]) -> float:
@@ -267,7 +283,7 @@ def _check_by(
     )
     for mode, slope in (("jvp", _forward), ("vjp", _reverse)):
         try:
-            difference = slope(case)
+            of_values, difference = slope(case)
         except MissingRuleError as error:
             if mode == "jvp" and rule.primitive in BACKWARD and not rule.goes_forward:
                 yield unknown(f"its backward rule alone gives no jvp: {headline(error)}")
@@ -284,6 +300,11 @@ def _check_by(
                 problem = f"the rule gives {difference}"
             elif not difference <= tolerance:
                 problem = f"relative difference {difference:.2g} to central differences"
+            elif not of_values <= tolerance:
+                problem = (
+                    f"the rule returns other values than the function: relative difference "
+                    f"{of_values:.2g}"
+                )
             yield Finding(name, mode, rule.where, difference, problem)
 
 
@@ -295,29 +316,36 @@ def _float_types(closed: Any) -> Iterator[Any]:
                 yield atom.aval.dtype
 
 
-def _forward(case: Case) -> float:
-    """The largest difference of `J t` to slopes; the transformations refuse what is not linear."""
+def _forward(case: Case) -> tuple[float, float]:
+    """The largest difference of values, and of `J t` to slopes.
+
+    The transformations refuse what is not linear.
+    """
     program = pullback.trace(case.results)(*case.args).jvp()
 
     def of_elements(line: slopes.Line) -> Slopes:
         return [(each, np.abs(each.value).max(initial=0.0)) for each in line.slopes()]
 
-    differences = []
+    values, differences = [], []
     for line in case.lines:
-        found = slopes.reals(_inexact(program(*case.args, *line.tangents)[1]))
+        out, tangents = program(*case.args, *line.tangents)
+        found = slopes.reals(_inexact(tangents))
         masked = [np.where(*each, 0.0) for each in zip(case.finite, found, strict=True)]
+        values.append(case.of_values(out))
         differences.append(case.difference(line, of_elements, masked))
-    return largest(differences)
+    return largest(values), largest(differences)
 
 
-def _reverse(case: Case) -> float:
-    """The largest difference of `<J' ct, t>` to slopes of `<ct, f>`."""
+def _reverse(case: Case) -> tuple[float, float]:
+    """The largest difference of values, and of `<J' ct, t>` to slopes of `<ct, f>`."""
     program = pullback.trace(case.results)(*case.args).vjp()
-    differences = []
+    values, differences = [], []
     results = case.results(*case.args)
     for cts in slopes.directions(case.inputs.direction, case.inputs.generator, results):
         masked = [_masked(*each) for each in zip(cts, case.finite, strict=True)]
-        pulled = slopes.paired(_inexact(program(*case.args, masked)[1]))
+        out, found_cts = program(*case.args, masked)
+        values.append(case.of_values(out))
+        pulled = slopes.paired(_inexact(found_cts))
         paired = slopes.paired(masked)
 
         def of_sum(line: slopes.Line, paired: list[np.ndarray] = paired) -> Slopes:
@@ -326,7 +354,7 @@ def _reverse(case: Case) -> float:
         for line in case.lines:
             found = slopes.inner(pulled, slopes.reals(line.tangents))
             differences.append(case.difference(line, of_sum, [found]))
-    return largest(differences)
+    return largest(values), largest(differences)
 
 
 def _masked(ct: Any, where: np.ndarray) -> Any:

@@ -81,9 +81,11 @@ def _users_fault(spec: str, error: Exception) -> UsageError:
             where=_user_line(error),
             do="correct the rule",
         )
+    rules = [note for note in getattr(error, "__notes__", ()) if note.startswith("in the ")]
+    places = [place for place in (_user_line(error), *rules) if place]
     return UsageError(
         f"`{spec}` failed under tracing: {headline(error)}",
-        where=_user_line(error),
+        where="; ".join(places) or None,
         do="call the function, or its gradient, under `jax.jit` with these arguments for JAX's "
         "full report",
     )
