@@ -103,6 +103,20 @@ def test_passes_that_change_the_type_of_the_entry_are_refused(pipeline):
     assert ".vjp()" in caught.value.do
 
 
+def test_a_pipeline_is_text():
+    with pytest.raises(pb.PullbackError, match="and this is a list") as caught:
+        pb.trace(jnp.sin)(1.0).run_passes(["cse"])
+    assert "run_pipeline" in caught.value.do
+
+
+def test_ir_is_printed_between_passes_in_a_process_that_did_nothing_before():
+    """MLIR ends a process that prints while its context has threads."""
+    code = "import pullback as pb; pb.trace(abs)(1.0).run_passes('cse', print_after_all=True)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "IR Dump After CSE" in done.stderr
+
+
 class Model:
     """As a module of equinox: what it computes with are its fields, so it has no hash."""
 

@@ -124,6 +124,12 @@ class Program:
         """
         from pullback.passes import manager
 
+        if not isinstance(pipeline, str):
+            raise PullbackError(
+                f"a pipeline is text such as 'cse,symbol-dce', and this is a "
+                f"{type(pipeline).__name__}",
+                do="for passes that are objects: pullback.passes.manager.run_pipeline",
+            )
         before = _type_of_entry(self.module)
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
         if (after := _type_of_entry(self.module)) != before:

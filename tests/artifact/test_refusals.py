@@ -287,8 +287,8 @@ def test_a_rule_that_fails_and_is_not_needed():
     with pytest.raises(pb.MissingRuleError, match="the rule of `inner` cannot be") as caught:
         artifact.serialize(program)
     assert caught.value.do.endswith(
-        "or, if it is not needed, save with allow_refusals=True: the file raises this where it is "
-        "asked for"
+        "or, if it is not needed, save with allow_refusals=True (--allow-refusals in a shell): the "
+        "file raises this where it is asked for"
     )
     loaded = pb.load(artifact.serialize(program, allow_refusals=True))
     assert loaded.grad()(0.5) == 2.0

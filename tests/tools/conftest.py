@@ -37,6 +37,9 @@ def branches(x):
         return x
     return -x
 
+def named(x, *, scale):
+    return x * scale
+
 def words(x):
     return "two words"
 

@@ -62,6 +62,7 @@ def test_unknown_command(pullback_command):
     ("target", "arguments", "words"),
     [
         ("model.py:f", "f32[2]", "takes (x, y), and 1 arguments were given"),
+        ("model.py:named", "f32[2]", "name a function that has scale bound, as functools.partial"),
         ("model.py:f", "f32[2], f32, f32", "and 3 arguments were given: too many positional"),
         ("model.py:f", "f33[2], f32", "no dtype 'f33'"),
         ("model.py:f", "f32[2], f32[3]", "failed under tracing: TypeError: add got incompatible"),

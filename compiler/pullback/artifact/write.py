@@ -151,8 +151,8 @@ def _refuse_refusals(module: ir.Module) -> None:
         raise MissingRuleError(
             f"the {kind} rule of `{function}` refuses{others}: {said}",
             where=locations.user_line_of(call.op),
-            do="save with allow_refusals=True: the file runs, and raises this where the derivative "
-            "is asked for; or give the step a rule that does not raise",
+            do="save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
+            "raises this where the derivative is asked for; or give the step a rule that does not raise",
         )
 
 
@@ -168,8 +168,8 @@ def _refuse_missing(program: Program, module: ir.Module) -> None:
         program.vjp()
     except MissingRuleError as error:
         error.do = (
-            f"{error.do}; or save with allow_refusals=True: the file runs, and has no derivative "
-            "through this step"
+            f"{error.do}; or save with allow_refusals=True (--allow-refusals in a shell): the file "
+            "runs, and has no derivative through this step"
         )
         raise
     except PullbackError:

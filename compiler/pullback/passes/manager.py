@@ -218,6 +218,7 @@ def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
 def _enable_printing(manager: Any, wanted: Instrumentation) -> None:
     if not wanted.prints_ir:
         return
+    _jax.context().enable_multithreading(False)  # MLIR ends the process where it is on
     after_each = wanted.print_after_all or wanted.print_after_change or wanted.print_after_failure
     manager.enable_ir_printing(
         print_before_all=wanted.print_before_all,

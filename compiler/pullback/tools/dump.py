@@ -12,7 +12,7 @@ import click
 import jax
 
 import pullback_runtime
-from pullback import Program, _jax
+from pullback import Program
 from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
 from pullback.tools.derive import MODES, derive_program
@@ -83,8 +83,6 @@ class Stager:
         return program
 
     def _run(self, pipeline: str) -> None:
-        if self.print_ir_after_all:
-            _jax.context().enable_multithreading(False)  # MLIR's printer insists on it
         self.source.program.run_passes(
             pipeline, verify_each=True, print_after_all=self.print_ir_after_all
         )

@@ -208,9 +208,16 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
     try:
         signature.bind(*arguments)
     except TypeError as error:
+        keywords = [
+            each.name
+            for each in signature.parameters.values()
+            if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+        ]
+        do = "separate the arguments by commas, as in --args 'f32[8,128], i32[8]'"
+        if keywords:
+            do = f"name a function that has {', '.join(keywords)} bound, as functools.partial does"
         raise UsageError(
-            f"`{spec}` takes {signature}, and {len(arguments)} arguments were given: {error}",
-            do="separate the arguments by commas, as in --args 'f32[8,128], i32[8]'",
+            f"`{spec}` takes {signature}, and {len(arguments)} arguments were given: {error}", do=do
         ) from error
 
 
