@@ -152,7 +152,8 @@ def _refuse_refusals(module: ir.Module) -> None:
             f"the {kind} rule of `{function}` refuses{others}: {said}",
             where=locations.user_line_of(call.op),
             do="save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
-            "raises this where the derivative is asked for; or give the step a rule that does not raise",
+            "raises this where the derivative is asked for; or give the step a rule that does not "
+            "raise",
         )
 
 
