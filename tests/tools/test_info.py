@@ -51,6 +51,14 @@ def test_any_module(pullback_command, tmp_path):
     assert found["calls with rules"] == ["0"]
 
 
+def test_the_derivative_of_an_export_is_a_rule(pullback_command, tmp_path):
+    exported = jax.export.export(jax.jit(lambda x: x * x))(1.0)
+    path = tmp_path / "exported"
+    path.write_bytes(exported.serialize(vjp_order=1))
+    found = facts(pullback_command("info", path).stdout)
+    assert found["rule"] == ["pullback.custom_vjp_call @function: the vjp of the export"]
+
+
 def test_another_function_than_main(pullback_command, tmp_path):
     path = tmp_path / "m.mlir"
     path.write_text("func.func @f(%x: tensor<i32>) -> tensor<i32> { return %x : tensor<i32> }")

@@ -69,13 +69,15 @@ def _file(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def _rules(program: Program) -> Iterator[tuple[str, str]]:
+    calls = list(ops.walk_calls(program.module))
+    exported = {call.decomposition for call in calls if call.rule_key is not None}
     for entry in rule_inventory(program.module):
-        names = ", ".join(entry["rules"]) or "none in the file"
+        none = "the vjp of the export" if entry["function"] in exported else "none in the file"
+        names = ", ".join(entry["rules"]) or none
         yield "rule", f"{entry['op']} @{entry['function']}: {names}"
         for name, said in entry.get(ops.REFUSED, {}).items():
             yield "refusal", f"{name} of @{entry['function']}: {' '.join(said.split())}"
-    calls = sum(1 for _ in ops.walk_calls(program.module))
-    yield "calls with rules", str(calls)
+    yield "calls with rules", str(len(calls))
 
 
 def _type(aval: Any) -> str:
