@@ -55,13 +55,13 @@ pytest: setup
 lit: setup
 	$(RUN) lit --verbose -j $(JOBS) $(LIT_ARGS) lit_tests
 
-# The same tests with the newest Python and JAX that are to be had, but one in four of the sweeps
+# The same tests with the newest Python and JAX that are to be had, but one in eight of the sweeps
 # and of lit's.
 test-newer:
 	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 or 3.13 found" >&2; exit 1; }
 	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
-	  PIP_ARGS="--upgrade --upgrade-strategy=eager" PYTEST_ARGS=--thin=4 \
-	  LIT_ARGS="--num-shards=4 --run-shard=1"
+	  PIP_ARGS="--upgrade --upgrade-strategy=eager" PYTEST_ARGS=--thin=8 \
+	  LIT_ARGS="--num-shards=8 --run-shard=1"
 
 newer-python:
 	@echo $(NEWER_PYTHON)
