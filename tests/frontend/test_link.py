@@ -93,10 +93,10 @@ def test_symbols_are_found_again_as_functions_come_and_go():
 
 def test_what_a_pass_changes_is_never_shared():
     target = Symbols(module(""))
-    (made,) = module(function("f", "sine")).body.operations
-    with _jax.context(), ir.Location.unknown(_jax.context()):
-        target.add("f", made.operation.clone(ir.InsertionPoint(target.module.body)))
     again = link.Source(link.Library(module(function("f", "sine"))), "f")
+    made = again.library.functions["f"].operation
+    with _jax.context(), ir.Location.unknown(_jax.context()):
+        target.add("f", made.clone(ir.InsertionPoint(target.module.body)).operation)
     assert link.merge_source(target, again) == "f_0"
 
 
@@ -113,3 +113,20 @@ def test_each_of_many_rules_is_read_once(monkeypatch):
         link.merge_source(target, link.Source(link.Library(module(text)), "f"))
     assert len(names(target.module)) == 20
     assert len(read) <= 20
+
+
+def test_a_copy_that_is_not_complete_is_not_taken_for_another_function():
+    """@f, which refers to itself by way of @g, is copied before it is known what @g is called."""
+    target = Symbols(module(function("g", "cosine") + caller("h", "g")))
+    calls = caller("f", "g") + caller("g", "f_1") + caller("f_1", "f")
+    assert link.merge_source(target, link.Source(link.Library(module(calls)), "f")) == "f"
+    other = link.Library(module(function("g", "cosine") + caller("f", "g")))
+    assert link.merge_source(target, link.Source(other, "f")) == "f_0"
+    assert target.module.operation.verify()
+    callees = [
+        name
+        for f in target.functions.values()
+        for name in link.references(f)
+        if symbols.symbol(f) == "f_0"
+    ]
+    assert callees == ["g"]

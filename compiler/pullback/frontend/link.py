@@ -168,13 +168,14 @@ class _Merge:
             self.renamed.update(self._twins(symbol))
             if symbol not in self.renamed:
                 self.open[symbol] = self._clone(symbol)
-                self.renamed[symbol] = self._enter(symbol, self.open[symbol])
+                self.renamed[symbol] = self._enter(symbol, self.open[symbol], shared=False)
         elif symbol not in self.renamed:
             self.open[symbol] = None
             for callee in self.source.references(symbol):
                 self.copy(callee)
             if (early := self.open.pop(symbol)) is not None:
                 rename_references(early, self.renamed)
+                self.target.add(self.renamed[symbol], early, shared=True)
             elif symbol not in self.renamed:
                 self.renamed[symbol] = self._place(symbol)
         return self.renamed[symbol]
@@ -196,10 +197,10 @@ class _Merge:
         function = self.source.functions[symbol].operation
         return function.clone(ip=ir.InsertionPoint(self.target.module.body)).operation
 
-    def _enter(self, symbol: str, clone: Any) -> str:
+    def _enter(self, symbol: str, clone: Any, *, shared: bool = True) -> str:
         name = self.target.unique(symbol)
         clone.attributes["sym_name"] = ir.StringAttr.get(name)
-        self.target.add(name, clone, shared=True)
+        self.target.add(name, clone, shared=shared)
         return name
 
     def _equal(self, symbol: str, text: Callable[[], str]) -> str | None:

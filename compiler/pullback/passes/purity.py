@@ -64,7 +64,7 @@ def differs_again(op: ir.Operation) -> bool:
 
 
 def has_effect(module: ir.Module) -> bool:
-    """Whether some callback of the module does more than compute."""
+    """Whether some op of the module does more than compute."""
     found = False
 
     def visit(op: ir.Operation) -> ir.WalkResult:
