@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
@@ -294,3 +296,71 @@ def f(x):
     code, output = check(tmp_path, source, "f32[3]")
     assert code == 0, output
     assert "skip custom_root: " in output
+
+
+SOLVE = """
+A = jnp.array([[3.0, 1.0], [0.5, 2.0]])
+
+def solver(a):
+    return lambda _, b: jnp.linalg.solve(a, b)
+
+def f(b):
+    return jax.lax.custom_linear_solve(lambda x: A @ x, b, solver(SOLVED), solver(TRANSPOSED))
+"""
+
+
+def test_the_solvers_of_a_linear_solve(tmp_path):
+    def verdict(solved, transposed):
+        source = SOLVE.replace("SOLVED", solved).replace("TRANSPOSED", transposed)
+        return check(tmp_path, source, "f32[2]")
+
+    code, output = verdict("A", "A.T")
+    assert code == 0, output
+    assert re.search(r"ok   custom_linear_solve\S* solve", output)
+    assert re.search(r"ok   custom_linear_solve\S* vjp", output)
+    code, output = verdict("A", "A")
+    assert code == 1
+    assert re.search(r"ok   custom_linear_solve\S* solve", output)
+    assert re.search(r"FAIL custom_linear_solve\S* vjp: .* to the transpose of solve", output)
+    code, output = verdict("2 * A", "A.T")
+    assert code == 1
+    assert re.search(r"FAIL custom_linear_solve\S* solve: the solution, put into matvec", output)
+
+
+def test_a_linear_solve_of_what_the_target_computes(tmp_path):
+    """Its system is the target's: random numbers would not be what a factorization is of."""
+    source = """
+@jax.jit
+def f(a, b):
+    a = a @ a.T + jnp.eye(3)
+    factors = jax.scipy.linalg.cho_factor(OF)
+    return jax.lax.custom_linear_solve(
+        lambda x: a @ x, b, lambda _, c: jax.scipy.linalg.cho_solve(factors, c), symmetric=True
+    )
+"""
+    code, output = check(tmp_path, source.replace("OF", "a"), "f32[3,3], f32[3]")
+    assert code == 0, output
+    assert output.count("ok   custom_linear_solve") == 2
+    code, output = check(tmp_path, source.replace("OF", "a + 1"), "f32[3,3], f32[3]")
+    assert code == 0
+    assert "skip custom_linear_solve: the solution, put into matvec, differs" in output
+    assert "its system depends on inputs, in (0.1, 0.9) here, and may have to be special" in output
+
+
+def test_a_linear_solve_in_a_loop_is_not_looked_at(tmp_path):
+    source = """
+def f(a, b):
+    def body(_, b):
+        solve = lambda _, c: c / a
+        return jax.lax.custom_linear_solve(lambda x: a * x, b, solve, symmetric=True)
+    return jax.lax.fori_loop(0, 3, body, b)
+"""
+    code, output = check(tmp_path, source, "f32[3], f32[3]")
+    assert code == 0, output
+    assert "skip custom_linear_solve: it is in a loop, a branch or a rule" in output
+
+
+def test_solves_of_jax_are_not_in_question(tmp_path):
+    code, output = check(tmp_path, "def f(a, b): return jnp.linalg.solve(a, b)", "f32[3,3], f32[3]")
+    assert code == 0, output
+    assert "custom_linear_solve" not in output

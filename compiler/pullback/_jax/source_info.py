@@ -24,6 +24,8 @@ def is_of_user(closed: Any) -> bool:
     """Whether the one call in there may be of a function that the user wrote."""
     params = jaxprs.opened(closed).eqns[0].params
     body = params.get("call_jaxpr", params.get("callee"))
+    if "const_lengths" in params:  # a custom_linear_solve
+        body = params["jaxprs"].matvec
     if (prim := params.get("_prim")) is not None and "traced" not in prim.params:
         return type(prim).__module__.partition(".")[0] != "jax"
     if body is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from jax._src import sharding_impls as _sharding_impls
+from jax._src import core as _core, sharding_impls as _sharding_impls
 
 from pullback._jax import jaxprs
 
@@ -18,9 +18,78 @@ except ImportError:  # JAX 0.10 counts the operands of a scan instead
     _flat_trees = None
 
 
+SOLVE = "custom_linear_solve"
+ONCE = frozenset({"jit", "pjit", "custom_jvp_call", "custom_vjp_call", "checkpoint", "closed_call"})
+"""Calls of one function, which takes all operands."""
+
+
 def calls_functions(closed: Any) -> bool:
     """Whether its one equation calls functions of the user's, as `custom_linear_solve` does."""
     return next(jaxprs.jaxprs_in(closed.eqns[0].params.values()), None) is not None
+
+
+class Solve(NamedTuple):
+    """A `custom_linear_solve` that was met, and the values of its operands.
+
+    Attributes:
+      equation: of the call.
+      alone: it in a closed jaxpr.
+      operands: what its functions close over, and the right sides.
+      depends: whether what they close over depends on the arguments of the function around it.
+    """
+
+    equation: Any
+    alone: Any
+    operands: list[Any]
+    depends: bool
+
+    @property
+    def closed_over(self) -> list[Any]:
+        return self.operands[: sum(self.equation.params["const_lengths"])]
+
+    @property
+    def right(self) -> list[Any]:
+        return self.operands[sum(self.equation.params["const_lengths"]) :]
+
+    @property
+    def has_transpose(self) -> bool:
+        return self.equation.params["jaxprs"].transpose_solve is not None
+
+    def matvec(self, unknown: Sequence[Any]) -> list[Any]:
+        """What the unknown is multiplied by."""
+        closed_over = self.closed_over[: self.equation.params["const_lengths"].matvec]
+        return _core.jaxpr_as_fun(self.equation.params["jaxprs"].matvec)(*closed_over, *unknown)
+
+
+def solves_met(closed: Any, arguments: Sequence[Any]) -> Iterator[Solve]:
+    """The linear solves that a function calls, though not in a loop or a branch."""
+    return _solves_met(closed, arguments, [True] * len(arguments))
+
+
+def _solves_met(closed: Any, arguments: Sequence[Any], given: Sequence[bool]) -> Iterator[Solve]:
+    jaxpr = jaxprs.opened(closed)
+    values = dict(zip(jaxpr.invars, arguments, strict=True)) | dict(jaxprs.constants_of(closed))
+    moving = {var for var, moves in zip(jaxpr.invars, given, strict=True) if moves}
+    last = max((i for i, each in enumerate(jaxpr.eqns) if _solves(each)), default=-1)
+    for equation in jaxpr.eqns[: last + 1]:
+        is_literal = [isinstance(atom, jaxprs.Literal) for atom in equation.invars]
+        pairs = list(zip(equation.invars, is_literal, strict=True))
+        operands = [atom.val if literal else values[atom] for atom, literal in pairs]
+        moves = [not literal and atom in moving for atom, literal in pairs]
+        alone = jaxprs.equation_alone(equation, jaxpr.debug_info)
+        if equation.primitive.name == SOLVE:
+            closed_over = sum(equation.params["const_lengths"])
+            yield Solve(equation, alone, operands, any(moves[:closed_over]))
+        elif equation.primitive.name in ONCE:
+            for _, body in jaxprs.bodies_of(equation):
+                yield from _solves_met(body, operands, moves)
+        values.update(zip(equation.outvars, _core.jaxpr_as_fun(alone)(*operands), strict=True))
+        moving.update(equation.outvars if any(moves) else ())
+
+
+def _solves(equation: Any) -> bool:
+    inside = (each for _, body in jaxprs.bodies_of(equation) for each in jaxprs.equations_in(body))
+    return any(each.primitive.name == SOLVE for each in (equation, *inside))
 
 
 def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:

@@ -7,7 +7,9 @@ import jax
 import numpy as np
 
 from pullback._errors import UsageError
-from pullback.tools.rule_checks import INPUTS, Inputs, check_rules
+from pullback.tools.findings import INPUTS, Inputs
+from pullback.tools.rule_checks import check_rules
+from pullback.tools.solve_checks import Solves
 from pullback.tools.targets import load_target
 
 
@@ -35,7 +37,8 @@ def check(
 ) -> None:
     """Compare the rules of the functions that TARGET calls with central differences.
 
-    What a rule returns beside derivatives is compared with what the function returns.
+    What a rule returns beside derivatives is compared with what the function returns. The solvers
+    of a jax.lax.custom_linear_solve must solve it, and be transposes of each other.
     The inputs of each are random, whatever the target passes: floats between LOW and HIGH, integers
     that are one, and booleans. One that is not finite there is skipped. A rule that is wrong for
     other inputs is not noticed. A rule that is false on purpose is reported: exit code 1.
@@ -44,10 +47,10 @@ def check(
         raise UsageError("--inputs wants a smaller number first", do="write --inputs -2 2")
     loaded = load_target(target, arguments)
     program = loaded.trace()
-    constants = loaded.call(jax.make_jaxpr(loaded.function)).consts
-    inputs = Inputs(np.random.default_rng(seed), *bounds)
-    findings = []
-    for finding in check_rules(program.rules, constants, inputs, tolerance):
+    closed = loaded.call(jax.make_jaxpr(loaded.function))
+    inputs, of_target = (Inputs(np.random.default_rng(seed), *bounds) for _ in range(2))
+    solves, findings = Solves(closed, of_target), []
+    for finding in check_rules(program.rules, closed.consts, solves, inputs, tolerance):
         findings.append(finding)
         click.echo(str(finding))
         if finding.problem:

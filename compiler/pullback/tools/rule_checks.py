@@ -16,14 +16,15 @@ import numpy as np
 
 import pullback
 from pullback._errors import MissingRuleError, headline
-from pullback._jax import jaxprs, source_info, tracing
+from pullback._jax import jaxprs, source_info, structured, tracing
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
 from pullback.tools import slopes
+from pullback.tools.findings import Finding, Inputs, alike, inexact, largest
+from pullback.tools.solve_checks import Solves, check_solve
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
 BACKWARD = ("custom_vjp_call", "call_hi_primitive")
-INPUTS = (0.1, 0.9)
 
 RULES_OF_RULES = 2
 """To this depth are rules of functions checked that only rules call."""
@@ -33,31 +34,6 @@ LAST_DIGITS = 100.0
 
 PATIENCE = 20.0
 """Seconds after which it is said what is running: a solver need not end at random inputs."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What checking one rule in one mode showed; `problem` is None where it agrees.
-
-    With no mode, there was nothing to compare, which says nothing of the rule.
-    """
-
-    name: str
-    mode: str
-    where: str
-    difference: float
-    problem: str | None = None
-
-    @staticmethod
-    def unknown(rule: Rule, problem: str, label: str = "") -> Finding:
-        """There was nothing to compare."""
-        return Finding(rule.key + label, "", rule.where, float("nan"), problem)
-
-    def __str__(self) -> str:
-        if not self.mode:
-            return f"skip {self.name}: {self.problem}"
-        verdict = self.problem or f"largest relative difference {self.difference:.2g}"
-        return f"{'FAIL' if self.problem else 'ok  '} {self.name} {self.mode}: {verdict}"
 
 
 Slopes = list[tuple[slopes.Slope, float]]
@@ -106,7 +82,7 @@ class Case:
 
     def of_values(self, found: Any) -> float:
         """The largest difference of what a rule returns, beside derivatives, to the results."""
-        pairs = zip(_inexact(found), self.results(*self.args), self.finite, strict=True)
+        pairs = zip(inexact(found), self.results(*self.args), self.finite, strict=True)
         return largest([_apart(*each, self.tolerance) for each in pairs])
 
 
@@ -118,54 +94,12 @@ def _apart(value: Any, wanted: Any, where: np.ndarray, tolerance: float) -> floa
     return 0.0 if apart <= digits else float(apart / max(np.abs(expected).max(), digits))
 
 
-def largest(differences: list[float]) -> float:
-    """The largest, or one that is no number."""
-    return next((each for each in differences if not np.isfinite(each)), max([0.0, *differences]))
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Random inputs: floats between two numbers, and both parts of complex ones; coin flips.
-
-    Integers are one: any other may be no index, or no length, of what it is for.
-    """
-
-    generator: np.random.Generator
-    low: float = INPUTS[0]
-    high: float = INPUTS[1]
-
-    def __str__(self) -> str:
-        return f"({self.low:g}, {self.high:g})"
-
-    def of_type(self, aval: Any) -> Any:
-        """A value of a type."""
-        if jnp.issubdtype(aval.dtype, jnp.bool_):
-            return jnp.asarray(self.generator.integers(0, 2, aval.shape), aval.dtype)
-        if not is_inexact(aval):
-            return jnp.ones(aval.shape, aval.dtype)
-        return self._floats(aval, self.low, self.high, 256)
-
-    def direction(self, value: Any) -> Any:
-        """A tangent or a cotangent of a value, of a size that does not depend on the inputs."""
-        return self._floats(value, *INPUTS, 16)
-
-    def _floats(self, like: Any, low: float, high: float, parts: int) -> Any:
-        """Numbers; those of 16 bits are multiples of a part, so that they are exact a step apart.
-
-        Of others no two are equal, nor is one where the function is likely to have a kink.
-        """
-        is_narrow = slopes.precision([like.dtype]).bits <= 16
-
-        def draw() -> Any:
-            numbers = self.generator.uniform(low, high, like.shape)
-            return np.round(numbers * parts) / parts if is_narrow else numbers
-
-        is_complex = jnp.issubdtype(like.dtype, jnp.complexfloating)
-        return jnp.asarray(draw() + 1j * draw() if is_complex else draw(), like.dtype)
-
-
 def check_rules(
-    rules: Any, constants: Sequence[Any], inputs: Inputs, tolerance: float
+    rules: Any,
+    constants: Sequence[Any],
+    solves: Solves,
+    inputs: Inputs,
+    tolerance: float,
 ) -> Iterator[Finding]:
     """Each rule of the user's against central differences of the function beside it.
 
@@ -174,6 +108,7 @@ def check_rules(
     Args:
       rules: of a program.
       constants: the arrays that the program closes over.
+      solves: that it calls.
       inputs: of the functions.
       tolerance: the largest relative difference.
     """
@@ -181,12 +116,16 @@ def check_rules(
     while new := [key for key in rules if key not in done]:
         done.update(new)
         for rule in map(rules.__getitem__, new):
-            if rule.primitive not in USERS or "1" not in rule.own_mask:
+            is_solve = rule.primitive == structured.SOLVE
+            if not (is_solve or rule.primitive in USERS) or "1" not in rule.own_mask:
                 continue
-            if rule.generation and not source_info.is_of_user(rule.call):
+            if (rule.generation or is_solve) and not source_info.is_of_user(rule.call):
                 continue
             with _saying_what_takes_long(rule, inputs):
-                findings = list(_check(rule, constants, inputs, tolerance))
+                if is_solve:
+                    findings = list(check_solve(rule, solves, inputs, tolerance))
+                else:
+                    findings = list(_check(rule, constants, inputs, tolerance))
             yield from findings
             if rule.generation < RULES_OF_RULES:
                 _enter_rules_of(rules, rule)
@@ -222,7 +161,7 @@ def _check(
         )
         return
     call = tracing.equations_to_function(rule.call)
-    closed_over = [_alike(constants, aval) for aval in rule.call.in_avals[: rule.closed_over]]
+    closed_over = [alike(constants, aval) for aval in rule.call.in_avals[: rule.closed_over]]
     if any(len(found) > 1 or rule.generation for found in closed_over):
         yield Finding.unknown(
             rule, "which array it closes over is not known here: pass that as an argument"
@@ -254,7 +193,7 @@ def _check_by(
 
     def results(*args: Any) -> list[Any]:
         given = dict(zip(moved, args, strict=True))
-        return _inexact(call(*(given.get(i, value) for i, value in enumerate(values))))
+        return inexact(call(*(given.get(i, value) for i, value in enumerate(values))))
 
     precision = slopes.precision(_float_types(rule.call))
     if precision.bits < 16:
@@ -329,7 +268,7 @@ def _forward(case: Case) -> tuple[float, float]:
     values, differences = [], []
     for line in case.lines:
         out, tangents = program(*case.args, *line.tangents)
-        found = slopes.reals(_inexact(tangents))
+        found = slopes.reals(inexact(tangents))
         masked = [np.where(*each, 0.0) for each in zip(case.finite, found, strict=True)]
         values.append(case.of_values(out))
         differences.append(case.difference(line, of_elements, masked))
@@ -345,7 +284,7 @@ def _reverse(case: Case) -> tuple[float, float]:
         masked = [_masked(*each) for each in zip(cts, case.finite, strict=True)]
         out, found_cts = program(*case.args, masked)
         values.append(case.of_values(out))
-        pulled = slopes.paired(_inexact(found_cts))
+        pulled = slopes.paired(inexact(found_cts))
         paired = slopes.paired(masked)
 
         def of_sum(line: slopes.Line, paired: list[np.ndarray] = paired) -> Slopes:
@@ -359,15 +298,3 @@ def _reverse(case: Case) -> tuple[float, float]:
 
 def _masked(ct: Any, where: np.ndarray) -> Any:
     return jnp.where(where if where.ndim == ct.ndim else where[..., 0], ct, 0).astype(ct.dtype)
-
-
-def _alike(constants: Sequence[Any], aval: Any) -> list[Any]:
-    """The arrays of this type: a rule that closes over one has its values, whatever it is given.
-
-    Any value will do in the place of one that the target computes: the rule has that given.
-    """
-    return [each for each in constants if (each.shape, each.dtype) == (aval.shape, aval.dtype)]
-
-
-def _inexact(values: Any) -> list[Any]:
-    return [value for value in jax.tree.leaves(values) if is_inexact(value)]
