@@ -97,10 +97,27 @@ def test_passes_run_in_place_and_transformations_do_not():
 @pytest.mark.parametrize("pipeline", ["vjp", "vmap{size=2}", "stablehlo-legalize-to-vhlo"])
 def test_passes_that_change_the_type_of_the_entry_are_refused(pipeline):
     program = pb.trace(jnp.sin)(1.0)
-    with pytest.raises(pb.PullbackError, match="changed the type of @main") as caught:
+    with pytest.raises(pb.PullbackError, match="changes the type of @main") as caught:
         program.run_passes(pipeline)
     assert "before: (tensor<f32>) -> tensor<f32>" in caught.value.message
     assert ".vjp()" in caught.value.do
+    np.testing.assert_allclose(program(1.0), np.sin(1.0), rtol=1e-6)
+
+
+def test_a_program_is_what_it_was_where_a_pipeline_fails():
+    program = pb.trace(jax.nn.softplus, platforms=("cpu", "cuda"))(1.0)
+    before = [str(program.for_platform(name)) for name in program.platforms]
+    with pytest.raises(pb.PullbackError, match="changes the type"):
+        program.run_passes("to-stablehlo,vjp")
+    assert [str(program.for_platform(name)) for name in program.platforms] == before
+    np.testing.assert_allclose(program.grad()(1.0), jax.nn.sigmoid(1.0), rtol=1e-6)
+
+
+def test_a_pipeline_runs_on_what_was_traced_for_each_platform():
+    program = pb.trace(jax.nn.softplus, platforms=("cpu", "cuda"))(1.0)
+    program.run_passes("to-stablehlo")
+    for name in program.platforms:
+        assert "pullback." not in str(program.for_platform(name))
 
 
 def test_a_pipeline_is_text():

@@ -13,6 +13,7 @@ from jax.tree_util import PyTreeDef
 
 import pullback_runtime
 from pullback import _calls, _derivation, _platforms
+from pullback._edits import clone
 from pullback._errors import PullbackError
 from pullback._interface import Interface
 from pullback._jax import boundary, ir
@@ -120,29 +121,42 @@ class Program:
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
         """Runs a textual pipeline such as `cse,lower-custom-derivatives` on the module, in place.
 
-        The pipeline must not change the types of `@main`.
+        Where it fails, the program is what it was. The pipeline must not change the types of
+        `@main`.
         """
-        from pullback.passes import manager
-
         if not isinstance(pipeline, str):
             raise PullbackError(
                 f"a pipeline is text such as 'cse,symbol-dce', and this is a "
                 f"{type(pipeline).__name__}",
                 do="for passes that are objects: pullback.passes.manager.run_pipeline",
             )
+        programs = (self, *self.variants)
+        before = [clone(each.module) for each in programs]
+        try:
+            for each in programs:
+                each._run_passes(pipeline, instrumentation)
+        except BaseException:
+            for each, module in zip(programs, before, strict=True):
+                object.__setattr__(each, "module", module)
+            raise
+        for each in programs:
+            if each.recipe is not None:
+                object.__setattr__(each, "recipe", each.recipe.and_then(pipeline))
+        return self
+
+    def _run_passes(self, pipeline: str, instrumentation: dict[str, Any]) -> None:
+        from pullback.passes import manager
+
         before = _type_of_entry(self.module)
         manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
         if (after := _type_of_entry(self.module)) != before:
             raise PullbackError(
-                "the pipeline changed the type of @main, so this program is of no use any more\n"
+                "the pipeline changes the type of @main, which a program cannot follow\n"
                 f"  before: {before}\n  after:  {after}",
                 where=f"program.run_passes({pipeline!r})",
                 do="for derivatives and batches use its methods, such as .vjp(); to see what any "
                 "pass does, write str(program) to a file and use `pullback opt`",
             )
-        if self.recipe is not None:
-            object.__setattr__(self, "recipe", self.recipe.and_then(pipeline))
-        return self
 
     @_platforms.for_each
     def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:

@@ -110,6 +110,7 @@ def test_text_of_a_pass_reads_back(entry: str) -> None:
     [
         ("entri=f", "has no option 'entri'\n  do:    did you mean entry?"),
         ("wrt=0,x", "option 'wrt' takes an integer or several, separated by commas, and got '0,x'"),
+        ("wrt=0_1", "option 'wrt' takes an integer or several, separated by commas, and got '0_1'"),
         ("split=maybe", "option 'split' takes true or false, and got 'maybe'"),
         ("limit=much", "option 'limit' takes a number, and got 'much'"),
         ("policy=all", "option 'policy' takes one of store, recompute, and got 'all'"),

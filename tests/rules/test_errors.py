@@ -123,6 +123,17 @@ def test_second_rule_for_an_op() -> None:
             assert e.value.where == f"pullback.rules.{first} and {__name__}"
 
 
+def test_a_class_of_rules_has_both_modes() -> None:
+    class Forward:
+        @staticmethod
+        def jvp(op, tangents):
+            return tangents
+
+    with pytest.raises(TypeError, match=r"rule for `acme\.forward` .* Forward has no vjp"):
+        registry.rule("acme.forward")(Forward)
+    assert "acme.forward" not in registry.RULES
+
+
 @pytest.mark.parametrize("mode", ["jvp", "vjp"])
 @pytest.mark.parametrize("formulas", [2, 3])
 def test_formulas_for_other_operands_than_there_are(mode: str, formulas: int) -> None:

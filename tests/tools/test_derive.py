@@ -115,6 +115,8 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
             "wrt=7 requires at least 8 positional arguments, but only 2",
         ),
         (["f", "--vjp", "--wrt", "x"], "'x' is not positions such as 0,1"),
+        (["f", "--vjp", "--wrt", "0_1"], "'0_1' is not positions such as 0,1"),
+        (["f", "--vmap", "2", "--in-axes", "0_0"], "'0_0' is not axes such as 0,none"),
         (
             ["f", "--grad"],
             "Gradient only defined for scalar-output functions. Output had shape: (2,)",
@@ -182,7 +184,7 @@ def test_a_saved_program_goes_through_the_pipes_as_text(
 
 
 def test_saved_programs_keep_what_they_closed_over(pullback_command, code, tmp_path):
-    saved = tmp_path / "closed.mlirbc"
+    saved = tmp_path / "new" / "folder" / "closed.mlirbc"
     options = ("--args", "f32", "--vjp", "-o", saved)
     assert pullback_command("derive", f"{code}:closed", *options).exit_code == 0
     program = pullback.load(saved)

@@ -114,6 +114,8 @@ def _parse(kind: Any, text: str) -> Any:
         return tuple(_parse(arguments[0], item) for item in text.split(",")) if text else ()
     if kind is bool:
         return _parse_bool(text)
+    if kind is not str and "_" in text:  # which Python lets stand between digits
+        raise ValueError(text)
     return kind(text)
 
 

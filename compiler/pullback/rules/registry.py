@@ -353,6 +353,11 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
     """
 
     def enter(cls: Any) -> Any:
+        if absent := [mode for mode in ("jvp", "vjp") if not callable(getattr(cls, mode, None))]:
+            raise TypeError(
+                f"the rule for `{name}` needs static methods jvp and vjp: {cls.__name__} has no "
+                f"{' and no '.join(absent)}"
+            )
         flags.setdefault("family", "own")
         more: Any = {of: getattr(cls, of, None) for of in ("activity", "reached")}
         register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, **more, **flags))

@@ -15,7 +15,7 @@ from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
 from pullback.tools.plugins import load_rules, load_rules_option
-from pullback.tools.show import note, show_ir, write
+from pullback.tools.show import into_its_folder, note, show_ir, write
 from pullback.tools.sources import check_used, entry_option, load_source
 from pullback.tools.targets import blaming, naming
 
@@ -47,10 +47,16 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
     if text is None:
         return None
     try:
-        positions = tuple(int(part) for part in text.split(","))
+        positions = tuple(map(_number, text.split(",")))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
     return positions if len(positions) > 1 else positions[0]
+
+
+def _number(text: str) -> int:
+    if "_" in text:  # which Python lets stand between digits
+        raise ValueError(text)
+    return int(text)
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
@@ -59,7 +65,7 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     if text is None:
         return None
     try:
-        axes = tuple(None if part == "none" else int(part) for part in text.split(","))
+        axes = tuple(None if part == "none" else _number(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
     return axes
@@ -169,7 +175,7 @@ def derive(
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
-        with naming(source):
+        with naming(source), into_its_folder(output):
             program.save(output, allow_refusals=allow_refusals)
         return
     if program.constants:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -51,9 +53,16 @@ def show_ir(text: str) -> None:
 
 def write(text: str, output: Path) -> None:
     """Writes text to a file, with one newline at its end."""
+    with into_its_folder(output):
+        output.write_text(text.rstrip("\n") + "\n")
+
+
+@contextlib.contextmanager
+def into_its_folder(output: Path) -> Iterator[None]:
+    """Makes the folder of a file that is written; what the system refuses is a UsageError."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text.rstrip("\n") + "\n")
+        yield
     except OSError as error:
         raise UsageError(f"cannot write `{output}`: {error.strerror or error}") from error
 
