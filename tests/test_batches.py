@@ -15,6 +15,7 @@ from jax.experimental import io_callback
 import pullback as pb
 from pullback import artifact
 from pullback._errors import ArgumentMismatchError, NotDifferentiableError, PullbackError
+from pullback.passes.manager import run_pipeline
 
 XS = jnp.array([[0.3, -0.7, 1.1], [1.2, 0.4, -0.2]])
 
@@ -112,11 +113,14 @@ def test_a_file_says_that_it_has_lost_a_rule_of_batching() -> None:
     f.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
     xs = XS[:, 0]
     loaded = pb.load(artifact.serialize(pb.trace(f)(1.0)))
+    text = pb.load(str(pb.trace(f)(1.0)).encode())
     again = pb.load(artifact.serialize(pb.trace(lambda x: 2.0 * loaded(x))(1.0)))
-    for program in (loaded, again, loaded.grad()):
+    for program in (loaded, text, again, loaded.grad(), pb.load(str(loaded.grad()).encode())):
         for batch in (lambda p: p.vmap(axis_size=2), lambda p: jax.vmap(p)(xs)):
             with pytest.raises(PullbackError, match="no vmap of this program from a file: it had"):
                 batch(program)
+    with pytest.raises(PullbackError, match="no batch of this module: it had batching rules"):
+        run_pipeline(loaded.module, "vmap{size=3}")
     np.testing.assert_allclose(jax.lax.map(loaded, xs), jnp.sin(xs), rtol=1e-6)
     of_items = pb.load(artifact.serialize(pb.trace(jax.vmap(f))(xs)))
     np.testing.assert_allclose(of_items(xs), jnp.cos(xs), rtol=1e-6)

@@ -17,8 +17,9 @@ from pullback._errors import VerificationError
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import exported, high_level, symbolic, variants, write
+from pullback.artifact import exported, high_level, symbolic, variants
 from pullback.artifact.errors import ArtifactError, as_ours
+from pullback.dialect.ops import BATCHING_RULES
 from pullback.dialect.verify import verify
 from pullback.passes.base import NoRules
 from pullback_runtime import _artifact, _avals, _meshes, _module, _symbolic, _variants
@@ -148,7 +149,7 @@ def variant(
     metadata = opened.metadata or {}
     read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
-    lost = bool(metadata.get(write.BATCHING_RULES))
+    lost = BATCHING_RULES in module.operation.attributes
     rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module), lost_batching_rules=lost)
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 

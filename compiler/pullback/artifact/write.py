@@ -32,7 +32,6 @@ OLDEST_TARGET = (1, 0, 0)
 # Shardy has no VHLO form: such ops are written as they are, as jax.export does.
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
 ORDER = "order"
-BATCHING_RULES = "batching_rules"  # the program had some, of jax.custom_vmap
 SHARDING_HINT = "sdy.sharding_rule"
 ACCURACY = "result_accuracy"
 ACCURACIES_SINCE = (1, 10, 0)  # that of `exponential` since 1.9.0
@@ -109,8 +108,6 @@ def _pieces(
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
         description[_meshes.METADATA] = program.rules.axes
-    if any(each.rules.has_batching_rules for each in chosen):
-        description[BATCHING_RULES] = True
     if order is not None:
         description[ORDER] = order
     if len(entries) > 1:

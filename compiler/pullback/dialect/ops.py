@@ -18,6 +18,9 @@ PREFIX = "pullback."
 RULE = "rule"
 REFUSED = "refused"
 
+BATCHING_RULES = "pullback.batching_rules"
+"""Module attribute: a function in there had a rule of batching, which only JAX knows."""
+
 
 def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
     """Positions of the values that have a tangent and a cotangent slot."""

@@ -16,6 +16,7 @@ from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, headline
 from pullback._jax import high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build
+from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
@@ -139,6 +140,7 @@ class RuleTable:
         module = self.lowered.lower("main", kept, entry=True).library.module
         with module.context:
             module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        self._mark(module)
         return clone(module) if self._rules else self.lowered.taken()
 
     def __getitem__(self, key: str) -> Rule:
@@ -237,7 +239,13 @@ class RuleTable:
         """
         sources = self.sources(key, kind, mask)
         names = [link.merge_source(symbols, source) for source in sources]
+        self._mark(symbols.module)
         return names[0] if len(names) == 1 else (names[0], names[1])
+
+    def _mark(self, module: ir.Module) -> None:
+        """Notes on the module that it has lost rules of batching, if it has."""
+        if self.has_batching_rules:
+            module.operation.attributes[BATCHING_RULES] = ir.UnitAttr.get(module.context)
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
         """What `stage` links, without linking it: a module for each function of the rule."""

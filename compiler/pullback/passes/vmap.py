@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback import _jax
-from pullback._errors import ArgumentMismatchError
+from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._jax import ir
 from pullback.dialect import build
+from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.batching import Batching
@@ -43,6 +44,13 @@ class VMap(Pass):
         if self.size < 0:
             raise ArgumentMismatchError(
                 f"a batch of {self.size} items", do="give a size that is not negative"
+            )
+        if BATCHING_RULES in module.operation.attributes:
+            raise PullbackError(
+                "no batch of this module: it had batching rules (jax.custom_vmap), which MLIR "
+                "does not keep",
+                do="trace the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each "
+                f"item is by itself, take the attribute {BATCHING_RULES} off the module",
             )
         leave_copy(module, self.entry)
         with _jax.context(), Differentiation(module, rules) as diff:
