@@ -18,6 +18,8 @@ import lit.formats
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = ROOT / "lit_tests" / "preloaded"
 PYTHON = shlex.quote(sys.executable)
+FRESH = f"{PYTHON} -m pullback.tools.opt"
+LONGEST_PATH = 100  # of a socket; systems allow 104 or 108 bytes
 
 
 def tool(name, command):
@@ -28,6 +30,9 @@ def tool(name, command):
 def preloaded():
     """Starts a server for `pullback-opt`, which ends with this process; how to call it."""
     place = str(Path(tempfile.mkdtemp(prefix="pullback-lit-")) / "socket")
+    if len(os.fsencode(place)) > LONGEST_PATH:
+        os.rmdir(os.path.dirname(place))
+        return FRESH
     until_closed, _ = os.pipe()  # this process holds the other end until it is over
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
@@ -38,7 +43,7 @@ def preloaded():
             pass_fds=[listener.fileno()],
             env=config.environment,
         )
-    return f"{PYTHON} -S -E {PRELOADED / 'client.py'} {place}"
+    return shlex.join([sys.executable, "-S", "-E", str(PRELOADED / "client.py"), place])
 
 
 config.name = "pullback"
@@ -60,9 +65,8 @@ if "JAX_COMPILATION_CACHE_DIR" in os.environ:
     config.environment["JAX_COMPILATION_CACHE_DIR"] = os.environ["JAX_COMPILATION_CACHE_DIR"]
 # A process that forks may have one thread only; NumPy's libraries start more.
 config.environment["OPENBLAS_NUM_THREADS"] = "1"
-fresh = "fresh" in lit_config.params
 config.substitutions += [
-    tool("pullback-opt", f"{PYTHON} -m pullback.tools.opt" if fresh else preloaded()),
+    tool("pullback-opt", FRESH if "fresh" in lit_config.params else preloaded()),
     tool("pullback", f"{PYTHON} -m pullback.tools.cli"),
     ("%python", PYTHON),
     ("%root", shlex.quote(str(ROOT))),
