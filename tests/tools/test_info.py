@@ -46,7 +46,7 @@ def test_any_module(pullback_command, tmp_path):
     path = tmp_path / "m.mlir"
     path.write_text("func.func @main(%x: tensor<i32>) -> tensor<i32> { return %x : tensor<i32> }")
     found = facts(pullback_command("info", path).stdout)
-    assert found["format"] == ["text, or another format"]
+    assert found["format"] == ["MLIR text"]
     assert found["argument"] == ["argument 0: int32[]"]
     assert found["calls with rules"] == ["0"]
 
@@ -56,6 +56,7 @@ def test_the_derivative_of_an_export_is_a_rule(pullback_command, tmp_path):
     path = tmp_path / "exported"
     path.write_bytes(exported.serialize(vjp_order=1))
     found = facts(pullback_command("info", path).stdout)
+    assert found["format"] == ["what jax.export serialised"]
     assert found["rule"] == ["pullback.custom_vjp_call @function: the vjp of the export"]
 
 

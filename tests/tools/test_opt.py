@@ -8,6 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from pullback import _jax
@@ -354,7 +356,8 @@ def test_run_reproducer(run) -> None:
         ("module {", "input.mlir:1:7: error: expected operation name in quotes"),
         ("func.func @f(%x: tensor<f33>)", "input.mlir:1:"),
         ("foo.bar", "error: Dialect `foo' not found for custom op 'foo.bar'"),
-        (b"\xff\xfe\x00", "the input is neither MLIR bytecode nor UTF-8 text: byte 0 is 0xff"),
+        (b"\xff\xfe", "the input is neither MLIR bytecode nor UTF-8 text: byte 0 is 0xff"),
+        (b"\xff\xfe\x00", "this is neither StableHLO text or bytecode, nor what jax.export seri"),
         (b"ML\xefR\x01garbage", "error: "),
         (b"ML\xefR\x01StableHLO_v1.0.0\x00garbage", "the file is damaged: section 103"),
         (SOURCE.replace("return %1", "return %9"), "use of undeclared SSA value name"),
@@ -365,6 +368,12 @@ def test_bad_input(run, source: str | bytes, words: str) -> None:
     err = fail(run(source))
     assert words in err
     assert "Traceback" not in err
+
+
+def test_what_jax_export_serialised(run) -> None:
+    exported = jax.export.export(jax.jit(jnp.sin))(1.0)
+    out, _ = succeed(run(bytes(exported.serialize()), "--jvp"))
+    assert "stablehlo.cosine" in out
 
 
 def test_missing_file(run, tmp_path: Path) -> None:

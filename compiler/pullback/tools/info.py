@@ -15,6 +15,7 @@ from pullback._derivation import result_paths
 from pullback.artifact.write import ORDER, rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
+from pullback.tools.module_io import is_text
 from pullback.tools.sources import entry_option
 from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _meshes
@@ -55,7 +56,7 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
 def _file(content: Any) -> Iterator[tuple[str, str]]:
     yield "size", f"{len(content):,} bytes"
     if not _container.is_bytecode(content):
-        yield "format", "text, or another format"
+        yield "format", "MLIR text" if is_text(content) else "what jax.export serialised"
         return
     layout = _container.read_layout(content)
     yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")

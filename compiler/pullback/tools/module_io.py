@@ -49,13 +49,18 @@ def write_bytes(path: str, content: bytes) -> None:
         raise PullbackError(f"cannot write {path}: {error.strerror}") from error
 
 
+def is_text(content: bytes) -> bool:
+    """Whether this may be text: what `jax.export` serialised has a NUL."""
+    return b"\0" not in content
+
+
 def is_bytecode(content: bytes) -> bool:
     """Whether this is MLIR bytecode, portable or not."""
     return content.startswith(BYTECODE_MAGIC)
 
 
 def parse_module(content: bytes | str) -> ir.Module:
-    """A module of text, bytecode or a portable artifact.
+    """A module of text, bytecode or a portable artifact, or of what `jax.export` serialised.
 
     Rule names that a portable artifact holds as strings become symbol references again.
 
@@ -67,6 +72,9 @@ def parse_module(content: bytes | str) -> ir.Module:
     with context:
         if isinstance(content, bytes) and is_bytecode(content):
             return _parse_bytecode(content, context)
+        if isinstance(content, bytes) and not is_text(content):
+            with as_ours():
+                return _artifact.open_module(content, context).module
         text = decode(content) if isinstance(content, bytes) else content
         return ir.Module.parse(text, context)
 

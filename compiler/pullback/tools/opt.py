@@ -110,7 +110,10 @@ def flag(name: str, help_text: str) -> Any:
 @flag("--list-passes", "List passes and their options.")
 @click.pass_context
 def opt(ctx: click.Context, list_passes: bool, **arguments: Any) -> None:
-    """Run passes on FILE: MLIR text, bytecode or a StableHLO portable artifact; '-' is stdin."""
+    """Run passes on FILE: MLIR text, bytecode, a StableHLO portable artifact, or a jax.export.
+
+    '-' is stdin.
+    """
     if list_passes:
         click.echo(_list_passes())
         return
@@ -193,7 +196,7 @@ def process(content: bytes, stages: tuple[Stage, ...], options: Options) -> bool
 
 
 def _parts(content: bytes, options: Options) -> list[bytes | str]:
-    if module_io.is_bytecode(content):
+    if not module_io.is_text(content) or module_io.is_bytecode(content):
         return [content]
     text = module_io.decode(content)
     return list(module_io.split(text)) if options.split_input_file else [text]
