@@ -27,7 +27,7 @@ from pullback import (
     _splits,
     _statics,
 )
-from pullback._cache import derived_once
+from pullback._cache import Cloakroom, derived_once
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
 from pullback.frontend.trace import trace
@@ -277,6 +277,9 @@ def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
 
 
 def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
+    room = Cloakroom()
+
+    @jax.jit
     def function(*primals: Any) -> Any:
         program = program_of(get(), primals, {})
         order = _order(program, primals)
@@ -292,14 +295,21 @@ def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[
             sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
             nonzero=_splits.takes_cotangents(linear, out),
         )
-        return out, _pairs.VJP(pull, None, residuals), *aux
+        return out, room.leave(pull), residuals, *aux
 
-    return jax.jit(function)
+    def vjp(*primals: Any) -> Any:
+        out, pull, residuals, *aux = function(*primals)
+        return out, _pairs.VJP(room.fetch(pull), None, residuals), *aux
+
+    return vjp
 
 
 def _linearize_jitted(
     has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]
 ) -> Any:
+    room = Cloakroom()
+
+    @jax.jit
     def function(*primals: Any) -> Any:
         program = program_of(get(), primals, {})
         flags = perturbed and [perturbed[i] for i in _order(program, primals)]
@@ -307,9 +317,13 @@ def _linearize_jitted(
         (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
         nonzero = _splits.gives_tangents(linear, out)
         push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
-        return out, Partial(push, residuals), *aux
+        return out, room.leave(push), residuals, *aux
 
-    return jax.jit(function)
+    def linearize(*primals: Any) -> Any:
+        out, push, residuals, *aux = function(*primals)
+        return out, Partial(room.fetch(push), residuals), *aux
+
+    return linearize
 
 
 def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:

@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 class Origin:
     """What a handle is known by: the program behind it, made when it is first needed.
 
+    JAX keeps handles in what it has traced, for as long as the traced function lives. So the
+    program here is not the one that is called: it would hold that function, and neither would die.
+
     Attributes:
-      make: gives the program.
+      make: gives the program, of which every operand of the handle is an argument, and every
+        result an item of a tuple.
       transposed: the handle of the transpose in `linear` operands, where one is known.
     """
 
@@ -45,13 +49,8 @@ class Origin:
 
     @functools.cached_property
     def program(self) -> Program:
-        """The program, whose operands are those of the handle."""
+        """The program, with the operands and results of the handle."""
         return self.make()
-
-    @functools.cached_property
-    def flat(self) -> Program:
-        """The program with every operand an argument and every result an item of a tuple."""
-        return _flat(self.program)
 
     @functools.cached_property
     def derivatives(self) -> dict[Any, Any]:
@@ -62,12 +61,16 @@ class Origin:
 def handle_of(program: Program) -> ModuleHandle:
     """The handle of a program: hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
+    operands = tuple(map(boundary.physical_type, (*hidden, *program.in_avals)))
+    results = tuple(map(boundary.physical_type, program.out_avals))
+    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
+    flat = _flat(program, operands, results, names)
     return _handle(
-        Origin(lambda: program),
+        Origin(lambda: flat),
         program.rules,
-        tuple(map(boundary.physical_type, (*hidden, *program.in_avals))),
-        tuple(map(boundary.physical_type, program.out_avals)),
-        arg_names=(*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths),
+        operands,
+        results,
+        arg_names=names,
         pure=not (program.rules.host_callbacks and has_effect(program.module)),
     )
 
@@ -126,20 +129,18 @@ def check_operands(program: Program, operands: list[Any]) -> None:
 # ------------------------------------------------------------------------------ transforms
 
 
-def _flat(program: Program) -> Program:
-    operands, results = program.handle.in_avals, program.handle.out_avals
+def _flat(
+    program: Program, operands: tuple[Any, ...], results: tuple[Any, ...], names: tuple[str, ...]
+) -> Program:
+    """The program without its constants, which are arguments, and without what it has cached."""
+
+    def interface() -> Interface:
+        in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
+        out_tree = jax.tree.structure(tuple(range(len(results))))
+        return Interface(in_tree, out_tree, operands, results, names)
+
     return dataclasses.replace(
-        program,
-        interface=Interface(
-            jax.tree.structure((tuple(range(len(operands))), {})),
-            jax.tree.structure(tuple(range(len(results)))),
-            operands,
-            results,
-            program.handle.arg_names or tuple(f"operand {i}" for i in range(len(operands))),
-        ),
-        constants=(),
-        variants=(),
-        shares_values=False,
+        program, interface=interface, constants=(), variants=(), shares_values=False
     )
 
 
@@ -152,7 +153,7 @@ def _origin(handle: ModuleHandle) -> Origin:
 @functools.lru_cache(maxsize=256)
 def _adopted(handle: ModuleHandle) -> Origin:
     """The origin of a handle that the runtime made of a module without a program."""
-    return Origin(lambda: _read(handle))
+    return Origin(lambda: program_of(_read(handle).handle))
 
 
 def _read(handle: ModuleHandle) -> Program:
@@ -173,7 +174,7 @@ def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJV
     origin = _origin(handle)
     key = "jvp", perturbed
     if key not in origin.derivatives:
-        origin.derivatives[key] = _split(origin.flat, perturbed)
+        origin.derivatives[key] = _split(origin.program, perturbed)
     return origin.derivatives[key]
 
 
@@ -184,7 +185,7 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     tangents = tuple(flat.in_avals[i] for i in perturbed)
     count = len(residuals)
     linear = Origin(
-        lambda: _swapped(backward),
+        lambda: program_of(_swapped(backward).handle),
         linear=tuple(range(count, count + len(tangents))),
         transposed=backward.handle,
     )
@@ -204,7 +205,7 @@ def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
         return origin.transposed
     key = "transpose", linear
     if key not in origin.derivatives:
-        origin.derivatives[key] = origin.flat.transpose(wrt=linear).handle
+        origin.derivatives[key] = origin.program.transpose(wrt=linear).handle
     return origin.derivatives[key]
 
 
@@ -228,7 +229,7 @@ def _mapped(
     if origin.program.rules.has_batching_rules or origin.program.rules.mesh is not None:
         return None
     try:
-        batched, flags = _derivation.batched(origin.flat, in_axes, size)
+        batched, flags = _derivation.batched(origin.program, in_axes, size)
     except MissingRuleError:  # tokens, dynamic shapes
         return None
     return batched.handle, tuple(0 if flag else None for flag in flags)

@@ -9,17 +9,20 @@ Floats, which may be others in every call, are the last to do so.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 import numpy as np
 
+from pullback._cache import Recent
 from pullback._errors import PullbackError
 from pullback.frontend.identity import Identities
 
 ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
 FLOATS = (float, complex)
+MOST = 1024
+"""Sets of fixed arguments, for each of which there is a compiled program."""
 
 
 def falling_back(
@@ -33,10 +36,12 @@ def falling_back(
     Args:
       argnums: the positions of differentiated arguments, which are always traced.
     """
-    fixed: dict[Any, tuple[Callable[..., Any], Identities]] = {}  # which keeps alive what it names
+    fixed = Recent(MOST)  # functions, and the identities that keep alive what these are known by
+    failed = Recent(MOST)  # types of arguments that had to be fixed, and were
     differentiated = (argnums,) if isinstance(argnums, int) else argnums
 
-    def with_fixed(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+    def fixing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function with arguments fixed, and those that are left; None where none can be."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         mine = jax.tree.leaves(
             [[i in _resolved(differentiated, args)] * _size(arg) for i, arg in enumerate(args)]
@@ -46,8 +51,8 @@ def falling_back(
             i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
         }
         values = {i: leaf for i, leaf in plain.items() if not isinstance(leaf, FLOATS)} or plain
-        if not values or not _have_hashes(values):
-            raise error
+        if not values or not _has_hash(tuple(values.values())):
+            return None
         identities = Identities(of_arguments=True)
         identities.begin(by_contents=False)
         signature = identities.rules(None, tuple(values.items()))
@@ -55,22 +60,37 @@ def falling_back(
         key = tree, signature, tuple(values.values()) if identities.reads_globals else None
         again, _ = fixed.get(key) or (transform(fix(fun, tree, values)), None)
         if not identities.may_change:
-            fixed[key] = again, identities
+            fixed.put(key, (again, identities))
         left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
-        args, kwargs = jax.tree.unflatten(tree, left)
-        return again(*args, **kwargs)
+        return again, *jax.tree.unflatten(tree, left)
 
     @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return jitted(*args, **kwargs)
-        except PullbackError:
-            raise
-        except (TypeError, ValueError) as failure:
-            error = failure
-        return with_fixed(args, kwargs, error)
+        error: Exception | None = None
+        if not failed or not failed.get(_types(args, kwargs)):
+            try:
+                return jitted(*args, **kwargs)
+            except PullbackError:
+                raise
+            except (TypeError, ValueError) as failure:
+                error = failure
+        found = fixing(args, kwargs)
+        if found is None and error is not None:
+            raise error
+        again, left, named = found or (jitted, args, kwargs)
+        results = again(*left, **named)
+        if (types := _types(args, kwargs)) is not None:
+            failed.put(types, True)
+        return results
 
     return function
+
+
+def _types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+    """What decides whether numbers can be abstract; None where that has no hash."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    types = tree, *((x.shape, x.dtype) if isinstance(x, ARRAYS) else type(x) for x in leaves)
+    return types if _has_hash(types) else None
 
 
 def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[..., Any]:
@@ -87,9 +107,9 @@ def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[
     return function
 
 
-def _have_hashes(values: dict[int, Any]) -> bool:
+def _has_hash(value: Any) -> bool:
     try:
-        hash(tuple(values.values()))
+        hash(value)
     except TypeError:
         return False
     return True

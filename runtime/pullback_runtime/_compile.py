@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pullback_runtime._topology import topology_device
 
 CACHE_SIZE = 256
 _CACHE: OrderedDict[Hashable, Executable] = OrderedDict()
+_CONVENTIONS: weakref.WeakSet[Convention] = weakref.WeakSet()
 _LOCK = threading.Lock()
 
 
@@ -80,25 +82,36 @@ def compile(
     )
     content = _module.read(module)
     key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
-    return _cached(key) or _remember(key, _build(content, options, keepalives))
+    found = _cached(key, convention)
+    return found or _remember(key, convention, _build(content, options, keepalives))
 
 
 def clear_cache() -> None:
     """Forget the executables of this process."""
     with _LOCK:
         _CACHE.clear()
+        for convention in _CONVENTIONS:
+            convention.executables.clear()
 
 
-def _cached(key: Hashable) -> Executable | None:
+def _cached(key: Hashable, convention: Convention | None) -> Executable | None:
     with _LOCK:
+        if convention is not None:
+            return convention.executables.get(key)
         if key in _CACHE:
             _CACHE.move_to_end(key)
         return _CACHE.get(key)
 
 
-def _remember(key: Hashable, built: Executable) -> Executable:
-    """Keep what was built, unless another thread was first; the least used makes room."""
+def _remember(key: Hashable, convention: Convention | None, built: Executable) -> Executable:
+    """Keep what was built, unless another thread was first; the least used makes room.
+
+    What has a convention goes with it: nobody else can ask for it, and it may hold a model.
+    """
     with _LOCK:
+        if convention is not None:
+            _CONVENTIONS.add(convention)
+            return convention.executables.setdefault(key, built)
         executable = _CACHE.setdefault(key, built)
         if len(_CACHE) > CACHE_SIZE:
             _CACHE.popitem(last=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -29,12 +29,14 @@ class Convention:
       flatten: from `args` and `kwargs` to the module's arguments, without the constants.
       unflatten: from the module's results to what the call returns.
       constants: leading arguments of the module that the caller does not see.
+      executables: what has been compiled under it, which goes when it goes.
     """
 
     example: tuple[tuple[Any, ...], dict[str, Any]]
     flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
     unflatten: Callable[[Sequence[jax.Array]], Any]
     constants: tuple[Any, ...] = ()
+    executables: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
 
 class Callee:

@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax._src import core as core, tree_util as _tree_util, xla_bridge as xla_bridge
+from jax._src import (
+    core as core,
+    tree_util as _tree_util,
+    util as _util,
+    xla_bridge as xla_bridge,
+)
 from jax._src.callback import IOEffect as _IOEffect, _IOEffect as IO_EFFECT
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
@@ -232,6 +237,11 @@ def be_one_step(function: Any, name: str) -> None:
     """Let `jax_debug_nans` blame a jitted function by name: it has no Python to look through."""
     function._apply_primitive = True
     function.__qualname__ = name
+
+
+def hold_weakly(kind: type) -> None:
+    """Let JAX's cache of result types not keep alive what is of this class among parameters."""
+    _util.weakref_cache_key_types.add(kind)
 
 
 def unify_varying(args: Sequence[Any]) -> Sequence[Any]:

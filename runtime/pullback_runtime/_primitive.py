@@ -100,6 +100,8 @@ def lazy_handle(
     return ModuleHandle(key, load, tuple(in_avals), tuple(out_avals), entry)
 
 
+_jax.hold_weakly(ModuleHandle)  # and with it a module, and all that its rules close over
+
 call_module_p = _jax.core.Primitive("call_module")
 call_module_p.multiple_results = True
 

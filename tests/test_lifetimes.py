@@ -1,0 +1,132 @@
+"""What is traced, derived and compiled goes when nobody has it any more."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import pullback as pb
+import pullback_runtime
+from pullback import _statics
+from pullback._program import Program
+from pullback.artifact import serialize
+from pullback_runtime import ModuleHandle
+from pullback_runtime._load import LoadedProgram
+
+X = jnp.linspace(0.1, 1.0, 3)
+
+
+@jax.custom_vjp
+def rule(x):
+    return jnp.sin(x)
+
+
+rule.defvjp(lambda x: (jnp.sin(x), jnp.cos(x)), lambda cosine, ct: (cosine * ct,))
+
+
+def new():
+    """A function that is traced for the first time."""
+    return lambda x: jnp.sum(rule(x) * jnp.tanh(x))
+
+
+def new_program():
+    return pb.trace(new())(X)
+
+
+def vjp():
+    _, pull = pb.vjp(new(), X)
+    pull(1.0)
+
+
+def linearize():
+    _, push = pb.linearize(new(), X)
+    push(X)
+
+
+CONTENT = serialize(new_program())
+
+USES = {
+    "call": lambda: new_program()(X),
+    "compile": lambda: new_program().compile()(X),
+    "derive and call": lambda: new_program().grad()(X),
+    "export": lambda: new_program().to_exported(),
+    "pb.grad": lambda: pb.grad(new())(X),
+    "pb.grad of a program": lambda: pb.grad(new_program())(X),
+    "jax.grad of a program": lambda: jax.grad(new_program())(X),
+    "jax.vmap of a program": lambda: jax.vmap(new_program())(X[None]),
+    "jax.jit of a program": lambda: jax.jit(new_program())(X),
+    "jax.grad of pb.jit": lambda: jax.grad(pb.jit(new()))(X),
+    "jax.jit of pb.grad": lambda: jax.jit(pb.grad(new()))(X),
+    "pb.vmap of pb.grad": lambda: pb.vmap(pb.grad(new()))(X[None]),
+    "pb.jvp": lambda: pb.jvp(new(), (X,), (X,)),
+    "pb.vjp": vjp,
+    "pb.linearize": linearize,
+    "pb.linear_transpose": lambda: pb.linear_transpose(lambda x: 2 * x, X)(X),
+    "pb.hessian": lambda: pb.hessian(new())(X),
+    "static argument": lambda: pb.grad(lambda x, name: new()(x) * len(name))(X, "name"),
+    "load": lambda: pb.load(CONTENT).grad()(X),
+    "load in the runtime": lambda: pullback_runtime.load(CONTENT)(X),
+    "compile in the runtime": lambda: pullback_runtime.load(CONTENT).executable(X),
+}
+KINDS = Program, ModuleHandle, LoadedProgram
+
+
+def alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, KINDS) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("use", USES)
+def test_programs_die(use):
+    for _ in range(2):  # which fills caches of a size that does not grow
+        USES[use]()
+    before = alive()
+    for _ in range(3):
+        USES[use]()
+    assert alive() <= before
+
+
+def bytes_alive() -> int:
+    gc.collect()
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: pb.grad(f),
+        lambda f: pb.trace(f)(X),
+        lambda f: jax.grad(pb.trace(f)(X)),
+        lambda f: pb.trace(f)(X).compile(),
+    ],
+    ids=["grad", "program", "grad of a program", "executable"],
+)
+def test_large_constants_die(transform):
+    def use():
+        weights = jnp.ones(100_000)
+        transform(lambda x: jnp.sum(x) * jnp.sum(weights))(X)
+
+    use()
+    before = bytes_alive()
+    use()
+    assert bytes_alive() <= before
+
+
+def test_programs_of_static_arguments_make_room_for_others(monkeypatch):
+    monkeypatch.setattr(_statics, "MOST", 2)
+    derivative = pb.grad(lambda x, name: jnp.sum(rule(x)) * len(name))
+    for name in ("a", "ab"):
+        derivative(X, name)
+    before = alive()
+    for name in ("abc", "abcd", "a"):
+        assert jnp.allclose(derivative(X, name), len(name) * jnp.cos(X))
+    assert alive() <= before
+
+
+def test_clear_cache_forgets_the_executables_of_programs():
+    program = new_program()
+    compiled = program.compile()
+    assert program.compile() is compiled
+    pullback_runtime.clear_cache()
+    assert program.compile() is not compiled
