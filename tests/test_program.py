@@ -94,6 +94,18 @@ def test_passes_run_in_place_and_transformations_do_not():
     np.testing.assert_allclose(program(1.0), jax.nn.softplus(1.0), rtol=1e-6)
 
 
+def test_a_program_that_was_called_is_another_after_a_pipeline():
+    @jax.custom_jvp
+    def square(x):
+        return x * x
+
+    square.defjvp(lambda primals, tangents: (square(*primals), 100 * tangents[0]))
+    program = pb.trace(lambda x: square(x))(2.0)
+    assert jax.grad(program)(2.0) == program.grad()(2.0) == 100
+    program.run_passes("lower-custom-derivatives")
+    assert jax.grad(program)(2.0) == program.grad()(2.0) == 4
+
+
 @pytest.mark.parametrize("pipeline", ["vjp", "vmap{size=2}", "stablehlo-legalize-to-vhlo"])
 def test_passes_that_change_the_type_of_the_entry_are_refused(pipeline):
     program = pb.trace(jnp.sin)(1.0)

@@ -119,10 +119,10 @@ class Program:
         return self
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
-        """Runs a textual pipeline such as `cse,lower-custom-derivatives` on the module, in place.
+        """Runs a textual pipeline such as `cse,lower-custom-derivatives` on the program's module.
 
-        Where it fails, the program is what it was. The pipeline must not change the types of
-        `@main`.
+        The program has another module then, and is called as that says; where the pipeline fails,
+        it is what it was. The pipeline must not change the types of `@main`.
         """
         if not isinstance(pipeline, str):
             raise PullbackError(
@@ -131,25 +131,23 @@ class Program:
                 do="for passes that are objects: pullback.passes.manager.run_pipeline",
             )
         programs = (self, *self.variants)
-        before = [clone(each.module) for each in programs]
-        try:
-            for each in programs:
-                each._run_passes(pipeline, instrumentation)
-        except BaseException:
-            for each, module in zip(programs, before, strict=True):
-                object.__setattr__(each, "module", module)
-            raise
-        for each in programs:
+        modules = [each._after(pipeline, instrumentation) for each in programs]
+        for each, module in zip(programs, modules, strict=True):
+            object.__setattr__(each, "module", module)
             if each.recipe is not None:
                 object.__setattr__(each, "recipe", each.recipe.and_then(pipeline))
+            for name in ("handle", "_jitted"):  # they are of the module as it was
+                each.__dict__.pop(name, None)
         return self
 
-    def _run_passes(self, pipeline: str, instrumentation: dict[str, Any]) -> None:
+    def _after(self, pipeline: str, instrumentation: dict[str, Any]) -> ir.Module:
+        """A copy of the module, behind a pipeline."""
         from pullback.passes import manager
 
-        before = _type_of_entry(self.module)
-        manager.run_pipeline(self.module, pipeline, self.rules, **instrumentation)
-        if (after := _type_of_entry(self.module)) != before:
+        module = clone(self.module)
+        manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
+        before, after = map(_type_of_entry, (self.module, module))
+        if before != after:
             raise PullbackError(
                 "the pipeline changes the type of @main, which a program cannot follow\n"
                 f"  before: {before}\n  after:  {after}",
@@ -157,6 +155,7 @@ class Program:
                 do="for derivatives and batches use its methods, such as .vjp(); to see what any "
                 "pass does, write str(program) to a file and use `pullback opt`",
             )
+        return module
 
     @_platforms.for_each
     def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
