@@ -28,6 +28,8 @@ from pullback_runtime._jax import ir
 BYTECODE_MAGIC = b"ML\xefR"
 PORTABLE_PRODUCER = b"StableHLO_v"
 PULLBACK_COMPOSITES = "pullback."
+PREPARED_APART = 1 << 18
+"""A module of more bytes is made ready in a context of its own."""
 
 Aval: TypeAlias = jax.ShapeDtypeStruct
 
@@ -112,7 +114,9 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     if b"dense_resource" in content and not content.startswith(BYTECODE_MAGIC):
         content = to_bytecode(parse(content, _jax.fresh_context()))  # where the data can be read
     resources = _resources.read(content)
-    module = parse(content, _jax.fresh_context() if resources else None)
+    # A context keeps all constants that it has seen. To make one takes 15 ms.
+    alone = resources or len(content) > PREPARED_APART
+    module = parse(content, _jax.fresh_context() if alone else None)
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
     make_private(module, keep=entry)

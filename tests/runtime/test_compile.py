@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _jax
+from pullback_runtime import _jax, _module
 
 TEXT = """
 func.func @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {
@@ -469,3 +470,18 @@ def test_python_scalars_take_the_dtype_of_their_parameter(module_of):
     assert float(executable(1.5)[0]) == 3.0
     with pytest.raises(runtime.ArgumentError, match=r"expected float32\[\], got complex64\[\]"):
         executable(1j)
+
+
+def test_what_a_large_module_holds_does_not_stay_in_the_shared_context(monkeypatch):
+    """A context keeps all constants that it has seen: those of each module would add up."""
+    values = np.arange(1 << 17, dtype=np.float32)
+    with _jax.fresh_context() as context, _jax.ir.Location.unknown(context):
+        module = _jax.ir.Module.parse(TEXT.replace("2xf32", f"{values.size}xf32"))
+        (subtract, _) = module.body.operations[0].regions[0].blocks[0].operations
+        with _jax.ir.InsertionPoint(subtract):
+            constant = _jax.mlir.ir_constant(values)
+        subtract.operation.operands[1].replace_all_uses_with(constant)
+        content = _module.to_bytecode(module)
+    monkeypatch.setattr(_module, "_jax", types.SimpleNamespace(**vars(_jax) | {"context": None}))
+    (result,) = runtime.compile(content)(values, values)
+    assert not result.any()
