@@ -266,7 +266,7 @@ logistic = _unary("stablehlo.logistic")
 sqrt = _unary("stablehlo.sqrt")
 rsqrt = _unary("stablehlo.rsqrt")
 sign = _unary("stablehlo.sign")
-floor = _unary("stablehlo.floor")
+round_nearest_even = _unary("stablehlo.round_nearest_even")
 
 
 def square(x: Value | None) -> Value | None:

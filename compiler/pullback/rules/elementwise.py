@@ -19,15 +19,14 @@ from pullback.dialect.build import (
     cos,
     div,
     exp,
-    floor,
     full_like,
     log,
     maximum,
     mul,
     neg,
     pow,
+    round_nearest_even,
     select,
-    sign,
     sin,
     square,
     sub,
@@ -110,9 +109,12 @@ class Divide:
 
 
 def _whole_quotient(op: Op, t: Value) -> Value:
-    """x rem y = x - y trunc(x / y), and trunc is constant between its steps."""
-    quotient = div(op.lhs, op.rhs)
-    return neg(mul(t, mul(sign(quotient), floor(abs(quotient)))))
+    """x rem y = x - y n for a whole n, which is constant between its steps.
+
+    Not the whole part of x / y, as in JAX: 1 / 0.1 is rounded to 10, but 1 rem 0.1 is 1 - 9 · 0.1.
+    """
+    n = div(sub(op.lhs, op.result), op.rhs)
+    return neg(mul(t, round_nearest_even(n)))
 
 
 elementwise("stablehlo.remainder", same, _whole_quotient, linear=only_in(0))
