@@ -226,6 +226,15 @@ CASES = [
         [floats([-9.0, -2.0, 0.5, 3.0, 12.0])],
         tolerance=1e-7,  # JAX differentiates its series by another route
     ),
+    Case(
+        "chlo.bessel_i1e",
+        text_of("bessel_i1e"),
+        [floats([-9.0, -2.0, 0.5, 3.0])],
+        "narrow",
+        reference=lax.bessel_i1e,
+        tolerance=1e-7,
+        dtypes=("float16", "float8_e4m3fn"),
+    ),
     Case("chlo.bessel_i1e", lax.bessel_i1e, [floats([0.0])], "zero", numeric=False, second=False),
     Case(
         "chlo.conj",

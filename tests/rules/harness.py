@@ -60,6 +60,7 @@ def pairing(xs: Arrays, ys: Arrays) -> tuple[float, float]:
 
 
 NAMES_IN_IR = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+NAMES_IN_IR |= {"float8_e4m3fn": "f8E4M3FN"}
 
 
 def narrowed(case: Case, args: Arrays, dtype: str) -> tuple[Case, Arrays]:

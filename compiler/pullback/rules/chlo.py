@@ -81,13 +81,15 @@ def _zeta_offset(op: Op, t: Value) -> Value:
 
 
 def _bessel_i1e(op: Op, t: Value) -> Value:
-    """i0e(x) - i1e(x) (sign(x) + 1/x), and 1/2 at 0."""
-    x, y = op.x, op.result
-    epsilon = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}[build.info(x.type).bits]
+    """i0e(x) - i1e(x) (sign(x) + 1/x), and 1/2 at 0; computed in at least float32."""
+    kind = build.info(op.x.type)
+    wide = kind.element if kind.bits >= 32 else build.info(build.scalar("f32")).element
+    x, y = build.convert(op.x, wide), build.convert(op.result, wide)
+    epsilon = {32: 2.0**-23, 64: 2.0**-52}.get(kind.bits, 2.0**-10)
     tiny = build.compare("LE", build.abs(x), epsilon)
     safe = select(tiny, full_like(x, epsilon), x)
     slope = sub(bessel_i0e(safe), mul(y, add(build.sign(safe), div(1.0, safe))))
-    return mul(t, select(tiny, full_like(x, 0.5), slope))
+    return mul(t, build.convert(select(tiny, full_like(x, 0.5), slope), kind.element))
 
 
 elementwise("chlo.lgamma", lambda op, t: mul(t, _chlo("digamma", op.x)))
