@@ -214,6 +214,13 @@ REDUCE_WINDOWS = [
         dtypes=(),
     ),
     Case("stablehlo.reduce_window", STEPS, [real(3, 4), real(3, 4)], "steps", reference=steps),
+    Case(  # where a select_and_scatter ends the process
+        "stablehlo.reduce_window",
+        pooled(lax.max, -np.inf, ()),
+        [real()],
+        "maximum_of_a_scalar",
+        reference=lambda x: x,
+    ),
 ]
 
 SELECT_AND_SCATTER = """

@@ -326,9 +326,12 @@ _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
 
 
 def _reduce_window_variant(op: Op) -> Rule:
-    """By the body; an initial value that varies, or may win, is for the general rule."""
+    """By the body; an initial value that varies, or may win, is for the general rule.
+
+    So are windows on a scalar: XLA ends the process at a select_and_scatter of those.
+    """
     check_scalars(op, op.operands[-1])
-    if any(op.active[len(op.results) :]):
+    if any(op.active[len(op.results) :]) or not op.shape(0):
         return _FOLD
     name = body_name(op.operation.regions[0])
     if name in _LARGER:
