@@ -145,6 +145,15 @@ GATHERS = [
         "batching",
     ),
     Case("stablehlo.gather", element, [real(4), ints([2])], "scalar"),
+    Case(  # of several updates at indices without components, XLA applies the last one
+        "stablehlo.gather",
+        lambda x, i: lax.gather(
+            x, i, lax.GatherDimensionNumbers((), (0,), ()), (1,), mode="promise_in_bounds"
+        ),
+        [real(2), ints(np.zeros((3, 0)))],
+        "no_components",
+        reference=lambda x, i: jnp.stack([x[0]] * 3),
+    ),
 ]
 
 SCATTERS = [

@@ -152,6 +152,11 @@ def scatter(
     shape = build.shape(operand)
     if 0 in build.shape(updates):
         return operand
+    if not dims.index_map and dims.batch(build.shape(updates)):
+        whole = build.reshape(operand, (*shape, 1))
+        indices, dims = _with_component(indices, len(shape), dims)
+        found = scatter(whole, indices, updates, dims, body, unique=unique, sorted=sorted)
+        return build.reshape(found, shape)
     sizes = dims.window_sizes(shape, build.shape(updates))
     indices = build.widened(indices, [shape[d] - sizes[d] for d in dims.index_map])
     op = build.emit(
@@ -163,6 +168,18 @@ def scatter(
     else:
         fill(op.regions[0], [element, element], lambda a, b: [body(a, b)])
     return op.result
+
+
+def _with_component(indices: Value, dimension: int, dims: Dimensions) -> tuple[Value, Dimensions]:
+    """Indices of zeros into one more dimension, of size 1, for such as have no components.
+
+    Of several updates at the same empty index, XLA applies the last one only.
+    """
+    shape = list(build.shape(indices))
+    shape[dims.index_vector] = 1
+    zeros = build.zeros(build.with_shape(indices.type, tuple(shape)))
+    collapsed = (*dims.collapsed, dimension)
+    return zeros, dims._replace(collapsed=collapsed, index_map=(dimension,))
 
 
 def replace(old: Value, new: Value) -> Value:
