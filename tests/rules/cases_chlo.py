@@ -247,6 +247,13 @@ CASES = [
     unary("cosh", lax.cosh),
     unary_complex("cosh", lax.cosh),
     unary("digamma", lax.digamma, 0.5, 4.0),
+    Case(
+        "chlo.digamma",
+        text_of("digamma"),
+        [floats([-0.4, -7.3, -10.6, -20.4])],
+        "negative",
+        against_jax=False,  # XLA's polygamma is another number below -9
+    ),
     unary("erf", lax.erf),
     unary("erf_inv", lax.erf_inv, -0.8, 0.8),
     unary("erfc", lax.erfc),

@@ -14,8 +14,10 @@ from pullback.dialect.build import (
     full_like,
     mul,
     neg,
+    round_nearest_even,
     rsqrt,
     select,
+    sin,
     square,
     sub,
 )
@@ -75,6 +77,18 @@ def _polygamma_argument(op: Op, t: Value) -> Value:
     return mul(t, _chlo("polygamma", add(op.lhs, 1.0), op.rhs))
 
 
+def _trigamma(x: Value) -> Value:
+    """ψ'(x); for negative x by reflection, (π / sin πx)² - ψ'(1 - x).
+
+    JAX has polygamma(1, x), of which XLA computes another number below -9.
+    """
+    left = build.compare("LT", x, 0.0)
+    right = _chlo("polygamma", full_like(x, 1.0), select(left, sub(1.0, x), x))
+    phase = select(left, sub(x, round_nearest_even(x)), full_like(x, 0.5))
+    reflected = sub(square(div(math.pi, sin(mul(phase, math.pi)))), right)
+    return select(left, reflected, right)
+
+
 def _zeta_offset(op: Op, t: Value) -> Value:
     """dζ(x, q)/dq = -x ζ(x + 1, q)."""
     return mul(neg(t), mul(op.lhs, _chlo("zeta", add(op.lhs, 1.0), op.rhs)))
@@ -93,7 +107,7 @@ def _bessel_i1e(op: Op, t: Value) -> Value:
 
 
 elementwise("chlo.lgamma", lambda op, t: mul(t, _chlo("digamma", op.x)))
-elementwise("chlo.digamma", lambda op, t: mul(t, _chlo("polygamma", full_like(op.x, 1.0), op.x)))
+elementwise("chlo.digamma", lambda op, t: mul(t, _trigamma(op.x)))
 elementwise("chlo.polygamma", _unknown, _polygamma_argument)
 elementwise("chlo.zeta", _unknown, _zeta_offset)
 elementwise("chlo.bessel_i1e", _bessel_i1e)
