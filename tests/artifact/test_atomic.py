@@ -123,6 +123,23 @@ def test_modes_are_those_of_open(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_the_mask_of_the_process_stays_as_it_is(tmp_path, monkeypatch):
+    """Other threads would write files meanwhile that all the world may write to."""
+    monkeypatch.setattr(os, "umask", None)
+    for content in (b"new", b"again"):
+        write_atomically(tmp_path / "model.mlirbc", content)
+        assert (tmp_path / "model.mlirbc").read_bytes() == content
+
+
+def test_a_secret_file_is_one_at_any_moment(tmp_path, monkeypatch):
+    path, modes = tmp_path / "model.mlirbc", []
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    monkeypatch.setattr(os, "fsync", lambda file: modes.append(os.fstat(file).st_mode & 0o777))
+    write_atomically(path, b"secret")
+    assert modes[0] == 0o600
+
+
 @pytest.mark.parametrize("before", [b"old", None], ids=["a file", "nothing yet"])
 def test_a_link_stays_a_link(tmp_path, before):
     path, link = tmp_path / "folder" / "model.mlirbc", tmp_path / "latest.mlirbc"

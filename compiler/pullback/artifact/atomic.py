@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,16 @@ def _write_through(path: str, pieces: Sequence[Any]) -> None:
 
 
 def _replace(target: Path, pieces: Sequence[Any]) -> None:
-    # A name may be as long as a file system takes: this one has room for what is random.
-    prefix = f".{target.name[:SHOWN_OF_NAME]}."
-    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=target.parent)
+    mode = _mode(target)
+    handle, temporary = _new_file(target, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _mode(target))
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -71,14 +71,24 @@ def _replace(target: Path, pieces: Sequence[Any]) -> None:
     _sync_folder(target.parent)
 
 
-def _mode(target: Path) -> int:
-    """The mode of the file that is replaced, or what `open` would give a new one."""
+def _new_file(target: Path, mode: int) -> tuple[int, str]:
+    """Opens a new file beside the target, of which the system takes away what the umask says.
+
+    To ask for the umask is to change it for a moment, which other threads would see.
+    """
+    # A name may be as long as a file system takes: this one has room for what is random.
+    name = f".{target.name[:SHOWN_OF_NAME]}.{secrets.token_hex(8)}"
+    temporary = os.path.join(target.parent, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(temporary, flags, mode), temporary
+
+
+def _mode(target: Path) -> int | None:
+    """The mode of the file that is replaced."""
     try:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return None
 
 
 def _sync_folder(folder: Path) -> None:
