@@ -401,6 +401,20 @@ def test_what_has_no_gradient(function, arguments, options, error, words):
     assert "do:" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x: pb.grad(wave)(x), r"grad\(wave\)"),
+        (lambda x: pb.vjp(wave, x), r"vjp\(wave\)"),
+        (lambda x: pb.jacrev(wave)(x), r"jacobian_reverse\(wave\)"),
+        (lambda x: pb.grad(functools.partial(wave))(x), r"grad\(partial\)"),
+    ],
+)
+def test_jax_names_the_function_in_its_errors(call, name):
+    with pytest.raises(TypeError, match=name):
+        call(np.array(["text"]))
+
+
 def test_an_error_names_the_path_of_the_argument():
     with pytest.raises(DerivativeTypeError, match=r"params\['n'\] is int32"):
         pb.grad(lambda params: params["x"])({"x": 1.0, "n": 2})

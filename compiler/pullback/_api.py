@@ -17,6 +17,7 @@ import jax
 from jax.tree_util import Partial
 
 from pullback import (
+    _cache,
     _calls,
     _derivation,
     _flags,
@@ -27,7 +28,7 @@ from pullback import (
     _splits,
     _statics,
 )
-from pullback._cache import Cloakroom, derived_once
+from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError
 from pullback._program import Program
 from pullback.frontend.trace import trace
@@ -108,8 +109,7 @@ def _jitted(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
             return results
         return _with_gradients(results, args, steps[-1], _slots.restore_zeros)
 
-    function.__name__ = steps[-1].name
-    return jax.jit(function)
+    return _cache.jitted(function, steps[-1].name, get)
 
 
 def _with_gradients(
@@ -207,7 +207,7 @@ def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
         out, moved, *aux = _calls.apply(derived, (*primals, *tangents), {})
         return out, _slots.restore_zeros(moved, out), *aux
 
-    return jax.jit(function)
+    return _cache.jitted(function, "jvp", get)
 
 
 def vjp(
@@ -277,9 +277,8 @@ def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
 
 
 def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
-    room = Cloakroom()
+    room = _cache.Cloakroom()
 
-    @jax.jit
     def function(*primals: Any) -> Any:
         program = program_of(get(), primals, {})
         order = _order(program, primals)
@@ -297,8 +296,10 @@ def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[
         )
         return out, room.leave(pull), residuals, *aux
 
+    jitted = _cache.jitted(function, "vjp", get)
+
     def vjp(*primals: Any) -> Any:
-        out, pull, residuals, *aux = function(*primals)
+        out, pull, residuals, *aux = jitted(*primals)
         return out, _pairs.VJP(room.fetch(pull), None, residuals), *aux
 
     return vjp
@@ -307,9 +308,8 @@ def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[
 def _linearize_jitted(
     has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]
 ) -> Any:
-    room = Cloakroom()
+    room = _cache.Cloakroom()
 
-    @jax.jit
     def function(*primals: Any) -> Any:
         program = program_of(get(), primals, {})
         flags = perturbed and [perturbed[i] for i in _order(program, primals)]
@@ -319,8 +319,10 @@ def _linearize_jitted(
         push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
         return out, room.leave(push), residuals, *aux
 
+    jitted = _cache.jitted(function, "linearize", get)
+
     def linearize(*primals: Any) -> Any:
-        out, push, residuals, *aux = function(*primals)
+        out, push, residuals, *aux = jitted(*primals)
         return out, Partial(room.fetch(push), residuals), *aux
 
     return linearize

@@ -33,6 +33,14 @@ def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], An
     return known[key]
 
 
+def jitted(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> Any:
+    """`jax.jit`, in whose messages the function is, say, `grad(loss)`."""
+    of = get()
+    function.__name__ = name
+    function.__qualname__ = f"{name}({getattr(of, '__name__', type(of).__name__)})"
+    return jax.jit(function)
+
+
 def _known_of(fun: Any) -> dict[Hashable, Any] | None:
     """None for what has no weak references, or no hash: such an object may change."""
     number = id(fun)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback import _calls, _derivation, _statics
 from pullback._api import program_of
-from pullback._cache import derived_once
+from pullback._cache import derived_once, jitted
 from pullback._errors import DerivativeTypeError
 from pullback._slots import argnums_of, is_complex, positions, spell
 from pullback.frontend.keep import is_inexact
@@ -57,12 +57,12 @@ def _options(argnums: Any, *flags: bool) -> tuple[Any, ...]:
 
 def _jacobian(fun: Callable[..., Any], mode: Any, options: tuple[Any, ...]) -> Callable[..., Any]:
     make = functools.partial(_jitted, mode, options)
-    jitted = derived_once(fun, (mode.__name__, options), make)
+    derived = derived_once(fun, (mode.__name__, options), make)
 
     def again(fixed: Callable[..., Any]) -> Callable[..., Any]:
         return _jacobian(fixed, mode, options)
 
-    return _statics.falling_back(jitted, fun, options[0], again)
+    return _statics.falling_back(derived, fun, options[0], again)
 
 
 def _jitted(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
@@ -72,8 +72,7 @@ def _jitted(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
         jacobian, aux = mode(program, args, kwargs, argnums, *options[1:])
         return (jacobian, aux[0]) if options[1] else jacobian
 
-    function.__name__ = f"jacobian{mode.__name__}"
-    return jax.jit(function)
+    return jitted(function, f"jacobian{mode.__name__}", get)
 
 
 def _forward(
