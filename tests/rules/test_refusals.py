@@ -49,6 +49,13 @@ PRODUCT = """%m = stablehlo.multiply %a, %b : tensor<f64>
 MEAN = """%s = stablehlo.subtract %b, %a : tensor<f64>
     %t = stablehlo.tanh %s : tensor<f64>
     stablehlo.return %t : tensor<f64>"""
+COMPLEX_REMAINDER = """
+func.func public @main(%x: tensor<complex<f64>>, %y: tensor<complex<f64>>)
+    -> tensor<complex<f64>> {
+  %0 = stablehlo.remainder %x, %y : tensor<complex<f64>>
+  return %0 : tensor<complex<f64>>
+}
+"""
 LARGEST = """
 func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
   %0 = "stablehlo.all_reduce"(%x) ({
@@ -225,6 +232,7 @@ REFUSALS = {
         "`stablehlo.scatter` that multiplies, with respect to its updates",
     ),
     "scatter_apply": (SCATTER.replace("BODY", MEAN), "`stablehlo.scatter` with a body of its own"),
+    "complex_remainder": (COMPLEX_REMAINDER, "`stablehlo.remainder` of complex numbers"),
     "all_reduce": (LARGEST, "`stablehlo.all_reduce` that reduces with stablehlo.maximum"),
     "all_to_all": (ALL_TO_ALL_OF_TWO, "`stablehlo.all_to_all` of several operands"),
     "outfeed": (OUTFEED, "`stablehlo.outfeed`"),

@@ -42,6 +42,7 @@ from pullback.rules.registry import (
     only_in,
     rule,
     separately,
+    unsupported,
 )
 
 
@@ -113,6 +114,10 @@ def _whole_quotient(op: Op, t: Value) -> Value:
 
     Not the whole part of x / y, as in JAX: 1 / 0.1 is rounded to 10, but 1 rem 0.1 is 1 - 9 · 0.1.
     """
+    if build.info(t.type).kind == "c":
+        raise unsupported(
+            op, "of complex numbers, which XLA does not run either", "write it for the parts"
+        )
     n = div(sub(op.lhs, op.result), op.rhs)
     return neg(mul(t, round_nearest_even(n)))
 
