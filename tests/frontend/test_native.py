@@ -124,7 +124,6 @@ CASES = [
     ("reduce_sum", lambda x: jnp.sum(x, axis=0), (MATRIX,)),
     ("sinh", lax.sinh, (TIES,)),
     ("cosh", lax.cosh, (TIES,)),
-    ("asinh", lax.asinh, (TIES * 1e8,)),
     ("atan", lax.atan, (TIES * 1e8,)),
     ("exp2", lax.exp2, (TIES * 100,)),
     ("reduce_precision", lambda x: lax.reduce_precision(x, 5, 4), (MATRIX,)),
@@ -170,7 +169,7 @@ CASES = [
 ]
 CASES += [
     (name, getattr(lax, name), (PLANE,))
-    for name in "exp expm1 log log1p rsqrt tan sinh cosh asinh atan square conj".split()
+    for name in "exp expm1 log log1p rsqrt tan sinh cosh atan square conj".split()
 ]
 CASES += [
     ("integer_pow", lambda z: lax.integer_pow(z, 3), (PLANE,)),
@@ -270,6 +269,16 @@ def test_complex_functions_are_kept_unless_their_lowering_is_the_same(name: str)
     program = pb.trace(f)(*args)
     assert list(program.rules) == [name]
     _assert_same(np.abs(program(*args)), np.abs(f(*args)))
+
+
+@pytest.mark.parametrize("f", [lax.asinh, lambda x: lax.tanh(x, accuracy=lax.AccuracyMode.HIGHEST)])
+def test_derivatives_of_large_numbers_are_those_of_the_version_of_jax(f) -> None:
+    """From 0.12 they do not underflow before they have to, as those of the lowering do."""
+    x = jnp.array([-3e30, -30.0, -12.0, -0.5, 0.0, 12.0, 40.0, 1e20, 3e30])
+    wanted = jax.vmap(jax.grad(f))(x)
+    found = pb.grad(lambda v: f(v).sum())(x), pb.jvp(f, (x,), (jnp.ones_like(x),))[1]
+    for each in found:
+        np.testing.assert_allclose(each, wanted, rtol=3e-6)
 
 
 def test_power_with_an_integer_exponent_is_kept() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from pullback._jax import jaxprs
@@ -33,11 +34,12 @@ _NOTHING = "lowers to its operand"
 NATIVE: dict[str, str] = {
     **dict.fromkeys(("add", "add_any", "sub", "mul", "div", "neg"), _ONE_OP),
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt"), _ONE_OP),
-    **dict.fromkeys(("sin", "cos", "tan", "tanh", "atan2", "abs", "rem"), _ONE_OP),
-    **dict.fromkeys(("sinh", "cosh", "asinh", "atan", "reduce_precision"), _ONE_OP),
+    **dict.fromkeys(("sin", "cos", "tan", "atan2", "abs", "rem"), _ONE_OP),
+    **dict.fromkeys(("sinh", "cosh", "atan", "reduce_precision"), _ONE_OP),
     **dict.fromkeys(("real", "imag", "complex", "conv_general_dilated"), _ONE_OP),
     "fft": _ONE_OP + "; with several real dimensions it is kept",
     "conj": "the two parts, one of them negated, put together again",
+    "tanh": _ONE_OP + "; with the highest accuracy it is kept, for JAX's rule is another one",
     "exp2": "exp of a multiple of the operand",
     "pow": _ONE_OP + "; with an integer exponent it is kept, for x ** 0 has derivative 0 at 0",
     **dict.fromkeys(("max", "min"), _TIES),
@@ -72,7 +74,7 @@ ALSO_COMPLEX = frozenset(
     "add sub mul div neg reshape transpose broadcast_in_dim squeeze rev slice dynamic_slice "
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
     "scatter-sub reduce_sum reduce_window_sum dot_general fft real imag complex conj "
-    "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh asinh atan square integer_pow "
+    "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh atan square integer_pow "
     "optimization_barrier reshard copy copy_p name".split()
 )
 """The entries of which the same holds for complex numbers. The others expand into real parts (sin),
@@ -93,6 +95,7 @@ def _leaves_a_sum(equation: Any) -> bool:
 
 ONLY: dict[str, Callable[[Any], bool]] = {
     "integer_pow": lambda equation: equation.params["y"] > 0,
+    "tanh": lambda equation: equation.params["accuracy"] is not jax.lax.AccuracyMode.HIGHEST,
     "pow": lambda equation: jnp.issubdtype(equation.invars[1].aval.dtype, jnp.floating),
     "fft": _is_plain_transform,
     "reshard": _leaves_a_sum,
