@@ -127,3 +127,23 @@ def test_zeros_like_a_tangent_do_not_depend_on_it() -> None:
         compiled = pullback_runtime.compile(derived(text, "transpose{wrt=1}"))
         (found,) = compiled(np.array([3.0, -2.0]), np.array([5.0, 7.0]))
     np.testing.assert_allclose(found, [15.0, 0.0])
+
+
+def test_a_branch_may_give_zeros_of_a_dynamic_shape_beside_what_is_linear() -> None:
+    """The cotangent of what a branch does not use; it is linear, next to that of the others."""
+    text = f"""func.func @main(%x: {T}, %y: {T}, %n: tensor<i32>) -> {T} {{
+      %r = "stablehlo.case"(%n) ({{
+        %a = stablehlo.add %x, %x : {T}
+        stablehlo.return %a : {T}
+      }}, {{
+        stablehlo.return %y : {T}
+      }}) : (tensor<i32>) -> {T}
+      return %r : {T}
+    }}"""
+    assert "chlo.constant_like" in derived(text, "vjp")
+    with jax.enable_x64(True):
+        linear = derived(text, "linearize").replace("?", "2")
+        compiled = pullback_runtime.compile(linear, entry="main.linear")
+        *residuals, tangent, other = (np.zeros(a.shape, a.dtype) for a in compiled.in_avals)
+        (found,) = compiled(*residuals, tangent + 3.0, other + 5.0)
+    np.testing.assert_allclose(found, [6.0, 6.0])

@@ -75,6 +75,36 @@ def test_a_term_that_is_zero_is_linear(name):
     assert jnp.allclose(pb.vjp(f, X)[1](X)[0], jnp.cos(X) * X)
 
 
+def filled(start, element, count=2):
+    """A loop that reverse mode takes for one that only stacks."""
+
+    def body(state):
+        i, buffer = state
+        new = element(i)[None]
+        return i + 1, lax.dynamic_update_slice(buffer, new, (i,), allow_negative_indices=False)
+
+    return lax.while_loop(lambda state: state[0] < count, body, (jnp.int32(0), start))[1]
+
+
+HANDED_ON = {
+    "a branch with zeros": lambda x, t: lax.cond(x[0] > 1, jnp.zeros_like, lambda t: 3 * t, t),
+    "a branch with NaN": lambda x, t: lax.cond(x[0] > 1, lambda t: t * jnp.nan, lambda t: 3 * t, t),
+    "a loop that overwrites a constant": lambda x, t: lax.fori_loop(
+        0, 2, lambda i, c: (c[0], 3 * c[0]), (t, x)
+    )[1],
+    "a loop that fills all of a constant": lambda x, t: filled(x, lambda i: 3 * t[i]),
+    "another result": lambda x, t: lax.fori_loop(
+        0, 2, lambda i, c: (c[1] * 0 + 3 * t, c[1]), (t, x)
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_a_constant_that_no_result_has_is_no_term(name):
+    f = with_rule(HANDED_ON[name])
+    assert jnp.allclose(pb.vjp(f, X)[1](X)[0], 3 * X)
+
+
 def test_a_loop_may_hand_on_a_zero_beside_what_is_linear():
     """The body alone does not say that it is zero: the carry starts so, and the other is linear."""
 
@@ -123,6 +153,38 @@ RULES = {
     "a call that makes ones of zeros": (
         lambda x, t: t + jax.jit(many_cosines)(jnp.zeros(2)),
         "adds a term to it",
+    ),
+    "a branch that gives a constant": (
+        lambda x, t: lax.cond(x[0] > 0, jnp.ones_like, lambda t: t, t),
+        "result 0 of a branch of `stablehlo.case` does not depend on the input",
+    ),
+    "a loop that goes on with a constant": (
+        lambda x, t: lax.fori_loop(0, 3, lambda i, c: jnp.ones_like(c), t),
+        "carry . after an iteration of `stablehlo.while` does not depend on the input",
+    ),
+    "a loop of unknown length that goes on with a constant": (
+        lambda x, t: lax.fori_loop(0, jnp.int32(5 * x[0]), lambda i, c: jnp.ones_like(c), t),
+        "carry . after an iteration",
+    ),
+    "a loop that adds to a constant": (
+        lambda x, t: lax.fori_loop(0, 3, lambda i, c: (c[0], c[0] + c[1]), (t, x))[1],
+        "carry . before the first iteration of `stablehlo.while` does not depend on the input",
+    ),
+    "a loop that exchanges with a constant": (
+        lambda x, t: lax.fori_loop(0, 3, lambda i, c: c[::-1], (t, x))[0],
+        "carry . before the first iteration",
+    ),
+    "a loop that fills a part of a constant": (
+        lambda x, t: filled(x, lambda i: t[i], 1),
+        "carry . before the first iteration",
+    ),
+    "a loop that stacks constants": (
+        lambda x, t: filled(t, lambda i: x[i]),
+        "carry . after an iteration",
+    ),
+    "a loop of unknown length that may leave a constant": (
+        lambda x, t: lax.fori_loop(0, jnp.int32(5 * x[0]), lambda i, c: (c[0], c[0]), (t, x))[1],
+        "carry . before the first iteration",
     ),
 }
 

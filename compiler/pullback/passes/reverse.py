@@ -15,7 +15,7 @@ while the sweep passes them: all their users have been dealt with by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from pullback._errors import NotLinearError
@@ -206,6 +206,16 @@ def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
         if op.name not in _MARK_WITH_NAN or not is_nan(v):
             why = f"adds a term to it (operand {i}) that does not depend on the input"
             raise _not_linear(op, f"`{name}` {why}")
+
+
+def check_handed_on(op: Op, v: Value, active: Container[Value], what: str) -> None:
+    """Raises NotLinearError if a value that control flow hands on makes a linear op affine.
+
+    `what` names the value in words.
+    """
+    if v in active or is_zero(v, op.frame.diff.functions) or is_nan(v):
+        return
+    raise _not_linear(op, f"{what} of `{op.name}` does not depend on the input and is not zero")
 
 
 def _not_linear(op: Op, why: str) -> NotLinearError:

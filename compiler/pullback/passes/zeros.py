@@ -145,6 +145,8 @@ class _Search:
         name = operation.name
         if name == "stablehlo.constant":
             return _ZERO if _is_zero_constant(operation, v.type) else _NOT_ZERO
+        if name == "chlo.constant_like":
+            return _ZERO if _is_zero_number(operation.attributes["value"]) else _NOT_ZERO
         if name in _PRODUCTS:
             return list(operation.operands), True
         if name in _BRANCHES:
@@ -255,6 +257,11 @@ def _is_zero_constant(operation: Any, type: Any) -> bool:
         return _COMPLEX_ZERO.search(text_alone(operation, **_SHORT)) is not None
     value = operation.attributes["value"]
     return value == build.splat(type, 0) or value == build.splat(type, -0.0)
+
+
+def _is_zero_number(value: Any) -> bool:
+    """Of a complex number, which the bindings cannot read, only what `build` makes is known."""
+    return isinstance(value, ir.FloatAttr | ir.IntegerAttr) and value.value == 0
 
 
 def _is_triangular_solve(operation: Any) -> bool:

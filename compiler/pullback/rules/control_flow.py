@@ -16,7 +16,7 @@ from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
 from pullback.passes.regions import blocks, captured_by, captures, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
-from pullback.passes.reverse import Reverse
+from pullback.passes.reverse import Reverse, check_handed_on
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before
 from pullback.rules.reaching import reached, reached_in
@@ -121,11 +121,11 @@ class _Branch:
         self.frame = Reverse(outer.diff, self._primal, outer.linear)
         self.frame.analyze(block, active_operands(op))
         outs = list(terminator(block).operands)
-        self.seeds = [
-            (v, ct)
-            for v, ct in zip(outs, cts, strict=True)
-            if ct is not None and v in self.frame.active
-        ]
+        given = [(i, v, cts[i]) for i, v in enumerate(outs) if cts[i] is not None]
+        if outer.linear:
+            for i, v, _ in given:
+                check_handed_on(op, v, self.frame.active, f"result {i} of a branch")
+        self.seeds = [(v, ct) for _, v, ct in given if v in self.frame.active]
         self.reached = reached(self.frame.records, [v for v, _ in self.seeds])
 
     def _primal(self, v: Value) -> Value:

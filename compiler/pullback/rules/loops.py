@@ -9,7 +9,7 @@ place in the carry. Loops whose number of iterations has no bound are in checkpo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from pullback.passes.regions import (
     terminator,
 )
 from pullback.passes.residuals import Residuals
-from pullback.passes.reverse import Reverse
+from pullback.passes.reverse import Reverse, check_handed_on
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
@@ -174,8 +174,11 @@ def _reached(
 class _Reversed:
     """What both kinds of reverse loop find out first."""
 
-    def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
+    def __init__(
+        self, op: Op, loop: Loop, cts: Tangents, stacks: Mapping[int, Stack] | None = None
+    ) -> None:
         self.op, self.loop, self.cts = op, loop, cts
+        self.stacks = stacks or {}
         self.outer = op.frame
         self.arguments = list(loop.body.arguments)
         self.frame = Reverse(self.outer.diff, self._primal, self.outer.linear)
@@ -184,6 +187,23 @@ class _Reversed:
         self.frame.analyze(loop.body, [*active, *activity.captured])
         given = [ct is not None for ct in cts]
         self.carries, self.free = _reached(activity, loop.body, self.frame.records, given)
+        if self.outer.linear:
+            self._check_linear()
+
+    def _check_linear(self) -> None:
+        """Raises NotLinearError if what a cotangent reaches starts or goes on with a constant."""
+        op, loop = self.op, self.loop
+        used = reached(self.frame.records, [loop.yields[i] for i in self.carries])
+        given = {v for v, active in zip(op.operands, op.active, strict=True) if active}
+        for i in self.carries:
+            stack = self.stacks.get(i)
+            if stack is None:
+                end, stays = loop.yields[i], not loop.trip_count or self.arguments[i] in used
+            else:
+                end, stays = stack.update, stack.count < stack.slots
+            check_handed_on(op, end, self.frame.active, f"carry {i} after an iteration")
+            if stays:
+                check_handed_on(op, loop.inits[i], given, f"carry {i} before the first iteration")
 
     def _primal(self, v: Value) -> Value:
         raise NotImplementedError
@@ -212,9 +232,9 @@ class _Stacked(_Reversed):
         self.captured = dict.fromkeys(captures(op.operation))
         self.slots = max(loop.slots or 0, 1)
         self.integer = build.scalar("i32" if (loop.trip_count or 0) < 2**31 else "i64")
-        self.stacks = {stack.carry: stack for stack in stacks_of(loop)}
-        self.aliases = aliases(list(self.stacks.values()))
-        super().__init__(op, loop, cts)
+        stacks = stacks_of(loop)
+        self.aliases = aliases(stacks)
+        super().__init__(op, loop, cts, {stack.carry: stack for stack in stacks})
         self.stacked = [i for i in self.carries if i in self.stacks]
         self.carries = [i for i in self.carries if i not in self.stacks]
 
