@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -185,6 +187,72 @@ def test_data_dependent_loops_take_fixed_memory_or_that_of_their_bound(bound):
     np.testing.assert_allclose(
         pb.grad(loss)(w, xs, 40.0), jax.grad(unrolled)(w), rtol=1e-5, atol=1e-6
     )
+
+
+def bounded(x, n, bound=64):
+    """A loop of `n` turns, which are known at run time, and no more than the bound."""
+    loop = pb.bounded_while_loop(
+        lambda state: state[0] < n,
+        lambda state: (state[0] + 1, jnp.sin(state[1]) * x),
+        (0, x),
+        bound,
+    )
+    return jnp.vdot(x, loop[1])
+
+
+def unrolled(x, n):
+    y = x
+    for _ in range(n):
+        y = jnp.sin(y) * x
+    return jnp.vdot(x, y)
+
+
+def test_second_derivatives_of_a_loop_with_a_bound_keep_its_residuals_once():
+    """Reverse loops have the bound too. They kept checkpoints, and carried cotangents of stacks."""
+    x = np.linspace(0.3, 0.9, WIDTH)
+    with jax.enable_x64(True):
+        second = pb.trace(lambda x, n: jnp.vdot(pb.grad(bounded)(x, n), x))(x, 5).grad()
+        module = str(second)
+        carried = re.findall(r"stablehlo\.while\(.*\) : (.*)", module)
+        assert [types.count("tensor<64x") for types in carried] == [1, 1, 1, 0]
+        assert "tensor<33x" not in module  # checkpoints
+
+        for n in (0, 1, 5, 64, 70):
+            expected = jax.grad(lambda x, n: jnp.vdot(jax.grad(unrolled)(x, n), x))(x, min(n, 64))
+            np.testing.assert_allclose(second(x, n), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("start", [0, 60, 100])
+def test_a_loop_with_a_bound_may_fill_a_part_of_a_buffer(start):
+    """What is for a slot behind the last goes there, so that a slot may be written again."""
+
+    def loss(y, stack):
+        return jnp.vdot(y, y) + jnp.sum(jnp.sin(stack) * jnp.arange(64.0)[:, None])
+
+    def f(x, given, n):
+        def step(state):
+            i, y, stack = state
+            place = i, np.int8(0)
+            stack = lax.dynamic_update_slice(stack, y[None], place, allow_negative_indices=False)
+            return i + 1, jnp.sin(y) * x, stack
+
+        first = (np.int8(start), x, given)
+        return loss(*pb.bounded_while_loop(lambda s: s[0] < n, step, first, 64)[1:])
+
+    def unrolled(x, given, n):
+        y, stack = x, jnp.asarray(given)
+        for i in range(start, n):
+            stack, y = stack.at[min(i, 63)].set(y), jnp.sin(y) * x
+        return loss(y, stack)
+
+    x, given = np.linspace(0.3, 0.9, 4), np.cos(np.arange(256.0)).reshape(64, 4)
+    with jax.enable_x64(True):
+        for wrt in [(0,), (0, 1)]:
+            gradient = pb.trace(f)(x, given, np.int8(5)).grad(wrt)
+            for n in (start, start + 3, start + 27):
+                expected = jax.grad(unrolled, wrt)(x, given, n)
+                for ours, theirs in zip(gradient(x, given, np.int8(n)), expected, strict=True):
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
 
 def test_a_linearized_loop_is_transposed_by_its_reverse_loop():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback._jax import ir
+from pullback._jax.primitives import MAX_TRIP_COUNT
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
@@ -200,7 +201,7 @@ class _Reversed:
             if stack is None:
                 end, stays = loop.yields[i], not loop.trip_count or self.arguments[i] in used
             else:
-                end, stays = stack.update, stack.count < stack.slots
+                end, stays = stack.update, not loop.trip_count or stack.count < stack.slots
             check_handed_on(op, end, self.frame.active, f"carry {i} after an iteration")
             if stays:
                 check_handed_on(op, loop.inits[i], given, f"carry {i} before the first iteration")
@@ -233,6 +234,8 @@ class _Stacked(_Reversed):
         self.slots = max(loop.slots or 0, 1)
         self.integer = build.scalar("i32" if (loop.trip_count or 0) < 2**31 else "i64")
         stacks = stacks_of(loop)
+        if loop.trip_count is None:  # nor is it known which slots of the first buffer stay
+            stacks = [stack for stack in stacks if not op.active[stack.carry]]
         self.aliases = aliases(stacks)
         super().__init__(op, loop, cts, {stack.carry: stack for stack in stacks})
         self.stacked = [i for i in self.carries if i in self.stacks]
@@ -318,6 +321,8 @@ class _Stacked(_Reversed):
         inits += [self.op.instantiate(None, v) for v in self.free]
         self.total = self._total()
         loop, cond, body = build.while_(inits)
+        if self.loop.trip_count is None:  # for the next derivative
+            loop.attributes[MAX_TRIP_COUNT] = self.op.attributes[MAX_TRIP_COUNT]
         with build.inserting(ir.InsertionPoint(cond)):
             build.return_([build.compare("LT", cond.arguments[0], self.total)])
         with build.inserting(ir.InsertionPoint(body)):

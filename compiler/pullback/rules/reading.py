@@ -13,7 +13,7 @@ from pullback.passes.regions import blocks, terminator
 
 @dataclass(frozen=True)
 class Counter:
-    """A carry that counts: start, start + step, … while below (or above) a limit."""
+    """A carry that counts: start, start + step, …, in its type; the condition need not read it."""
 
     index: int
     start: int
@@ -22,12 +22,13 @@ class Counter:
 
 @dataclass(frozen=True)
 class Loop:
-    """What reverse mode wants to know of a while."""
+    """What reverse mode wants to know of a while; `counter` is the one of its condition, if any."""
 
     cond: Any
     body: Any
     inits: list[Value]
     yields: list[Value]
+    counters: list[Counter]
     counter: Counter | None
     trip_count: int | None
     bound: int | None
@@ -46,10 +47,13 @@ def read_loop(operation: Any) -> Loop:
     cond, body = blocks(operation)
     inits, yields = list(operation.operands), list(terminator(body).operands)
     counter, trip_count = _count(cond, body, inits, yields)
+    known = (_counter(body, inits, yields, i) for i in range(len(inits)))
+    counters = [each for each in known if each is not None]
     bound = None
     if primitives.MAX_TRIP_COUNT in operation.attributes:
         bound = ir.IntegerAttr(operation.attributes[primitives.MAX_TRIP_COUNT]).value
-    return Loop(cond, body, inits, yields, counter, trip_count, bound)
+    counter = counter or _plainest(counters)
+    return Loop(cond, body, inits, yields, counters, counter, trip_count, bound)
 
 
 def integer_constant(v: Value) -> int | None:
@@ -117,6 +121,12 @@ def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> 
     if x != argument or not step:
         return None
     return Counter(index, start, step if operation.name == "stablehlo.add" else -step)
+
+
+def _plainest(counters: list[Counter]) -> Counter | None:
+    """One that is the number of iterations, if there is such."""
+    plain = (counter for counter in counters if (counter.start, counter.step) == (0, 1))
+    return next(plain, counters[0] if counters else None)
 
 
 def _invariant_constant(

@@ -20,7 +20,7 @@ from pullback.rules.reading import Counter, Loop, integer_constant
 class Stack:
     """dynamic_update_slice(carry, update, [slot, 0, …]), with slots `first`, `last` in steps of 1.
 
-    `count` is the number of slots written, `slots` that of the buffer.
+    `count` is the largest number of slots written, `slots` that of the buffer.
     """
 
     carry: int
@@ -53,11 +53,22 @@ class Stack:
 
 
 def stacks_of(loop: Loop) -> list[Stack]:
-    """All carries of a counted loop that are stacks."""
-    if loop.counter is None or not loop.trip_count:
+    """All carries of a loop that are stacks: one with counters and a bound on its iterations."""
+    count = loop.slots
+    if not count:
         return []
-    found = (_stack(loop, loop.counter, loop.trip_count, i) for i in range(len(loop.yields)))
-    return [stack for stack in found if stack is not None]
+    found: dict[int, Stack | None] = {}
+    for counter in loop.counters:
+        if _is_exact(loop, counter, count):
+            for i in range(len(loop.yields)):
+                found[i] = found.get(i) or _stack(loop, counter, count, i)
+    return [stack for stack in found.values() if stack is not None]
+
+
+def _is_exact(loop: Loop, counter: Counter, count: int) -> bool:
+    """Whether the counter does not wrap around before the last iteration that there can be."""
+    last = counter.start + counter.step * (count - 1)
+    return build.holds(loop.body.arguments[counter.index].type, last)
 
 
 def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None:
