@@ -118,7 +118,9 @@ def _whole_quotient(op: Op, t: Value) -> Value:
         raise unsupported(
             op, "of complex numbers, which XLA does not run either", "write it for the parts"
         )
-    n = div(sub(op.lhs, op.result), op.rhs)
+    is_number = compare("EQ", op.result, op.result)
+    rest = select(is_number, op.result, build.zeros(t.type))  # x / 0 is infinite, as in JAX
+    n = div(sub(op.lhs, rest), op.rhs)
     return neg(mul(t, round_nearest_even(n)))
 
 

@@ -9,7 +9,9 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[REMAINDER:.*]] = stablehlo.remainder %[[X]], %[[Y]]
-// JVP: %[[STEPS:.*]] = stablehlo.subtract %[[X]], %[[REMAINDER]]
+// JVP: %[[NUMBER:.*]] = stablehlo.compare EQ, %[[REMAINDER]], %[[REMAINDER]]
+// JVP: %[[REST:.*]] = stablehlo.select %[[NUMBER]], %[[REMAINDER]], %{{.*}}
+// JVP: %[[STEPS:.*]] = stablehlo.subtract %[[X]], %[[REST]]
 // JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[STEPS]], %[[Y]]
 // JVP: %[[WHOLE:.*]] = stablehlo.round_nearest_even %[[DIVIDE]]
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DY]], %[[WHOLE]]
@@ -20,7 +22,9 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[REMAINDER:.*]] = stablehlo.remainder %[[X]], %[[Y]]
-// VJP: %[[STEPS:.*]] = stablehlo.subtract %[[X]], %[[REMAINDER]]
+// VJP: %[[NUMBER:.*]] = stablehlo.compare EQ, %[[REMAINDER]], %[[REMAINDER]]
+// VJP: %[[REST:.*]] = stablehlo.select %[[NUMBER]], %[[REMAINDER]], %{{.*}}
+// VJP: %[[STEPS:.*]] = stablehlo.subtract %[[X]], %[[REST]]
 // VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[STEPS]], %[[Y]]
 // VJP: %[[WHOLE:.*]] = stablehlo.round_nearest_even %[[DIVIDE]]
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[WHOLE]]
