@@ -203,7 +203,7 @@ def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
         v = op.operands[i]
         if op.active[i] or not inexact(v.type) or is_zero(v, functions):
             continue
-        if op.name not in _MARK_WITH_NAN or not is_nan(v):
+        if op.name not in _MARK_WITH_NAN or not is_nan(v, functions):
             why = f"adds a term to it (operand {i}) that does not depend on the input"
             raise _not_linear(op, f"`{name}` {why}")
 
@@ -213,7 +213,8 @@ def check_handed_on(op: Op, v: Value, active: Container[Value], what: str) -> No
 
     `what` names the value in words.
     """
-    if v in active or is_zero(v, op.frame.diff.functions) or is_nan(v):
+    functions = op.frame.diff.functions
+    if v in active or is_zero(v, functions) or is_nan(v, functions):
         return
     raise _not_linear(op, f"{what} of `{op.name}` does not depend on the input and is not zero")
 

@@ -30,9 +30,6 @@ _SHORT = {"large_elements_limit": 8, "large_resource_limit": 0}
 _COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
 _TRIANGULAR_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
 _NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
-_NAN_PRESERVING = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert")
-)
 
 
 def _stablehlo(names: str) -> list[str]:
@@ -40,6 +37,16 @@ def _stablehlo(names: str) -> list[str]:
 
 
 _ALL = slice(None)
+_OF_NANS: dict[str, slice] = {
+    **dict.fromkeys(
+        _stablehlo("broadcast_in_dim reshape convert slice transpose reverse concatenate pad"), _ALL
+    ),
+    **dict.fromkeys(_stablehlo("gather dynamic_slice"), slice(1)),
+    "stablehlo.dynamic_update_slice": slice(2),
+    "stablehlo.select": slice(1, None),
+}
+"""Ops that are NaN where these of their operands are."""
+
 _OF_ZEROS: dict[str, slice] = {
     **dict.fromkeys(
         _stablehlo(
@@ -274,10 +281,35 @@ def _keeps_zero(region: Any) -> bool:
     return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)
 
 
-def is_nan(v: Value) -> bool:
-    """Whether a value is NaN throughout for certain: a constant, or one moved around."""
-    while build.is_result_of(v, *_NAN_PRESERVING):
-        v = v.owner.operands[0]
-    if not build.is_constant(v):
-        return False
-    return _NAN.search(text_alone(v.owner, **_SHORT)) is not None
+def is_nan(
+    v: Value,
+    functions: Mapping[str, Any],
+    known: dict[Value, bool] | None = None,
+    depth: int = DEEPEST,
+) -> bool:
+    """Whether a value is NaN throughout for certain: a constant, or such moved around.
+
+    Args:
+      known: arguments and other values that are, or are not.
+      depth: of calls to look into.
+    """
+    known = {} if known is None else known
+    if v not in known:
+        known[v] = not isinstance(v, ir.BlockArgument) and _gives_nan(v, functions, known, depth)
+    return known[v]
+
+
+def _gives_nan(
+    v: Value, functions: Mapping[str, Any], known: dict[Value, bool], depth: int
+) -> bool:
+    operation = v.owner.operation  # the view of a composite has another name
+    if operation.name in _OF_NANS:
+        moved = list(operation.operands)[_OF_NANS[operation.name]]
+        return all(is_nan(each, functions, known, depth) for each in moved)
+    function = functions.get(called(operation) or "") if depth else None
+    if function is not None and len(function.regions[0].blocks):
+        block = function.regions[0].blocks[0]
+        pairs = zip(block.arguments, operation.operands, strict=True)
+        inside = {a: is_nan(each, functions, known, depth) for a, each in pairs}
+        return is_nan(terminator(block).operands[v.result_number], functions, inside, depth - 1)
+    return build.is_constant(v) and _NAN.search(text_alone(operation, **_SHORT)) is not None

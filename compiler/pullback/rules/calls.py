@@ -138,7 +138,7 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
         if not active and -1 not in build.shape(v):
             if stays_zero(v, op.frame.diff.functions):
                 found.append((i, 0))
-            elif is_nan(v) and build.info(v.type).kind == "f":
+            elif is_nan(v, op.frame.diff.functions) and build.info(v.type).kind == "f":
                 found.append((i, math.nan))
     return tuple(found)
 
