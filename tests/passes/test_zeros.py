@@ -5,6 +5,7 @@ import pytest
 from pullback import _jax
 from pullback._jax import ir
 from pullback.passes import zeros
+from pullback.passes.symbols import symbol
 
 CONSTANTS = {
     "dense<0.0> : tensor<2xf64>": True,
@@ -41,4 +42,33 @@ def test_a_constant_is_zero(text, expected):
 @pytest.mark.parametrize(("text", "expected"), NOT_NUMBERS.items())
 def test_a_constant_is_nan(text, expected):
     value, _module = constant(text)
-    assert zeros.is_nan(value) is expected
+    assert zeros.is_nan(value, {}) is expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [("0x7FF8000000000000", True), ("0.0", False)])
+def test_a_value_is_nan_behind_calls(number, expected):
+    """Also of a composite, whose view has another name than the op."""
+    module = ir.Module.parse(
+        f"""
+        func.func @main() -> tensor<3xf64> {{
+          %0 = stablehlo.constant dense<{number}> : tensor<2xf64>
+          %1 = stablehlo.composite "acme.same" %0 {{decomposition = @same}}
+            : (tensor<2xf64>) -> tensor<2xf64>
+          %2 = call @longer(%1) : (tensor<2xf64>) -> tensor<3xf64>
+          return %2 : tensor<3xf64>
+        }}
+        func.func private @same(%x: tensor<2xf64>) -> tensor<2xf64> {{
+          return %x : tensor<2xf64>
+        }}
+        func.func private @longer(%x: tensor<2xf64>) -> tensor<3xf64> {{
+          %0 = stablehlo.constant dense<0x7FF8000000000000> : tensor<1xf64>
+          %1 = stablehlo.concatenate %x, %0, dim = 0
+            : (tensor<2xf64>, tensor<1xf64>) -> tensor<3xf64>
+          return %1 : tensor<3xf64>
+        }}
+        """,
+        _jax.context(),
+    )
+    functions = {symbol(each.operation): each for each in module.body.operations}
+    main = functions["main"].regions[0].blocks[0]
+    assert zeros.is_nan(list(main.operations)[-2].result, functions) is expected
