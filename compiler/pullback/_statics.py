@@ -67,7 +67,8 @@ def falling_back(
     @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
         error: Exception | None = None
-        if not failed or not failed.get(_types(args, kwargs)):
+        types = _types(args, kwargs) if failed else None
+        if types is None or not failed.get(types):
             try:
                 return jitted(*args, **kwargs)
             except PullbackError:
@@ -79,7 +80,7 @@ def falling_back(
             raise error
         again, left, named = found or (jitted, args, kwargs)
         results = again(*left, **named)
-        if (types := _types(args, kwargs)) is not None:
+        if error is not None and (types := types or _types(args, kwargs)) is not None:
             failed.put(types, True)
         return results
 

@@ -8,9 +8,9 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jax._src import core as _core, sharding_impls as _sharding_impls
+from jax._src import sharding_impls as _sharding_impls
 
-from pullback._jax import jaxprs
+from pullback._jax import jaxprs, tracing
 
 try:
     from jax._src import flattree as _flat_trees
@@ -32,24 +32,26 @@ class Solve(NamedTuple):
     """A `custom_linear_solve` that was met, and the values of its operands.
 
     Attributes:
-      equation: of the call.
-      alone: it in a closed jaxpr.
+      call: it alone in a closed jaxpr.
       operands: what its functions close over, and the right sides.
       depends: whether what they close over depends on the arguments of the function around it.
     """
 
-    equation: Any
-    alone: Any
+    call: Any
     operands: list[Any]
     depends: bool
 
     @property
+    def equation(self) -> Any:
+        return self.call.eqns[0]
+
+    @property
     def closed_over(self) -> list[Any]:
-        return self.operands[: sum(self.equation.params["const_lengths"])]
+        return self.operands[: _closed_over(self.equation)]
 
     @property
     def right(self) -> list[Any]:
-        return self.operands[sum(self.equation.params["const_lengths"]) :]
+        return self.operands[_closed_over(self.equation) :]
 
     @property
     def has_transpose(self) -> bool:
@@ -57,8 +59,13 @@ class Solve(NamedTuple):
 
     def matvec(self, unknown: Sequence[Any]) -> list[Any]:
         """What the unknown is multiplied by."""
-        closed_over = self.closed_over[: self.equation.params["const_lengths"].matvec]
-        return _core.jaxpr_as_fun(self.equation.params["jaxprs"].matvec)(*closed_over, *unknown)
+        counts, functions = self.equation.params["const_lengths"], self.equation.params["jaxprs"]
+        return tracing.apply(functions.matvec, [*self.operands[: counts.matvec], *unknown])
+
+
+def _closed_over(solve: Any) -> int:
+    """How many operands of a linear solve are what its functions close over."""
+    return sum(solve.params["const_lengths"])
 
 
 def solves_met(closed: Any, arguments: Sequence[Any]) -> Iterator[Solve]:
@@ -72,24 +79,22 @@ def _solves_met(closed: Any, arguments: Sequence[Any], given: Sequence[bool]) ->
     moving = {var for var, moves in zip(jaxpr.invars, given, strict=True) if moves}
     last = max((i for i, each in enumerate(jaxpr.eqns) if _solves(each)), default=-1)
     for equation in jaxpr.eqns[: last + 1]:
-        is_literal = [isinstance(atom, jaxprs.Literal) for atom in equation.invars]
-        pairs = list(zip(equation.invars, is_literal, strict=True))
-        operands = [atom.val if literal else values[atom] for atom, literal in pairs]
-        moves = [not literal and atom in moving for atom, literal in pairs]
-        alone = jaxprs.equation_alone(equation, jaxpr.debug_info)
-        if equation.primitive.name == SOLVE:
-            closed_over = sum(equation.params["const_lengths"])
-            yield Solve(equation, alone, operands, any(moves[:closed_over]))
-        elif equation.primitive.name in ONCE:
+        atoms = equation.invars
+        operands = [a.val if isinstance(a, jaxprs.Literal) else values[a] for a in atoms]
+        moves = [not isinstance(a, jaxprs.Literal) and a in moving for a in atoms]
+        call = jaxprs.equation_alone(equation, jaxpr.debug_info)
+        if jaxprs.name_of(equation) == SOLVE:
+            yield Solve(call, operands, any(moves[: _closed_over(equation)]))
+        elif jaxprs.name_of(equation) in ONCE:
             for _, body in jaxprs.bodies_of(equation):
                 yield from _solves_met(body, operands, moves)
-        values.update(zip(equation.outvars, _core.jaxpr_as_fun(alone)(*operands), strict=True))
+        values.update(zip(equation.outvars, tracing.apply(call, operands), strict=True))
         moving.update(equation.outvars if any(moves) else ())
 
 
 def _solves(equation: Any) -> bool:
     inside = (each for _, body in jaxprs.bodies_of(equation) for each in jaxprs.equations_in(body))
-    return any(each.primitive.name == SOLVE for each in (equation, *inside))
+    return any(jaxprs.name_of(each) == SOLVE for each in (equation, *inside))
 
 
 def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:

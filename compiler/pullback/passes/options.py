@@ -114,7 +114,12 @@ def _parse(kind: Any, text: str) -> Any:
         return tuple(_parse(arguments[0], item) for item in text.split(",")) if text else ()
     if kind is bool:
         return _parse_bool(text)
-    if kind is not str and "_" in text:  # which Python lets stand between digits
+    return text if kind is str else parse_number(kind, text)
+
+
+def parse_number(kind: Any, text: str) -> Any:
+    """An int or a float; Python's underscores between digits are a ValueError."""
+    if "_" in text:
         raise ValueError(text)
     return kind(text)
 

@@ -90,6 +90,11 @@ def stays_zero(v: Value, functions: Functions) -> bool:
     return _Search(functions, with_derivatives=True).holds(v, {})
 
 
+def is_nan(v: Value, functions: Functions) -> bool:
+    """Whether a value is NaN throughout for certain: a constant, or such moved around."""
+    return _NanSearch(functions).holds(v, {})
+
+
 def is_zero_constant(v: Value) -> bool:
     """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
     if isinstance(v, ir.BlockArgument):
@@ -101,8 +106,8 @@ def is_zero_constant(v: Value) -> bool:
 
 
 _Sources = tuple[list[Value], bool]
-_ZERO: _Sources = [], False
-_NOT_ZERO: _Sources = [], True
+_YES: _Sources = [], False
+_NO: _Sources = [], True
 
 
 class _Search:
@@ -142,18 +147,21 @@ class _Search:
     def _sources(self, v: Value, known: Known) -> _Sources:
         """The values on which it depends whether this one is zero; and whether one is enough."""
         if v in known:
-            return _ZERO if known[v] else _NOT_ZERO
+            return _YES if known[v] else _NO
+        return self._sources_of(v, known)
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
         if 0 in build.shape(v):
-            return _ZERO
+            return _YES
         if isinstance(v, ir.BlockArgument):
             block = v.owner
             return self._of_carry(block.owner.operation, v.arg_number, known)
         operation = v.owner.operation  # the view of a composite has a name of its own
         name = operation.name
         if name == "stablehlo.constant":
-            return _ZERO if _is_zero_constant(operation, v.type) else _NOT_ZERO
+            return _YES if _is_zero_constant(operation, v.type) else _NO
         if name == "chlo.constant_like":
-            return _ZERO if _is_zero_number(operation.attributes["value"]) else _NOT_ZERO
+            return _YES if _is_zero_number(operation.attributes["value"]) else _NO
         if name in _PRODUCTS:
             return list(operation.operands), True
         if name in _BRANCHES:
@@ -169,7 +177,7 @@ class _Search:
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_ZEROS.get(name)
         if chosen is None or not all(map(_keeps_zero, operation.regions)):
-            return _NOT_ZERO
+            return _NO
         operands = list(operation.operands)
         if name == "stablehlo.scatter":
             del operands[len(operation.results)]
@@ -179,12 +187,12 @@ class _Search:
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
         """A carry is zero where it starts with zero, and each iteration leaves all such so."""
         if loop.name != "stablehlo.while":
-            return _NOT_ZERO
+            return _NO
         inits, body = list(loop.operands), loop.regions[1].blocks[0]
         arguments, end = list(body.arguments), terminator(body)
         handed_on = list(end.operands)
         if end.name != RETURN or not len(handed_on) == len(inits) == len(arguments):
-            return _NOT_ZERO  # the loop is being made, or rewritten
+            return _NO  # the loop is being made, or rewritten
         if handed_on[index] == arguments[index]:
             return [inits[index]], False
         with self._deeper() as is_allowed:
@@ -193,23 +201,23 @@ class _Search:
             while zero[index] and zero != before:
                 before, carries = zero, {**known, **dict(zip(arguments, zero, strict=True))}
                 zero = [z and self.holds(v, carries) for v, z in zip(handed_on, zero, strict=True)]
-        return _ZERO if zero[index] else _NOT_ZERO
+        return _YES if zero[index] else _NO
 
     def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
         """A result of a call is zero where the function's is, given which operands are."""
         function = self.functions.get(called(operation) or "")
         if function is None or not len(function.regions[0].blocks):
-            return _NOT_ZERO
+            return _NO
         block = function.regions[0].blocks[0]
         with self._deeper() as is_allowed:
             if not is_allowed:
-                return _NOT_ZERO
+                return _NO
             pairs = zip(block.arguments, operation.operands, strict=True)
             zero = {argument: self.holds(v, known) for argument, v in pairs}
             if self.with_derivatives and not all(zero[a] for a in _moved(operation, block)):
-                return _NOT_ZERO
+                return _NO
             found = self.holds(terminator(block).operands[index], zero)
-        return _ZERO if found else _NOT_ZERO
+        return _YES if found else _NO
 
     @contextlib.contextmanager
     def _deeper(self) -> Iterator[bool]:
@@ -219,6 +227,21 @@ class _Search:
             yield self.depth < DEEPEST
         finally:
             self.depth -= 1
+
+
+class _NanSearch(_Search):
+    """The same search for NaN, which only ops that move values hand on."""
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
+        if isinstance(v, ir.BlockArgument):
+            return _NO
+        operation = v.owner.operation
+        if operation.name == "stablehlo.constant":
+            return _YES if _NAN.search(text_alone(operation, **_SHORT)) else _NO
+        if operation.name in CALLS:
+            return self._of_call(operation, v.result_number, known)
+        chosen = _OF_NANS.get(operation.name)
+        return _NO if chosen is None else (list(operation.operands)[chosen], False)
 
 
 def _moved(operation: Any, block: Any) -> list[Value]:
@@ -279,37 +302,3 @@ def _is_triangular_solve(operation: Any) -> bool:
 def _keeps_zero(region: Any) -> bool:
     """Whether the body of a reduction or scatter gives zero for zeros."""
     return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)
-
-
-def is_nan(
-    v: Value,
-    functions: Mapping[str, Any],
-    known: dict[Value, bool] | None = None,
-    depth: int = DEEPEST,
-) -> bool:
-    """Whether a value is NaN throughout for certain: a constant, or such moved around.
-
-    Args:
-      known: arguments and other values that are, or are not.
-      depth: of calls to look into.
-    """
-    known = {} if known is None else known
-    if v not in known:
-        known[v] = not isinstance(v, ir.BlockArgument) and _gives_nan(v, functions, known, depth)
-    return known[v]
-
-
-def _gives_nan(
-    v: Value, functions: Mapping[str, Any], known: dict[Value, bool], depth: int
-) -> bool:
-    operation = v.owner.operation  # the view of a composite has another name
-    if operation.name in _OF_NANS:
-        moved = list(operation.operands)[_OF_NANS[operation.name]]
-        return all(is_nan(each, functions, known, depth) for each in moved)
-    function = functions.get(called(operation) or "") if depth else None
-    if function is not None and len(function.regions[0].blocks):
-        block = function.regions[0].blocks[0]
-        pairs = zip(block.arguments, operation.operands, strict=True)
-        inside = {a: is_nan(each, functions, known, depth) for a, each in pairs}
-        return is_nan(terminator(block).operands[v.result_number], functions, inside, depth - 1)
-    return build.is_constant(v) and _NAN.search(text_alone(operation, **_SHORT)) is not None

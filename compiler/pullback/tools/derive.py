@@ -14,6 +14,7 @@ from pullback._derivation import Signature
 from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
 from pullback.frontend.keep import is_inexact
+from pullback.passes.options import parse_number
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write
 from pullback.tools.sources import check_used, entry_option, load_source
@@ -47,16 +48,10 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
     if text is None:
         return None
     try:
-        positions = tuple(map(_number, text.split(",")))
+        positions = tuple(parse_number(int, part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not positions such as 0,1") from None
     return positions if len(positions) > 1 else positions[0]
-
-
-def _number(text: str) -> int:
-    if "_" in text:  # which Python lets stand between digits
-        raise ValueError(text)
-    return int(text)
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
@@ -65,7 +60,9 @@ def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
     if text is None:
         return None
     try:
-        axes = tuple(None if part == "none" else _number(part) for part in text.split(","))
+        axes = tuple(
+            None if part == "none" else parse_number(int, part) for part in text.split(",")
+        )
     except ValueError:
         raise click.BadParameter(f"{text!r} is not axes such as 0,none") from None
     return axes

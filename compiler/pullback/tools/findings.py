@@ -88,6 +88,14 @@ def largest(differences: list[float]) -> float:
     return next((each for each in differences if not np.isfinite(each)), max([0.0, *differences]))
 
 
+def apart(found: np.ndarray, wanted: np.ndarray, digits: float) -> float:
+    """The largest difference, relative to the largest number; none up to `digits`."""
+    difference = np.abs(found - wanted).max(initial=0.0)
+    if difference <= digits:
+        return 0.0
+    return float(difference / max(np.abs(wanted).max(initial=0.0), digits))
+
+
 def alike(constants: Sequence[Any], aval: Any) -> list[Any]:
     """The arrays of this type: a rule that closes over one has its values, whatever it is given.
 

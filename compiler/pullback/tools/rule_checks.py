@@ -20,7 +20,7 @@ from pullback._jax import jaxprs, source_info, structured, tracing
 from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
 from pullback.tools import slopes
-from pullback.tools.findings import Finding, Inputs, alike, inexact, largest
+from pullback.tools.findings import Finding, Inputs, alike, apart, inexact, largest
 from pullback.tools.solve_checks import Solves, check_solve
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
@@ -90,8 +90,7 @@ def _apart(value: Any, wanted: Any, where: np.ndarray, tolerance: float) -> floa
     """The largest difference, relative to the largest number; none in the last digits of one."""
     digits = min(LAST_DIGITS * float(jnp.finfo(wanted.dtype).eps), tolerance)
     found, expected = (np.where(where, each, 0.0) for each in slopes.reals([value, wanted]))
-    apart = np.abs(found - expected).max(initial=0.0)
-    return 0.0 if apart <= digits else float(apart / max(np.abs(expected).max(), digits))
+    return apart(found, expected, digits)
 
 
 def check_rules(

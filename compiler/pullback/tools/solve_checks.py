@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pullback._jax import structured, tracing
 from pullback.frontend import locations
 from pullback.frontend.rules import Rule
 from pullback.tools import slopes
-from pullback.tools.findings import Finding, Inputs, inexact, largest
+from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,15 @@ def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) ->
 def _check(
     rule: Rule, met: structured.Solve, inputs: Inputs, tolerance: float
 ) -> Iterator[Finding]:
-    call = tracing.equations_to_function(met.alone)
+    call = tracing.equations_to_function(met.call)
     right = [inputs.of_type(jax.typeof(each)) for each in met.right]
 
     @jax.jit
     def solve(*right: Any) -> list[Any]:
         return inexact(call(*met.closed_over, *right)[: len(right)])
 
-    residual = _apart(met.matvec(solve(*right)), right)
+    found, wanted = slopes.reals(met.matvec(solve(*right))), slopes.reals(right)
+    residual = largest([apart(*each, 1e-30) for each in zip(found, wanted, strict=True)])
     is_solved = residual <= tolerance
     problem = f"the solution, put into matvec, differs from the right side by {residual:.2g}"
     if met.depends and not is_solved:
@@ -83,16 +84,6 @@ def _check(
     yield Finding(rule.key, "vjp", rule.where, difference, None if is_right else problem)
 
 
-def _apart(found: Sequence[Any], wanted: Sequence[Any]) -> float:
-    """The largest difference, relative to the largest number."""
-    pairs = zip(slopes.reals(found), slopes.reals(wanted), strict=True)
-    return largest([_largest(a - b) / max(_largest(b), 1e-30) for a, b in pairs])
-
-
-def _largest(values: np.ndarray) -> float:
-    return float(np.abs(values).max(initial=0.0))
-
-
 def _transpose(solve: Any, right: list[Any], inputs: Inputs) -> float:
     """The largest difference of `<S' ct, b>` to `<ct, S b>`, relative to what these sum up."""
     program = pullback.trace(solve)(*right).vjp()
@@ -103,9 +94,9 @@ def _transpose(solve: Any, right: list[Any], inputs: Inputs) -> float:
         pulled, paired = slopes.paired(inexact(program(*right, ct)[1])), slopes.paired(ct)
         for tangent, solution in zip(tangents, solutions, strict=True):
             pairs = (pulled, slopes.reals(tangent)), (paired, solution)
-            apart = abs(slopes.inner(*pairs[0]) - slopes.inner(*pairs[1]))
+            difference = abs(slopes.inner(*pairs[0]) - slopes.inner(*pairs[1]))
             scale = max(
                 float(slopes.inner(*([*map(np.abs, each)] for each in pair))) for pair in pairs
             )
-            differences.append(float(apart) / max(scale, 1e-30))
+            differences.append(float(difference) / max(scale, 1e-30))
     return largest(differences)
