@@ -6,9 +6,7 @@ JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -59,32 +57,6 @@ def _forget(number: int, dead: weakref.ref[Any]) -> None:
     """An object of the same number may live already."""
     if number in _DERIVED and _DERIVED[number][0] is dead:
         del _DERIVED[number]
-
-
-class Recent:
-    """What was made for the last so many keys."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def get(self, key: Hashable) -> Any:
-        """What was made for a key; None if that is not known any more."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
-
-    def put(self, key: Hashable, value: Any) -> None:
-        """Keeps it; what was asked for longest ago makes room."""
-        with self._lock:
-            self._found[key] = value
-            if len(self._found) > self._most:
-                self._found.popitem(last=False)
 
 
 @jax.tree_util.register_static

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._cache import Recent
 from pullback._errors import PullbackError
 from pullback.frontend.identity import Identities
+from pullback_runtime._lazy import Recent
 
 ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
 FLOATS = (float, complex)
@@ -58,9 +58,8 @@ def falling_back(
         signature = identities.rules(None, tuple(values.items()))
         # Functions made anew that look alike may have found other global variables.
         key = tree, signature, tuple(values.values()) if identities.reads_globals else None
-        again, _ = fixed.get(key) or (transform(fix(fun, tree, values)), None)
-        if not identities.may_change:
-            fixed.put(key, (again, identities))
+        found = fixed.get(key) or (transform(fix(fun, tree, values)), identities)
+        again, _ = found if identities.may_change else fixed.keep(key, found)
         left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
         return again, *jax.tree.unflatten(tree, left)
 
@@ -81,7 +80,7 @@ def falling_back(
         again, left, named = found or (jitted, args, kwargs)
         results = again(*left, **named)
         if error is not None and (types := types or _types(args, kwargs)) is not None:
-            failed.put(types, True)
+            failed.keep(types, True)
         return results
 
     return function

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +14,14 @@ from jax.sharding import Mesh
 
 from pullback_runtime import _backend, _jax, _module
 from pullback_runtime._arguments import argument_name, check_sixty_four_bits
-from pullback_runtime._convention import Callee, Convention
+from pullback_runtime._convention import CACHE_SIZE, Callee, Convention
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
+from pullback_runtime._lazy import Recent
 from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._topology import topology_device
 
-CACHE_SIZE = 256
-_CACHE: OrderedDict[Hashable, Executable] = OrderedDict()
+_EXECUTABLES = Recent(CACHE_SIZE)
 _CONVENTIONS: weakref.WeakSet[Convention] = weakref.WeakSet()
 _LOCK = threading.Lock()
 
@@ -82,40 +81,23 @@ def compile(
     )
     content = _module.read(module)
     key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
-    found = _cached(key, convention)
-    return found or _remember(key, convention, _build(content, options, keepalives))
+    # What has a convention goes with it: nobody else can ask for it, and it may hold a model.
+    if convention is None:
+        executables = _EXECUTABLES
+    else:
+        executables = convention.executables
+        with _LOCK:
+            _CONVENTIONS.add(convention)
+    found: Executable | None = executables.get(key)
+    return found or executables.keep(key, _build(content, options, keepalives))
 
 
 def clear_cache() -> None:
     """Forget the executables of this process."""
+    _EXECUTABLES.clear()
     with _LOCK:
-        _CACHE.clear()
         for convention in _CONVENTIONS:
             convention.executables.clear()
-
-
-def _cached(key: Hashable, convention: Convention | None) -> Executable | None:
-    with _LOCK:
-        if convention is not None:
-            return convention.executables.get(key)
-        if key in _CACHE:
-            _CACHE.move_to_end(key)
-        return _CACHE.get(key)
-
-
-def _remember(key: Hashable, convention: Convention | None, built: Executable) -> Executable:
-    """Keep what was built, unless another thread was first; the least used makes room.
-
-    What has a convention goes with it: nobody else can ask for it, and it may hold a model.
-    """
-    with _LOCK:
-        if convention is not None:
-            _CONVENTIONS.add(convention)
-            return convention.executables.setdefault(key, built)
-        executable = _CACHE.setdefault(key, built)
-        if len(_CACHE) > CACHE_SIZE:
-            _CACHE.popitem(last=False)
-        return executable
 
 
 def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Executable:

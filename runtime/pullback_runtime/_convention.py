@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,12 @@ from jax.sharding import Mesh
 
 from pullback_runtime import _avals
 from pullback_runtime._backend import put_to_keep
+from pullback_runtime._lazy import Recent
 from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import ModuleHandle, call_module
+
+CACHE_SIZE = 256
+"""Executables that are kept: of each convention, and of modules that have none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ class Convention:
     flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
     unflatten: Callable[[Sequence[jax.Array]], Any]
     constants: tuple[Any, ...] = ()
-    executables: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    executables: Recent = field(default_factory=lambda: Recent(CACHE_SIZE), init=False, repr=False)
 
 
 class Callee:

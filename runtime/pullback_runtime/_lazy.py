@@ -1,10 +1,11 @@
-"""What is made when it is asked for, once, whichever thread asks."""
+"""What is made when it is asked for, and kept, whichever thread asks."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -44,3 +45,38 @@ def made_once(make: Callable[[], Item]) -> Callable[[], Item]:
         return found[0]
 
     return get
+
+
+class Recent:
+    """What was made for the last so many keys, the same for all threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, key: Hashable) -> Any:
+        """What was made for a key; None if that is not known any more."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
+
+    def keep(self, key: Hashable, made: Item) -> Item:
+        """What is kept for the key: this, unless another thread was first.
+
+        What was asked for longest ago makes room.
+        """
+        with self._lock:
+            kept: Item = self._found.setdefault(key, made)
+            if len(self._found) > self._most:
+                self._found.popitem(last=False)
+            return kept
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._found.clear()

@@ -1,4 +1,4 @@
-"""Items that are made when the first of them is asked for."""
+"""Items that are made when the first of them is asked for, and what is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 
-from pullback_runtime._lazy import Lazy
+from pullback_runtime._lazy import Lazy, Recent
 from tests.rules.processes import run_python
 
 
@@ -74,3 +74,24 @@ for context in (_jax.context, runtime_jax.context):
 def test_threads_that_begin_together_share_one_context() -> None:
     """Values of two contexts must not meet: derivatives failed, or the process ended."""
     run_python("-c", AT_ONCE)
+
+
+def test_what_was_asked_for_longest_ago_makes_room() -> None:
+    recent = Recent(2)
+    assert not recent
+    assert recent.keep("a", 1) == 1
+    assert recent.keep("b", 2) == 2
+    assert recent.get("a") == 1
+    recent.keep("c", 3)
+    assert recent.get("b") is None
+    assert [recent.get("a"), recent.get("c"), len(recent)] == [1, 3, 2]
+    recent.clear()
+    assert not recent
+
+
+def test_what_the_first_thread_kept_is_what_others_get() -> None:
+    recent = Recent(2)
+    first, second = object(), object()
+    assert recent.keep("a", first) is first
+    assert recent.keep("a", second) is first
+    assert recent.get("a") is first
