@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -120,6 +121,48 @@ def test_what_jax_cannot_do_in_a_users_rule_is_said(function) -> None:
         artifact.serialize(program)
     assert "in batched_linear_call" in caught.value.where
     assert "in the rule of the call at tests/frontend/test_rules.py:" in caught.value.where
+
+
+class TwoCotangents:
+    """Rules that are methods, of which the backward one gives a cotangent too many."""
+
+    def fwd(self, x):
+        return x * x, None
+
+    def bwd(self, _, ct):
+        return ct, ct
+
+
+def with_two_cotangents(factor, x):
+    return factor * x * x
+
+
+def jvp_without_tangent(factor, primals, tangents):
+    return with_two_cotangents(factor, *primals)
+
+
+def first_line(function) -> str:
+    return f"tests/frontend/test_rules.py:{inspect.unwrap(function).__code__.co_firstlineno}"
+
+
+@pytest.mark.parametrize("inside", [lambda f: f, jax.jit, jax.checkpoint])
+def test_a_mistake_that_jax_finds_in_a_rule_names_the_lines_where_the_rule_begins(inside) -> None:
+    """JAX's words name no line, and none of the user's is running any more."""
+    backward = jax.custom_vjp(functools.partial(with_two_cotangents, 1.0))
+    backward.defvjp(TwoCotangents().fwd, TwoCotangents().bwd)
+    forward = jax.custom_jvp(with_two_cotangents, nondiff_argnums=(0,))
+    forward.defjvp(jvp_without_tangent)
+    lines = " and ".join(map(first_line, (TwoCotangents.fwd, TwoCotangents.bwd)))
+    for function, expected in (
+        (lambda x: backward(x), lines),
+        (lambda x: forward(2.0, x), first_line(jvp_without_tangent)),
+    ):
+        program = pb.trace(inside(function))(1.0)
+        with pytest.raises((TypeError, ValueError)) as caught:
+            program.grad()
+        assert any(
+            each.endswith(f"; its rule begins at {expected}") for each in caught.value.__notes__
+        )
 
 
 def test_a_rule_that_jax_lacks_is_missing_in_its_words() -> None:

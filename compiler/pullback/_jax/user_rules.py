@@ -37,6 +37,19 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
     return None
 
 
+def written(equation: Any) -> list[Any]:
+    """The functions of a user's rule, without what JAX puts around them; those that are known."""
+    name, params = jaxprs.name_of(equation), high.parameters_of(equation)
+    if name in _THUNKS:
+        forward, backward = rule_inside(equation).rule, _without_const_handling(params.get("bwd"))
+        rules = [forward, backward] if isinstance(backward, tuple) else [forward]
+        rules = [rule[0] if isinstance(rule, tuple) else rule for rule in rules]
+    else:
+        names = ("transpose_thunk", "jvp", "fwd", "bwd")
+        rules = [params[name] for name in names if name in params]
+    return [getattr(rule, "f", rule) for rule in rules]
+
+
 BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 """Tangent maps of `custom_vjp` functions: linear calls that JAX can only transpose."""
 

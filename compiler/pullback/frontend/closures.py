@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import jax
 
-from pullback._jax import objects
+from pullback._jax import objects, source_info
 
 LONGEST = 64
 """Lists of more items hold data, not functions."""
@@ -58,6 +58,12 @@ def reachable(
             pending.extend(parts(value))
         if backward and kind is jax.custom_vjp:
             pending.append(getattr(value, "bwd", None))
+
+
+def of_user(value: Any) -> types.FunctionType | None:
+    """The first function of a user's in there, such as a rule inside of what JAX puts around it."""
+    functions = (each for each in reachable(value) if isinstance(each, types.FunctionType))
+    return next((f for f in functions if source_info.is_user_file(f.__code__.co_filename)), None)
 
 
 _PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.CodeType})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+import types
 from typing import Any
 
 import jax
@@ -40,6 +41,11 @@ def of_equation(equation: Any) -> str | None:
     """
     frame = source_info.user_frame(equation)
     return None if frame is None else describe(*frame)
+
+
+def of_code(code: types.CodeType) -> str:
+    """The line where a function of the user's begins."""
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def of_error(error: BaseException) -> str | None:

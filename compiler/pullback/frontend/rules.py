@@ -17,7 +17,17 @@ from pullback._errors import LeakedValueError, MissingRuleError, headline
 from pullback._jax import high, ir, jaxprs, named_axes, tracing, user_rules
 from pullback.dialect import build
 from pullback.dialect.ops import BATCHING_RULES
-from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
+from pullback.frontend import (
+    closures,
+    keep,
+    kernels,
+    lifting,
+    link,
+    locations,
+    rebinding,
+    stage_all,
+    staging,
+)
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper, is_inexact
 from pullback.passes.symbols import Symbols
@@ -82,6 +92,13 @@ class Rule:
         """The masks in which one of these operands is perturbed."""
         own, count = self.own_mask, len(self.inexact)
         return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count) if own[i] == "1"]
+
+    @property
+    def places(self) -> str:
+        """The line of the call, and those where a user's rule begins."""
+        functions = map(closures.of_user, user_rules.written(self.call.eqns[0]))
+        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
+        return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
 
     @property
     def knows_operands_apart(self) -> bool:
@@ -360,7 +377,7 @@ class RuleTable:
             kernels.check_grid(error, kind, rule.key, rule.where)
             if staging.says_missing(rule, kind, error):
                 raise _missing(rule, kind, chosen, error) from error
-            error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.where}")
+            error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.places}")
             raise
         finally:
             self._generation = 0
@@ -449,7 +466,7 @@ def _leaking(rule: Rule) -> LeakedValueError:
     return LeakedValueError(
         f"the rule of `{name}` uses a value of the function around it, which is not there when "
         "the rule runs",
-        where=rule.where,
+        where=rule.places,
         do="pass the value as an argument of the function, and on to the backward rule of a "
         "custom_vjp as a residual",
     )
@@ -459,7 +476,7 @@ def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
     return LeakedValueError(
         f"the rule of `{rule.key}` uses `{name}`, which is assigned again after the call, or "
         "deleted, and the rule runs later",
-        where=rule.where,
+        where=rule.places,
         do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
         "function with the rule in a function of its own",
     )

@@ -205,7 +205,7 @@ def _naming(rule: Rule) -> Iterator[None]:
         line = locations.of_error(error)
         raise MissingRuleError(
             f"the rule of `{rule.key}` cannot be written into the program: {headline(error)}",
-            where=f"{line}, in the rule of the call at {rule.where}" if line else rule.where,
+            where=f"{line}, in the rule of the call at {rule.where}" if line else rule.places,
             do="let the rule use functions that JAX can trace, on its arguments only; or, if it is "
             "not needed, save with allow_refusals=True (--allow-refusals in a shell): the file "
             "raises this where it is asked for",
