@@ -21,15 +21,18 @@ from pullback.dialect.types import (
     Value as Value,
     attr as attr,
     counting as counting,
+    element_type as element_type,
     enumerator as enumerator,
     flag as flag,
     hides_inexact as hides_inexact,
     holds as holds,
     i64 as i64,
+    i64_rows as i64_rows,
     i64s as i64s,
     inexact as inexact,
     info as info,
     integers as integers,
+    number as number,
     rank as rank,
     real_element as real_element,
     scalar as scalar,
@@ -41,6 +44,7 @@ from pullback.dialect.types import (
     string as string,
     symbol as symbol,
     tensor as tensor,
+    truth as truth,
     with_element as with_element,
     with_shape as with_shape,
 )
@@ -455,7 +459,7 @@ def widened(indices: Value, bounds: Sequence[int]) -> Value:
     largest = max((0, *bounds))
     if holds(indices.type, largest):
         return indices
-    return convert(indices, info(scalar("i32" if largest < 2**31 else "i64")).element)
+    return convert(indices, element_type("i32" if largest < 2**31 else "i64"))
 
 
 def iota(type: Any, dimension: int) -> Value:

@@ -96,7 +96,7 @@ def gather(
     attributes = {
         "dimension_numbers": dims.gather_attribute(),
         "slice_sizes": build.i64s(tuple(sizes)),
-        "indices_are_sorted": build.attr("true" if sorted else "false"),
+        "indices_are_sorted": build.truth(sorted),
     }
     shape = _gathered_shape(build.shape(indices), dims, sizes)
     type = build.with_shape(operand.type, shape)
@@ -146,8 +146,8 @@ def scatter(
     """Combine windows of `operand` at `indices` with `updates`; windows outside are dropped."""
     attributes = {
         "scatter_dimension_numbers": dims.scatter_attribute(),
-        "indices_are_sorted": build.attr("true" if sorted else "false"),
-        "unique_indices": build.attr("true" if unique else "false"),
+        "indices_are_sorted": build.truth(sorted),
+        "unique_indices": build.truth(unique),
     }
     shape = build.shape(operand)
     if 0 in build.shape(updates):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -134,18 +135,19 @@ def counting(type: Any) -> Any:
     Numbers of 16 bits and less end, or have gaps, where there are as many.
     """
     t = info(type)
-    return t.element if t.bits >= 32 else info(scalar("f32")).element
+    return t.element if t.bits >= 32 else element_type("f32")
 
 
 @functools.cache
 def scalar(text: str) -> Any:
     """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""
-    return parse_type(f"tensor<{text}>")
+    return ir.Type.parse(f"tensor<{text}>", _jax.context())
 
 
 @functools.cache
-def parse_type(text: str) -> Any:
-    return ir.Type.parse(text, _jax.context())
+def element_type(text: str) -> Any:
+    """An element type given as text: `element_type('i32')`."""
+    return info(scalar(text)).element
 
 
 # ----------------------------------------------------------------------------- attributes
@@ -173,6 +175,11 @@ def flag(op: Any, name: str) -> bool:
     return name in attributes and ir.BoolAttr(attributes[name]).value
 
 
+def number(op: Any, name: str) -> int:
+    """An integer attribute of an op, or of a record of one."""
+    return int(ir.IntegerAttr(op.attributes[name]).value)
+
+
 @functools.cache
 def integers(attribute: Any) -> tuple[int, ...]:
     """The values of an integer-array attribute."""
@@ -181,6 +188,15 @@ def integers(attribute: Any) -> tuple[int, ...]:
 
 def i64(value: int) -> Any:
     return attr(f"{value} : i64")
+
+
+def i64_rows(rows: Sequence[Sequence[int]], columns: int = 2) -> Any:
+    """A matrix of integers, of which there may be no row."""
+    return attr(f"dense<{list(map(list, rows)) or ''}> : tensor<{len(rows)}x{columns}xi64>")
+
+
+def truth(value: bool) -> Any:
+    return attr("true" if value else "false")
 
 
 @functools.cache

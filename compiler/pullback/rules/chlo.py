@@ -97,7 +97,7 @@ def _zeta_offset(op: Op, t: Value) -> Value:
 def _bessel_i1e(op: Op, t: Value) -> Value:
     """i0e(x) - i1e(x) (sign(x) + 1/x), and 1/2 at 0; computed in at least float32."""
     kind = build.info(op.x.type)
-    wide = kind.element if kind.bits >= 32 else build.info(build.scalar("f32")).element
+    wide = kind.element if kind.bits >= 32 else build.element_type("f32")
     x, y = build.convert(op.x, wide), build.convert(op.result, wide)
     epsilon = {32: 2.0**-23, 64: 2.0**-52}.get(kind.bits, 2.0**-10)
     tiny = build.compare("LE", build.abs(x), epsilon)

@@ -38,10 +38,6 @@ def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
     return found + [None] * (len(op.operands) - len(found))
 
 
-def _i64(op: Op | MappedOp, name: str) -> int:
-    return ir.IntegerAttr(op.attributes[name]).value
-
-
 # -------------------------------------------------------------------------------- reductions
 
 
@@ -65,7 +61,7 @@ def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
 
 def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """Every device's part was added to that of its group: gather them."""
-    attributes = _groups(op) | {"all_gather_dim": build.i64(_i64(op, "scatter_dimension"))}
+    attributes = _groups(op) | {"all_gather_dim": build.i64(build.number(op, "scatter_dimension"))}
     return _each(
         op, cts, lambda ct, type: build.emit1("stablehlo.all_gather", type, [ct], attributes)
     )
@@ -110,7 +106,7 @@ linear("stablehlo.cross-replica-sum", cross_replica_sum)
 
 def all_gather(op: Op, cts: Tangents) -> list[Value | None]:
     """Every device's copy of a part counts: add them, and leave each device its part."""
-    attributes = _groups(op) | {"scatter_dimension": build.i64(_i64(op, "all_gather_dim"))}
+    attributes = _groups(op) | {"scatter_dimension": build.i64(build.number(op, "all_gather_dim"))}
     return _each(op, cts, lambda ct, type: _sum(ct, attributes, type, "stablehlo.reduce_scatter"))
 
 
@@ -167,9 +163,7 @@ def _matrix(op: Op, name: str) -> list[list[int]]:
 
 def _permute(op: Op, x: Value, arrows: Sequence[tuple[int, int]]) -> Value:
     """x from each arrow's source to its target; zeros elsewhere."""
-    literal = [list(arrow) for arrow in arrows] or ""
-    pairs = build.attr(f"dense<{literal}> : tensor<{len(arrows)}x2xi64>")
-    attributes = {"source_target_pairs": pairs}
+    attributes = {"source_target_pairs": build.i64_rows(arrows)}
     if "channel_handle" in op.attributes:
         attributes["channel_handle"] = op.attributes["channel_handle"]
     return build.emit1("stablehlo.collective_permute", x.type, [x], attributes)
@@ -192,4 +186,4 @@ def _batch(op: MappedOp) -> list[Value]:
     """The same along dimensions of each item."""
     names = ("all_gather_dim", "concat_dimension", "scatter_dimension", "split_dimension")
     dims = [name for name in names if name in op.attributes]
-    return op.again(**{name: build.i64(_i64(op, name) + 1) for name in dims})
+    return op.again(**{name: build.i64(build.number(op, name) + 1) for name in dims})

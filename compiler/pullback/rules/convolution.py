@@ -58,8 +58,8 @@ def read_window(op: Op | MappedOp) -> Window:
         lhs_dilation=_integers(op, "lhs_dilation", count),
         rhs_dilation=_integers(op, "rhs_dilation", count),
         reversal=_reversal(op, count),
-        feature_groups=ir.IntegerAttr(op.attributes["feature_group_count"]).value,
-        batch_groups=ir.IntegerAttr(op.attributes["batch_group_count"]).value,
+        feature_groups=build.number(op, "feature_group_count"),
+        batch_groups=build.number(op, "batch_group_count"),
     )
 
 
@@ -184,7 +184,7 @@ def convolution(op: Op, lhs: Value, rhs: Value, w: Window, shape: Sequence[int])
     """A convolution with the precision of `op`; the kernel is taken as it is, not reversed."""
     attributes = {
         "window_strides": build.i64s(tuple(w.strides)),
-        "padding": _padding_attribute(w.padding),
+        "padding": build.i64_rows(w.padding),
         "lhs_dilation": build.i64s(tuple(w.lhs_dilation)),
         "rhs_dilation": build.i64s(tuple(w.rhs_dilation)),
         "dimension_numbers": _dimension_numbers(w),
@@ -195,15 +195,6 @@ def convolution(op: Op, lhs: Value, rhs: Value, w: Window, shape: Sequence[int])
         attributes["precision_config"] = op.attributes["precision_config"]
     result = build.tensor(tuple(shape), build.info(lhs.type).element)
     return build.emit1("stablehlo.convolution", result, [lhs, rhs], attributes)
-
-
-def _padding_attribute(padding: list[tuple[int, int]]) -> Any:
-    pairs = ", ".join(f"[{low}, {high}]" for low, high in padding)
-    return build.attr(
-        f"dense<[{pairs}]> : tensor<{len(padding)}x2xi64>"
-        if padding
-        else "dense<> : tensor<0x2xi64>"
-    )
 
 
 def _dimension_numbers(w: Window) -> Any:

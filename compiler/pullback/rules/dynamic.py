@@ -77,10 +77,8 @@ def _slice(op: Op, operands: Operands) -> Value:
 
 def _convolution(op: Op, operands: Operands) -> Value:
     (padding,) = constants(op, 2)
-    pairs = [[a, b] for a, b in zip(padding[::2], padding[1::2], strict=True)]
-    literal = f"dense<{pairs or ''}> : tensor<{len(pairs)}x2xi64>"
-    named: list[Any] = [op.attributes[i] for i in range(len(op.attributes))]
-    attributes = {n.name: n.attr for n in named} | {"padding": build.attr(literal)}
+    pairs = list(zip(padding[::2], padding[1::2], strict=True))
+    attributes = {**dict(op.attributes.items()), "padding": build.i64_rows(pairs)}
     return build.emit1("stablehlo.convolution", op.result_type, operands[:2], attributes)
 
 
@@ -129,7 +127,7 @@ def _resized(v: Value, dimension: int, old: bounds.Sizes, new: bounds.Sizes) -> 
 
 def _sizes(op: Op) -> tuple[int, bounds.Sizes, bounds.Sizes]:
     """The dimension, and the sizes of operand and result."""
-    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    dimension = build.number(op, "dimension")
     before: bounds.Sizes = [None] * len(op.shape(0))
     if -1 in op.shape(0):
         before = bounds.sizes(op.x)
@@ -149,7 +147,7 @@ def _check_bounds(op: Op) -> None:
         )
     if op.operation.parent.name != "func.func":
         raise unsupported(op, "in a loop or branch", "set the size outside of it")
-    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    dimension = build.number(op, "dimension")
     static = build.shape_of(op.result_type)[dimension] >= 0
     if static and integer_constant(op.operands[1]) != limits[dimension]:
         raise unsupported(
@@ -224,7 +222,7 @@ def _literals(op: MappedOp, first: int) -> list[list[int]] | None:
 @batch("stablehlo.get_dimension_size")
 def _batch_get_dimension_size(op: MappedOp) -> Value:
     """All items share it."""
-    return build.full(op.results[0], op.shape(0)[_dimension(op)])
+    return build.full(op.results[0], op.shape(0)[build.number(op, "dimension")])
 
 
 @batch("stablehlo.set_dimension_size")
@@ -232,8 +230,5 @@ def _batch_set_dimension_size(op: MappedOp) -> list[Value] | None:
     """The same dimension of each item, if all have one size."""
     if op.batched[1]:
         return None
-    return op.again([op.operand(0), op.values[1]], dimension=build.i64(_dimension(op) + 1))
-
-
-def _dimension(op: MappedOp) -> int:
-    return int(ir.IntegerAttr(op.attributes["dimension"]).value)
+    dimension = build.i64(build.number(op, "dimension") + 1)
+    return op.again([op.operand(0), op.values[1]], dimension=dimension)

@@ -126,7 +126,7 @@ def _onto_diagonal(term: Term, labels: Labels) -> Value:
 
 def _where_equal(v: Value, i: int, j: int) -> Value:
     """Zero where the indices along two dimensions differ."""
-    type = build.with_element(v.type, build.info(build.scalar("i32")).element)
+    type = build.with_element(v.type, build.element_type("i32"))
     return build.select(build.compare("EQ", build.iota(type, i), build.iota(type, j)), v, None)
 
 

@@ -63,10 +63,8 @@ def _lift_op(
         return operands
     if not _is_elementwise(name):
         raise missing_rule(operation, name, _IN_BODY)
-    attributes = operation.attributes
-    named = [attributes[i] for i in range(len(attributes))]
     types = [build.with_shape(r.type, shape) for r in operation.results]
-    new = build.emit(name, types, operands, {n.name: n.attr for n in named})
+    new = build.emit(name, types, operands, dict(operation.attributes.items()))
     return list(new.results)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, compare, div, mul, neg, or_, select
 from pullback.dialect.indexing import Dimensions
@@ -68,7 +67,7 @@ def _index_select(op: Op, operands: Sequence[Value]) -> Value:
     """
     x, indices = operands
     shape, rank = build.shape(x), build.rank(indices)
-    dim, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    dim, batch = (build.number(op, name) for name in ("dim", "batch_dims"))
     if not 0 <= batch <= dim < len(shape) or batch > rank:
         raise unsupported(
             op,
@@ -78,7 +77,7 @@ def _index_select(op: Op, operands: Sequence[Value]) -> Value:
     if 0 in shape:
         return build.zeros(op.result_type)
     if build.info(indices.type).bits == 64 and shape[dim] < 2**32 - 1:
-        indices = build.convert(indices, build.info(build.scalar("ui32")).element)
+        indices = build.convert(indices, build.element_type("ui32"))
     batches = tuple(range(batch))
     window = (*range(batch, dim), *range(dim + rank - batch, len(shape) + rank - batch - 1))
     dims = Dimensions(window, (dim,), batches, batches, (dim,), rank)
@@ -164,7 +163,7 @@ class _Scatter:
         dims, shape = self.dims, self.op.shape(2)
         batch = tuple(1 if d in dims.window else n for d, n in enumerate(shape))
         total = indexing.count(batch)
-        element = build.info(build.scalar("ui32")).element
+        element = build.element_type("ui32")
         numbers = build.iota(build.tensor((total,), element), 0)
         numbers = build.reshape(add(numbers, 1), batch)
         numbers = build.broadcast_in_dim(numbers, shape, range(len(shape)))
@@ -354,7 +353,7 @@ def _batch_gather(op: MappedOp) -> Value | None:
 @batch("stablehlo.torch_index_select")
 def _batch_index_select(op: MappedOp) -> list[Value]:
     """The batch axis is one more of those that both operands have."""
-    dim, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    dim, batch = (build.number(op, name) for name in ("dim", "batch_dims"))
     return op.again(dim=build.i64(dim + 1), batch_dims=build.i64(batch + 1))
 
 
@@ -369,7 +368,7 @@ def _batch_scatter(op: MappedOp) -> list[Value]:
     return op.again(
         operands,
         scatter_dimension_numbers=dims.batched(True, indices).scatter_attribute(),
-        indices_are_sorted=build.attr("true" if _still_sorted(op, indices) else "false"),
+        indices_are_sorted=build.truth(_still_sorted(op, indices)),
     )
 
 

@@ -49,7 +49,7 @@ def triangle(x: Value | None, lower: bool, diagonal: bool = True) -> Value | Non
         return None
     shape = build.shape(x)
     rank = len(shape)
-    kind = build.tensor(shape, build.info(build.scalar("i32")).element)
+    kind = build.tensor(shape, build.element_type("i32"))
     row, column = build.iota(kind, rank - 2), build.iota(kind, rank - 1)
     direction = ("G" if lower else "L") + ("E" if diagonal else "T")
     return select(build.compare(direction, row, column), x, None)
@@ -62,16 +62,12 @@ def solve(
     if b is None:
         return None
     attributes = {
-        "left_side": _bool(left),
-        "lower": _bool(lower),
-        "unit_diagonal": _bool(unit),
+        "left_side": build.truth(left),
+        "lower": build.truth(lower),
+        "unit_diagonal": build.truth(unit),
         "transpose_a": build.attr(f"#stablehlo<transpose {transpose}>"),
     }
     return build.emit1("stablehlo.triangular_solve", b.type, [a, b], attributes)
-
-
-def _bool(value: bool) -> Any:
-    return build.attr("true" if value else "false")
 
 
 # -------------------------------------------------------------------------------- cholesky
@@ -226,7 +222,7 @@ def _multiplicity(spectrum: Value, length: int, inverse: bool = False) -> Value:
     """
     shape = build.shape(spectrum)
     half = shape[-1]
-    kind = build.tensor((half,), build.info(build.scalar("i32")).element)
+    kind = build.tensor((half,), build.element_type("i32"))
     place = build.iota(kind, 0)
     once = build.compare("EQ", place, 0)
     if length % 2 == 0:

@@ -217,9 +217,8 @@ def _sum(ct: Value, groups: list[list[int]]) -> Value:
     """The sum over groups of devices; nothing if each is alone."""
     if len(groups[0]) == 1:
         return ct
-    shape = f"{len(groups)}x{len(groups[0])}"
     attributes = {
-        "replica_groups": build.attr(f"dense<{groups}> : tensor<{shape}xi64>"),
+        "replica_groups": build.i64_rows(groups, len(groups[0])),
         "channel_handle": build.attr("#stablehlo.channel_handle<handle = 1, type = 1>"),
         "use_global_device_ids": build.attr("unit"),
     }

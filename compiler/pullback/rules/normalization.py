@@ -26,7 +26,7 @@ class _Features:
 
     def __init__(self, op: Op) -> None:
         self.shape = op.shape(0)
-        self.feature = ir.IntegerAttr(op.attributes["feature_index"]).value
+        self.feature = build.number(op, "feature_index")
         self.epsilon = ir.FloatAttr(op.attributes["epsilon"]).value
         self.others = [d for d in range(len(self.shape)) if d != self.feature]
         self.count = math.prod(self.shape[d] for d in self.others)
@@ -102,7 +102,7 @@ for _name, _expand in (
 @batch(*(f"stablehlo.batch_norm_{name}" for name in ("training", "inference", "grad")))
 def _batch(op: MappedOp) -> list[Value]:
     """Each feature of each item is a feature, along the one axis of whatever has no other."""
-    feature = ir.IntegerAttr(op.attributes["feature_index"]).value
+    feature = build.number(op, "feature_index")
 
     def axis(dims: Sequence[int]) -> int:
         return feature if len(dims) > 1 else 0

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
@@ -131,7 +130,7 @@ def _total(v: Value) -> Value:
 def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
     """The part of the cotangent that lies where the operand went."""
     (ct,) = cts
-    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    dimension = build.number(op, "dimension")
     found, offset = [], 0
     for i, active in enumerate(op.active):
         size = op.shape(i)[dimension]
@@ -253,7 +252,7 @@ def padded(op: MappedOp, low: Sequence[int], high: Sequence[int], interior: Sequ
 @batch("stablehlo.concatenate")
 def _batch_concatenate(op: MappedOp) -> list[Value]:
     """Along the same dimension of each item."""
-    dimension = ir.IntegerAttr(op.attributes["dimension"]).value
+    dimension = build.number(op, "dimension")
     return op.again(dimension=build.i64(dimension + 1))
 
 

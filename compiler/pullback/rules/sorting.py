@@ -84,7 +84,7 @@ def _sort_positions(op: Op) -> tuple[int, Value]:
     axis = ir.IntegerAttr(attributes.get("dimension", build.i64(-1))).value
     axis %= max(len(op.shape(0)), 1)
     operands, results = list(op.operands), list(op.results)
-    position = build.with_element(operands[0].type, build.info(build.scalar("i32")).element)
+    position = build.with_element(operands[0].type, build.element_type("i32"))
     with before(op):
         operands.append(build.iota(position, axis))
         types = [*(r.type for r in results), position]

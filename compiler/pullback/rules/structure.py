@@ -192,7 +192,7 @@ def _source(op: Op, v: Value) -> Value:
     """The value that a chain of tuples and get_tuple_elements hands on."""
     if not build.is_result_of(v, "stablehlo.get_tuple_element"):
         return v
-    index = ir.IntegerAttr(v.owner.attributes["index"]).value
+    index = build.number(v.owner, "index")
     whole = _source(op, v.owner.operands[0])
     if not build.is_result_of(whole, "stablehlo.tuple"):
         raise missing_rule(op.operation, op.name, " of a tuple from another function")
@@ -224,7 +224,7 @@ def _batch_tuple(op: MappedOp) -> Value:
 @batch("stablehlo.get_tuple_element")
 def _batch_get_tuple_element(op: MappedOp) -> list[Value]:
     """An element of a tuple of batches is a batch."""
-    index = ir.IntegerAttr(op.attributes["index"]).value
+    index = build.number(op, "index")
     return op.again(op.values, [op.values[0].type.get_type(index)])
 
 

@@ -82,16 +82,12 @@ class Window:
         )
 
     def attributes(self) -> dict[str, Any]:
-        pairs = list(zip(self.low, self.high, strict=True))
-        literal = f"dense<{[list(p) for p in pairs]}> : tensor<{len(pairs)}x2xi64>"
-        if not pairs:
-            literal = "dense<> : tensor<0x2xi64>"
         return {
             "window_dimensions": build.i64s(self.dims),
             "window_strides": build.i64s(self.strides),
             "base_dilations": build.i64s(self.base_dilation),
             "window_dilations": build.i64s(self.dilation),
-            "padding": build.attr(literal),
+            "padding": build.i64_rows(list(zip(self.low, self.high, strict=True))),
         }
 
     def attributes_undilated(self) -> dict[str, Any]:
