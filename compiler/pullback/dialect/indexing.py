@@ -7,7 +7,6 @@ DROPS windows that are not wholly inside of the operand.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -268,8 +267,3 @@ def _along_index_vector(values: Sequence[int], indices: Value, dims: Dimensions)
     attribute = build.attr(f"dense<[{listed}]> : {vector}")
     constant = build.emit1("stablehlo.constant", vector, (), {"value": attribute})
     return build.broadcast_in_dim(constant, build.shape(indices), (dims.index_vector,))
-
-
-def count(shape: Sequence[int]) -> int:
-    """Elements of an array of this shape."""
-    return math.prod(shape)

@@ -18,8 +18,8 @@ from pullback.rules.registry import (
     Tangents,
     by_variant,
     jointly,
-    never,
     register,
+    without_derivative,
 )
 
 
@@ -28,20 +28,10 @@ def _again(op: Op, values: Tangents) -> list[Value | None]:
     return [build.clone(op.operation, list(values)).result]
 
 
-def _nothing(op: Op, values: Tangents) -> list[Value | None]:
-    return [None] * len(op.results)
-
-
-def _inactive(op: Op) -> list[bool]:
-    return [False] * len(op.results)
-
-
 _ANNOTATION = Rule(
     "stablehlo.custom_call", _again, _again, jointly, __name__, "annotation", keeps_type=True
 )
-_WITHOUT_DERIVATIVE = Rule(
-    "stablehlo.custom_call", _nothing, _nothing, never, __name__, "own", activity=_inactive
-)
+_WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
 
 
 def _custom_call_variant(op: Op) -> Rule:

@@ -23,7 +23,16 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.rules.batching import MappedOp, batch, batch_alike
 from pullback.rules.bodies import body_name, check_scalars
-from pullback.rules.registry import Op, Rule, Tangents, by_variant, jointly, linear, unsupported
+from pullback.rules.registry import (
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    jointly,
+    linear,
+    on_tangents,
+    unsupported,
+)
 
 
 def _groups(op: Op, *names: str) -> dict[str, Any]:
@@ -47,12 +56,6 @@ def _sum(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
     return new.results[0]
 
 
-def _clone_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    pairs = zip(op.operands, tangents, strict=True)
-    operands = [build.zeros(v.type) if t is None else t for v, t in pairs]
-    return list(build.clone(op.operation, operands).results)
-
-
 def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """The same sum of cotangents."""
     groups = _groups(op)
@@ -68,7 +71,7 @@ def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _linear_rule(name: str, transpose: Any) -> Rule:
-    return Rule(name, _clone_jvp, transpose, jointly, __name__, "collective", keeps_type=True)
+    return Rule(name, on_tangents, transpose, jointly, __name__, "collective", keeps_type=True)
 
 
 def _reduction(name: str, transpose: Any) -> None:

@@ -52,8 +52,8 @@ from pullback.rules.registry import (
     Rule,
     Tangents,
     jointly,
-    never,
     rule,
+    without_derivative,
 )
 
 
@@ -64,17 +64,7 @@ def _by_name(op: Op) -> Rule:
     return own if own is not None and (own is _ZERO or own.checked) else op.rule
 
 
-def _no_tangents(op: Op, tangents: Tangents) -> list[Value | None]:
-    return [None] * len(op.results)
-
-
-def _inactive(op: Op) -> list[bool]:
-    return [False] * len(op.results)
-
-
-_ZERO = Rule(
-    "stablehlo.composite", _no_tangents, _no_tangents, never, __name__, "own", activity=_inactive
-)
+_ZERO = without_derivative("stablehlo.composite", __name__)
 
 
 @rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name)
@@ -114,7 +104,7 @@ class Composite:
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         kind = str(ops.composite_name(op.operation))
         if kind in _ACTIVITY and "1" not in rule_mask(op):
-            return _no_tangents(op, tangents)
+            return [None] * len(op.results)
         return _JVP.get(kind, _decomposition_jvp)(op, tangents)
 
     @staticmethod

@@ -7,6 +7,7 @@ gathers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,7 +163,7 @@ class _Scatter:
         """
         dims, shape = self.dims, self.op.shape(2)
         batch = tuple(1 if d in dims.window else n for d, n in enumerate(shape))
-        total = indexing.count(batch)
+        total = math.prod(batch)
         element = build.element_type("ui32")
         numbers = build.iota(build.tensor((total,), element), 0)
         numbers = build.reshape(add(numbers, 1), batch)

@@ -11,7 +11,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value, and_, compare, select
 from pullback.rules.batching import MappedOp, batch, shifted, to_front
 from pullback.rules.derived import expanded
-from pullback.rules.registry import Mask, Op, Rule, register
+from pullback.rules.registry import Op, Rule, register, separately
 
 
 def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
@@ -93,22 +93,8 @@ def _cumulative(sizes: Value) -> Value:
     return build.reduce_sum(select(lower, spread, None), [rank])
 
 
-def separately_in_two(active: Mask) -> bool:
-    """Linear in each factor while the other is fixed."""
-    return not (active[0] and active[1])
-
-
-_jvp, _vjp = expanded(_dense)
 register(
-    Rule(
-        "chlo.ragged_dot",
-        _jvp,
-        _vjp,
-        separately_in_two,
-        __name__,
-        "bilinear",
-        keeps_type=True,
-    )
+    Rule("chlo.ragged_dot", *expanded(_dense), separately, __name__, "bilinear", keeps_type=True)
 )
 
 

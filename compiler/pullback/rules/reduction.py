@@ -23,6 +23,7 @@ from pullback.rules.registry import (
     by_variant,
     jointly,
     never,
+    on_tangents,
     unsupported,
 )
 from pullback.rules.shape import integers
@@ -41,11 +42,6 @@ def binary_body(operation: Any) -> str | None:
 
 
 # ------------------------------------------------------------------------------------- sums
-
-
-def _sum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    given = [build.instantiate(t, v) for t, v in zip(tangents, op.operands, strict=True)]
-    return [build.clone(op.operation, given).result]
 
 
 def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
@@ -150,7 +146,7 @@ def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool]) -> Rule:
     return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction")
 
 
-SUM = _reduction(_sum_jvp, _sum_vjp, jointly)
+SUM = _reduction(on_tangents, _sum_vjp, jointly)
 EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
 STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 

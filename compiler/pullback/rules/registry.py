@@ -217,6 +217,11 @@ def by_its_parts(active: Mask) -> bool:
     return True
 
 
+def apart(active: Mask) -> bool:
+    """Linear, and what is not active adds nothing to what is: it is another result."""
+    return True
+
+
 def separately(active: Mask) -> bool:
     """Linear in each operand while the others are fixed."""
     return sum(active) <= 1
@@ -309,13 +314,14 @@ def linear(
 
     `transpose(op, cts)` gives one cotangent per operand; it may skip those not `op.active`.
     """
-
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        operands = [_tangent_operand(op, i, t) for i, t in enumerate(tangents)]
-        return list(build.clone(op.operation, operands).results)
-
     module = transpose.__module__
-    return register(Rule(name, jvp, transpose, linear, module, "linear", keeps_type))
+    return register(Rule(name, on_tangents, transpose, linear, module, "linear", keeps_type))
+
+
+def on_tangents(op: Op, tangents: Tangents) -> list[Value | None]:
+    """The jvp of a linear op: the same op, on tangents."""
+    operands = [_tangent_operand(op, i, t) for i, t in enumerate(tangents)]
+    return list(build.clone(op.operation, operands).results)
 
 
 def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
@@ -343,6 +349,18 @@ def nondifferentiable(why: str, *names: str, module: str) -> None:
     for name in names:
         _refuse_second(name, module)
         NONDIFFERENTIABLE[name], _ZERO_IN[name] = why, module
+
+
+def without_derivative(name: str, module: str) -> Rule:
+    """The rule for those ops of a name of which nothing that moves comes out: see `by_variant`."""
+
+    def nothing(op: Op, values: Tangents) -> list[Value | None]:
+        return [None] * len(op.results)
+
+    def inactive(op: Op) -> list[bool]:
+        return [False] * len(op.results)
+
+    return Rule(name, nothing, nothing, never, module, "own", activity=inactive)
 
 
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:

@@ -18,6 +18,7 @@ from pullback.rules.registry import (
     Op,
     Rule,
     Tangents,
+    apart,
     by_variant,
     never,
     rule,
@@ -45,11 +46,6 @@ class Sort:
         return [None if ct is None else _put_back(ct, origin, axis) for ct in cts]
 
 
-def _payload(active: Mask) -> bool:
-    """What is moved by other keys moves linearly, and each operand has its own result."""
-    return True
-
-
 def _sort_rule(linear: Callable[[Mask], bool]) -> Rule:
     return Rule(
         "stablehlo.sort",
@@ -63,7 +59,7 @@ def _sort_rule(linear: Callable[[Mask], bool]) -> Rule:
     )
 
 
-_BY_KEY, _BY_PAYLOAD = _sort_rule(never), _sort_rule(_payload)
+_BY_KEY, _BY_PAYLOAD = _sort_rule(never), _sort_rule(apart)
 
 
 def _sort_variant(op: Op) -> Rule:

@@ -17,15 +17,10 @@ from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
 from pullback.rules.expansion import jvp_of_function, map_as_function
 from pullback.rules.reaching import each_its_own
-from pullback.rules.registry import RULES, Mask, Op, Tangents, jointly, rule
+from pullback.rules.registry import RULES, Op, Tangents, apart, jointly, rule
 
 
-def one_by_one(active: Mask) -> bool:
-    """Linear, and what is not active adds nothing to what is: it is another result."""
-    return True
-
-
-@rule("stablehlo.optimization_barrier", linear=one_by_one, family="structure")
+@rule("stablehlo.optimization_barrier", linear=apart, family="structure")
 class OptimizationBarrier:
     """Tangents and cotangents pass a barrier of their own."""
 
@@ -104,7 +99,7 @@ def _started(op: Op) -> Op:
     return type(op)(operation, op.operands, list(operation.results), op.active, known, op.frame)
 
 
-@rule("stablehlo.async_done", linear=one_by_one, keeps_type=True, family="structure")
+@rule("stablehlo.async_done", linear=apart, keeps_type=True, family="structure")
 class AsyncDone:
     """The array and its future have one tangent and one cotangent."""
 
@@ -124,7 +119,7 @@ def _differentiable(type: Any) -> bool:
     return build.inexact(type) or isinstance(type, ir.TupleType)
 
 
-@rule("stablehlo.tuple", linear=one_by_one, family="structure")
+@rule("stablehlo.tuple", linear=apart, family="structure")
 class Tuple:
     """Tangents are a tuple as well; in its integer places the primal values stand again.
 
@@ -168,7 +163,7 @@ def _tuple(elements: Sequence[Value]) -> Value:
     return build.emit1("stablehlo.tuple", type, elements)
 
 
-@rule("stablehlo.get_tuple_element", linear=one_by_one, family="structure")
+@rule("stablehlo.get_tuple_element", linear=apart, family="structure")
 class GetTupleElement:
     """The element's tangent; the cotangent goes to what the tuple was made of."""
 

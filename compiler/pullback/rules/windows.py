@@ -31,6 +31,7 @@ from pullback.rules.registry import (
     by_variant,
     jointly,
     never,
+    on_tangents,
     only_in,
     unsupported,
 )
@@ -118,11 +119,6 @@ class Window:
 # ------------------------------------------------------------------------------------- sums
 
 
-def _sum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    zero = build.zeros(op.operands[1].type)
-    return [build.clone(op.operation, [tangents[0], zero]).result]
-
-
 def _sum_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """A sum over windows of the cotangent, with strides and base dilation exchanged.
 
@@ -170,7 +166,7 @@ def _chosen(
     The size of `x` stands for the padding. With 'GT' for `of_equals`, the last of equals counts,
     and -1 stands for the padding: an infinite element is no better than that, and comes first.
     """
-    size = indexing.count(build.shape(x))
+    size = math.prod(build.shape(x))
     outside = size if of_equals == "LT" else -1
     integer = build.scalar("i32" if size < 2**31 else "i64")
     flat = build.tensor((size,), build.info(integer).element)
@@ -200,7 +196,7 @@ def _flat_dimensions(places: Value) -> Dimensions:
 
 def _read(t: Value, places: Value, of_equals: str = "LT") -> Value:
     """The elements of `t` at flat places; zero for the padding."""
-    size = indexing.count(build.shape(t))
+    size = math.prod(build.shape(t))
     flat = build.reshape(t, (size,))
     found = indexing.gather(flat, places, _flat_dimensions(places), (1,))
     return select(_inside(places, size, of_equals), found, None)
@@ -214,7 +210,7 @@ def _inside(places: Value, size: int, of_equals: str) -> Value:
 def _add_at(ct: Value, places: Value, type: Any) -> Value:
     """Zeros of the type with `ct` added at flat places; what belongs to the padding is dropped."""
     shape = build.info(type).shape
-    flat = build.zeros(build.with_shape(type, (indexing.count(shape),)))
+    flat = build.zeros(build.with_shape(type, (math.prod(shape),)))
     found = indexing.scatter(flat, places, ct, _flat_dimensions(places))
     return build.reshape(found, shape)
 
@@ -316,7 +312,7 @@ def _rule(name: str, jvp: Any, vjp: Any, linear: Any, **flags: Any) -> Rule:
     return Rule(name, jvp, vjp, linear, __name__, "own", **flags)
 
 
-_SUM = _rule("stablehlo.reduce_window", _sum_jvp, _sum_transpose, jointly)
+_SUM = _rule("stablehlo.reduce_window", on_tangents, _sum_transpose, jointly)
 _EXTREMUM = _rule("stablehlo.reduce_window", _extremum_jvp, _extremum_vjp, never)
 _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
 
