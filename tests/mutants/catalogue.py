@@ -131,7 +131,7 @@ FORMULAS = (
     ),
     Mutant(
         "rules/reduction.py",
-        "total(ct) if op.active[1] else None]",
+        "build.total(ct) if op.active[1] else None]",
         "ct if op.active[1] and not build.rank(ct) else None]",
         rule("stablehlo.reduce-add-init"),
     ),
@@ -167,8 +167,8 @@ FORMULAS = (
     ),
     Mutant(
         "rules/shape.py",
-        "value = _total(build.sub(ct, inside))",
-        "value = _total(ct)",
+        "value = build.total(build.sub(ct, inside))",
+        "value = build.total(ct)",
         rule("stablehlo.pad"),
     ),
     Mutant(

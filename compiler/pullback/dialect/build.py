@@ -405,6 +405,13 @@ def slice_(
     return emit1("stablehlo.slice", with_shape(type, dims), [x], attributes)
 
 
+def part(x: Value, dimension: int, start: int, limit: int, stride: int = 1) -> Value:
+    """What lies between two places along one dimension."""
+    starts, limits, strides = [0] * rank(x), list(shape(x)), [1] * rank(x)
+    starts[dimension], limits[dimension], strides[dimension] = start, limit, stride
+    return slice_(x, starts, limits, strides)
+
+
 def pad(
     x: Value,
     value: Value | Number,
@@ -476,6 +483,11 @@ def reduce_sum(x: Value | None, dimensions: Sequence[int]) -> Value | None:
     if x is None or not dimensions:
         return x
     return reduce(x, 0, dimensions, "stablehlo.add")
+
+
+def total(x: Value | None) -> Value | None:
+    """The sum of all elements."""
+    return x if x is None else reduce_sum(x, range(rank(x)))
 
 
 def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:

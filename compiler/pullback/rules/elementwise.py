@@ -251,7 +251,7 @@ def _spread(v: Value, type: Any) -> Value:
 
 def _gather(ct: Value, shape: tuple[int, ...]) -> Value:
     """The transpose of `_spread`."""
-    return ct if build.shape(ct) == shape else build.reduce_sum(ct, range(build.rank(ct)))
+    return ct if build.shape(ct) == shape else build.total(ct)
 
 
 # ------------------------------------------------------------------- complex numbers, types

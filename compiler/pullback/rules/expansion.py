@@ -167,21 +167,9 @@ def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
 def _combine_neighbours(diff: Differentiation, body: Any, xs: list[Value]) -> list[Value]:
     shape = build.shape(xs[0])
     even = shape[0] // 2 * 2
-    left = [_every_second(x, 0, even) for x in xs]
-    right = [_every_second(x, 1, even) for x in xs]
+    left, right = ([build.part(x, 0, first, even, 2) for x in xs] for first in (0, 1))
     found = lift(diff, body, [*left, *right], build.shape(left[0]))
     if even == shape[0]:
         return found
-    last = [_rows(x, even, shape[0]) for x in xs]
+    last = [build.part(x, 0, even, shape[0]) for x in xs]
     return [build.concatenate([f, x], 0) for f, x in zip(found, last, strict=True)]
-
-
-def _every_second(x: Value, first: int, limit: int) -> Value:
-    shape = build.shape(x)
-    zeros, ones = [0] * (len(shape) - 1), [1] * (len(shape) - 1)
-    return build.slice_(x, [first, *zeros], [limit, *shape[1:]], [2, *ones])
-
-
-def _rows(x: Value, start: int, limit: int) -> Value:
-    shape = build.shape(x)
-    return build.slice_(x, [start, *[0] * (len(shape) - 1)], [limit, *shape[1:]])

@@ -46,7 +46,7 @@ def binary_body(operation: Any) -> str | None:
 
 def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     (ct,) = cts
-    return [spread(op, ct) if op.active[0] else None, total(ct) if op.active[1] else None]
+    return [spread(op, ct) if op.active[0] else None, build.total(ct) if op.active[1] else None]
 
 
 def spread(op: Op, v: Value) -> Value:
@@ -59,11 +59,6 @@ def spread(op: Op, v: Value) -> Value:
     if -1 in shape:
         raise unsupported(op, "with a dynamic shape", "refine the shapes: stablehlo-refine-shapes")
     return bounds.cut(build.broadcast_in_dim(bounds.whole(v), shape, kept), bounds.sizes(op.x))
-
-
-def total(v: Value) -> Value:
-    """The sum of all elements."""
-    return build.reduce_sum(v, range(build.rank(v)))
 
 
 # ---------------------------------------------------------------------------------- extrema
@@ -115,7 +110,7 @@ def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.active[0]:
         x = mul(spread(op, winners.average(ct)), winners.share)
     if op.active[1] and winners.none is not None:
-        start = total(select(winners.none, ct, None))
+        start = build.total(select(winners.none, ct, None))
     return [x, start]
 
 

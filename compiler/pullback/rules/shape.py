@@ -119,12 +119,8 @@ def pad(op: Op, cts: Tangents) -> list[Value | None]:
     if op.active[1]:
         # Not the difference of two totals: of large ones, little is left in a narrow type.
         inside = build.clone(op.operation, [operand, build.zeros(op.operands[1].type)]).result
-        value = _total(build.sub(ct, inside))
+        value = build.total(build.sub(ct, inside))
     return [operand, value]
-
-
-def _total(v: Value) -> Value:
-    return build.reduce_sum(v, range(build.rank(v)))
 
 
 def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
@@ -134,15 +130,9 @@ def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
     found, offset = [], 0
     for i, active in enumerate(op.active):
         size = op.shape(i)[dimension]
-        found.append(_part(ct, dimension, offset, offset + size) if active else None)
+        found.append(build.part(ct, dimension, offset, offset + size) if active else None)
         offset += size
     return found
-
-
-def _part(v: Value, dimension: int, start: int, limit: int) -> Value:
-    starts, limits = [0] * build.rank(v), list(build.shape(v))
-    starts[dimension], limits[dimension] = start, limit
-    return build.slice_(v, starts, limits)
 
 
 linear("stablehlo.slice", slice_)

@@ -294,15 +294,8 @@ def _join(
 ) -> list[Value]:
     """left[i] with right[i + offset], where both exist."""
     size = min(build.shape(left[0])[axis], build.shape(right[0])[axis] - offset)
-    return combine(
-        [_part(x, axis, 0, size) for x in left], [_part(x, axis, offset, size) for x in right]
-    )
-
-
-def _part(x: Value, axis: int, start: int, size: int) -> Value:
-    starts, limits = [0] * build.rank(x), list(build.shape(x))
-    starts[axis], limits[axis] = start, start + size
-    return build.slice_(x, starts, limits)
+    first = [build.part(x, axis, 0, size) for x in left]
+    return combine(first, [build.part(x, axis, offset, offset + size) for x in right])
 
 
 # ------------------------------------------------------------------------------ reduce_window
@@ -363,7 +356,7 @@ def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
         places = _chosen(op.x, window, op.shape(1), _STRICT[direction], of_equals)
         source = _read(ct, places, of_equals)
     if op.active[2]:
-        init = build.reduce_sum(ct, range(build.rank(ct)))
+        init = build.total(ct)
     return [None, source, init]
 
 
