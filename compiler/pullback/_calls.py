@@ -21,9 +21,10 @@ from pullback._interface import Interface
 from pullback._jax import boundary, high, tracing
 from pullback._slots import spell
 from pullback.frontend.keep import high_type, is_inexact
-from pullback.passes.purity import has_effect
+from pullback.passes.purity import acts
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
+from pullback_runtime._jax import operations_where
 from pullback_runtime._meshes import on_devices_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def handle_of(program: Program) -> ModuleHandle:
         operands,
         results,
         arg_names=names,
-        pure=not (program.rules.host_callbacks and has_effect(program.module)),
+        pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
     )
 
 

@@ -83,26 +83,23 @@ def _contracts_nothing(op: Any) -> bool:
 
 
 def _refuse_unsupported(module: ir.Module) -> None:
-    found: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        name = op.name.removeprefix("stablehlo.")
-        if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
-            found.append((op.name, _jax.place(op)))
-        elif _contracts_nothing(op):
-            found.append((f"{op.name} of empty arrays", _jax.place(op)))
-        elif any(_is_dynamic(r.type) for r in op.results):
-            found.append((f"the dynamic shape that {op.name} has", _jax.place(op)))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    if found:
-        name, location = found[0]
+    for op in _jax.operations_where(module, _unsupported)[:1]:
         raise ModuleError(
-            f"the reference interpreter does not know {name}",
-            where=location,
+            f"the reference interpreter does not know {_unsupported(op)}",
+            where=_jax.place(op),
             do="run it on a backend: compile(module, backend='cpu')",
         )
+
+
+def _unsupported(op: Any) -> str | None:
+    """What of an op the interpreter does not know, if so."""
+    name = op.name.removeprefix("stablehlo.")
+    if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
+        return str(op.name)
+    if _contracts_nothing(op):
+        return f"{op.name} of empty arrays"
+    dynamic = any(_is_dynamic(r.type) for r in op.results)
+    return f"the dynamic shape that {op.name} has" if dynamic else None
 
 
 def _is_dynamic(kind: ir.Type) -> bool:
@@ -111,15 +108,7 @@ def _is_dynamic(kind: ir.Type) -> bool:
 
 def _copy_what_is_overwritten(module: ir.Module) -> None:
     """Give each scatter operands of its own: the interpreter writes into those that it is given."""
-    scatters: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.scatter":
-            scatters.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in scatters:
+    for op in _jax.operations_named(module, "stablehlo.scatter"):
         with ir.InsertionPoint(op), op.location:
             for i in range(len(op.results)):
                 x = op.operands[i]

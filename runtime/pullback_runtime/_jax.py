@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,21 @@ def operations_named(root: ir.Module | ir.Operation, name: str) -> list[ir.Opera
         patterns = _rewrite.RewritePatternSet()
         patterns.add(name, collect)
         _rewrite.walk_and_apply_patterns(root.operation, patterns.freeze())
+    return found
+
+
+def operations_where(
+    root: ir.Module | ir.Operation, wanted: Callable[[ir.Operation], Any]
+) -> list[ir.Operation]:
+    """Every op at or below `root` that is wanted, inner ones first."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if wanted(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(visit)
     return found
 
 

@@ -73,15 +73,7 @@ def _named_meshes(module: Any) -> list[Any]:
 
 def shardings(module: Any) -> list[Any]:
     """Ops of Shardy: they say how values lie on several devices."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name.startswith(SHARDY):
-            found.append(op)
-        return _jax.ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return _jax.operations_where(module, lambda op: op.name.startswith(SHARDY))
 
 
 def drop_without_axes(module: Any) -> None:

@@ -7,13 +7,14 @@ and any StableHLO tool runs it. The functions of `jax.checkpoint` stand in the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.symbols import erase_unreachable
+from pullback_runtime._jax import operations_where, run_passes
 
 CHLO = "chlo."
 CHECKPOINTS = "checkpoints"
@@ -24,11 +25,9 @@ EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 def wrap_chlo(module: ir.Module) -> None:
     """Replaces CHLO ops by composites of the same name, in place."""
     outliner = _Outliner(module)
-    for op in find(module, _is_chlo):
-        if _can_be_wrapped(op):
-            outliner.wrap(op)
-    with module.context:
-        _jax.PassManager.parse(f"builtin.module({EXPAND})").run(module.operation)
+    for op in operations_where(module, _can_be_wrapped):
+        outliner.wrap(op)
+    run_passes(module, f"builtin.module({EXPAND})")
 
 
 def restore(module: ir.Module, *, erase: bool = True) -> None:
@@ -136,24 +135,8 @@ class _Outliner:
         return self.symbols.insert(function).value
 
 
-def _is_chlo(op: ir.Operation) -> bool:
-    return op.name.startswith(CHLO)
-
-
 def _can_be_wrapped(op: ir.Operation) -> bool:
-    """Ops with regions or with attributes of CHLO's own are expanded for good."""
-    own_attributes = any("#chlo" in str(attribute) for _, attribute in op.attributes.items())
-    return not own_attributes and not len(op.regions)
-
-
-def find(module: ir.Module, wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
-    """All operations of the module that are wanted."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if wanted(op):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    """CHLO ops; but those with regions or with attributes of CHLO's own are expanded for good."""
+    if not op.name.startswith(CHLO) or len(op.regions):
+        return False
+    return not any("#chlo" in str(attribute) for _, attribute in op.attributes.items())

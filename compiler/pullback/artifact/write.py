@@ -282,7 +282,9 @@ def _expand(module: ir.Module, version: str) -> None:
 
 def _drop_highest_accuracies(module: ir.Module) -> None:
     """The highest accuracy there is means no number; JAX asks for it in the derivative of `erf`."""
-    for op in high_level.find(module, lambda op: "HIGHEST" in str(op.attributes.get(ACCURACY))):
+    for op in runtime_jax.operations_where(
+        module, lambda op: "HIGHEST" in str(op.attributes.get(ACCURACY))
+    ):
         del op.attributes[ACCURACY]
 
 
@@ -422,12 +424,12 @@ def _not_portable(name: str, where: str | None) -> NotPortableError:
 
 def _drop_sharding_hints(module: ir.Module) -> None:
     """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
-    for op in high_level.find(module, lambda op: SHARDING_HINT in op.attributes):
+    for op in runtime_jax.operations_where(module, lambda op: SHARDING_HINT in op.attributes):
         del op.attributes[SHARDING_HINT]
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:
-    others = high_level.find(module, lambda op: not op.name.startswith(SAVED_DIALECTS))
+    others = runtime_jax.operations_where(module, lambda op: not op.name.startswith(SAVED_DIALECTS))
     if others:
         raise ArtifactError(
             f"`{others[0].name}` has no portable form",

@@ -17,6 +17,7 @@ from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
 from pullback.passes.symbols import Symbols
 from pullback.rules import registry
+from pullback_runtime._jax import operations_named
 
 _BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
 
@@ -196,16 +197,9 @@ class Differentiation:
 
     def stand_ins(self, block: Any) -> list[Value]:
         """Those in the block, also inside of loops and branches."""
-        found: list[Value] = []
-
-        def visit(operation: Any) -> Any:
-            if operation.name == _BARRIER and _STAND_IN in operation.attributes:
-                found.append(operation.result)
-            return ir.WalkResult.ADVANCE
-
-        if self.has_stand_ins:
-            block.owner.operation.walk(visit)
-        return found
+        function = block.owner.operation
+        barriers = operations_named(function, _BARRIER) if self.has_stand_ins else ()
+        return [op.result for op in barriers if _STAND_IN in op.attributes]
 
     # ----------------------------------------------------------------------------- activity
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pullback._jax import ir
 from pullback.dialect import ops
+from pullback.dialect.build import flag
 from pullback.passes.symbols import CALL, callee, is_declaration
 
 IMPURE = frozenset(
@@ -55,25 +56,12 @@ def acts(op: ir.Operation) -> bool:
     target = target_of(op)
     if target is None:
         return op.name in IMPURE
-    return target not in _KEPT_APART and _has_side_effect(op)
+    return target not in _KEPT_APART and flag(op, "has_side_effect")
 
 
 def differs_again(op: ir.Operation) -> bool:
     """Whether an op gives what another run of it need not give, and something uses it."""
     return acts(op) and any(map(is_used, op.results))
-
-
-def has_effect(module: ir.Module) -> bool:
-    """Whether some op of the module does more than compute."""
-    found = False
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal found
-        found = acts(op)
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
 
 
 @dataclass
@@ -102,7 +90,7 @@ class Purity:
         if name == ops.COMPOSITE:
             return self._is_pure_function(ops.DerivativeCall(op).decomposition)
         if name == "stablehlo.custom_call":
-            return not _has_side_effect(op)
+            return not flag(op, "has_side_effect")
         if name in IMPURE:
             return False
         return name.startswith(("stablehlo.", "chlo.")) or name in ("func.func", "func.return")
@@ -115,8 +103,3 @@ class Purity:
             if function is not None and not is_declaration(function):
                 self.known[name] = self.is_pure(function)
         return self.known[name]
-
-
-def _has_side_effect(op: ir.Operation) -> bool:
-    attributes = op.attributes
-    return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
