@@ -22,7 +22,15 @@ from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
+from pullback.passes.regions import (
+    BRANCHES,
+    TERMINATORS,
+    blocks,
+    captures,
+    operations,
+    replace_terminator,
+    terminator,
+)
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
@@ -31,8 +39,6 @@ from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, re
 Flags = Sequence[bool]
 Wanted = Sequence[bool | None] | None
 """For each result: with the batch axis, summed over it, or as it comes."""
-
-_TERMINATORS = frozenset({"func.return", "stablehlo.return"})
 
 
 class Batching:
@@ -137,7 +143,7 @@ class Batching:
         flags, name = [v in known for v in operation.operands], operation.name
         if name == "stablehlo.while":
             return self.loop_flags(operation, flags, known)
-        if name in ("stablehlo.case", "stablehlo.if") and not flags[0]:
+        if name in BRANCHES and not flags[0]:
             rows = [self.block_flags(block, set(known)) for block in blocks(operation)]
             return list(map(any, zip(*rows, strict=True)))
         if name == "stablehlo.optimization_barrier":
@@ -237,7 +243,7 @@ class Frame:
         with build.inserting(None):
             for operation in steps:
                 name = operation.name
-                if name not in _TERMINATORS:
+                if name not in TERMINATORS:
                     self._visit(name, operation)
 
     def _visit(self, name: str, operation: Any) -> None:

@@ -10,19 +10,17 @@ from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
 from pullback.passes.purity import differs_again, target_of
-from pullback.passes.regions import captures
+from pullback.passes.regions import TERMINATORS, captures
 from pullback.passes.symbols import called
 from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
 
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
-
 
 def check_known(operation: Any, name: str, active: Container[Value]) -> None:
     """Raise MissingRuleError if an active value flows into an op that has no rule."""
-    if name in NONDIFFERENTIABLE or name in _TERMINATORS:
+    if name in NONDIFFERENTIABLE or name in TERMINATORS:
         return
     everything = [*operation.operands, *captures(operation)]
     if any(v in active for v in everything):

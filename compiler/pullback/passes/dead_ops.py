@@ -12,7 +12,14 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.passes.purity import Purity, is_used
-from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
+from pullback.passes.regions import (
+    BRANCHES,
+    blocks,
+    captures,
+    operations,
+    replace_terminator,
+    terminator,
+)
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
@@ -34,7 +41,7 @@ class _Sweep:
             operation.erase()
         elif operation.name == "stablehlo.while":
             self._loop(operation, used)
-        elif operation.name in ("stablehlo.case", "stablehlo.if"):
+        elif operation.name in BRANCHES:
             self._branches(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 
 from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
-from pullback.passes.regions import blocks, captures, operations, terminator
+from pullback.passes.regions import BRANCHES, blocks, captures, operations, terminator
 from pullback.passes.symbols import called
 
-BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 _APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 """Ops that hand each operand on, in an order that depends on some of them."""
 _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})

@@ -9,11 +9,11 @@ from pullback._errors import NotLinearError
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
 from pullback.passes.checks import found_in
-from pullback.passes.dependence import BRANCHES, Dependence
+from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import acts, is_used, target_of
-from pullback.passes.regions import blocks, operations, terminator
+from pullback.passes.regions import BRANCHES, blocks, operations, terminator
 from pullback.passes.symbols import CALL, called
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback import _jax
 from pullback._jax import ir
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.stock import run_stock
 from pullback.passes.symbols import erase_unreachable, functions
 
-
-def _erase_trivially_dead(module: ir.Module) -> None:
-    """MLIR's own sweep, which knows nothing of composites and calls."""
-    manager = _jax.PassManager.parse(
-        "builtin.module(func.func(trivial-dce))", context=module.context
-    )
-    manager.enable_verifier(False)
-    manager.run(module.operation)
+MLIRS_SWEEP = "func.func(trivial-dce)"
+"""It knows nothing of composites and calls."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +28,10 @@ class EraseDead(Pass):
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """MLIR's sweep comes first, for it is cheap and leaves little to ours."""
-        _erase_trivially_dead(module)
+        run_stock(module, MLIRS_SWEEP)
         table = functions(module)
         for function in table.values():
             for block in function.regions[0].blocks:
                 erase_dead_ops(block, table)
-        _erase_trivially_dead(module)
+        run_stock(module, MLIRS_SWEEP)
         erase_unreachable(module)

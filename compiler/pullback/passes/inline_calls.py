@@ -18,8 +18,6 @@ from pullback.passes.symbols import (
     is_public,
 )
 
-LOOP = "stablehlo.while"
-
 
 def inline_call(call: ir.Operation, function: ir.Operation) -> None:
     """Replaces one call by a copy of the single-block body of `function`."""
@@ -92,7 +90,7 @@ def _calls_in(function: ir.Operation) -> tuple[list[ir.Operation], int]:
 def _is_in_loop(op: ir.Operation) -> bool:
     parent = op.parent
     while parent is not None and parent.operation.name != "func.func":
-        if parent.operation.name == LOOP:
+        if parent.operation.name == "stablehlo.while":
             return True
         parent = parent.operation.parent
     return False

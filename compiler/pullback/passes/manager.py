@@ -16,6 +16,7 @@ from pullback._jax import ir
 from pullback.dialect.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
+from pullback.passes.stock import run_stock
 
 
 @dataclass(frozen=True)
@@ -103,16 +104,7 @@ def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RUL
             if isinstance(stage, Pass):
                 stage.run(module, rules)
             else:
-                _run_stock(module, stage)
-
-
-def _run_stock(module: ir.Module, text: str) -> None:
-    manager = _jax.PassManager.parse(f"builtin.module({text})", context=module.context)
-    manager.enable_verifier(False)
-    try:
-        manager.run(module.operation)
-    except ir.MLIRError as error:
-        raise PipelineError(f"stock pass {text!r} failed: {error}") from error
+                run_stock(module, stage)
 
 
 def _run_instrumented(

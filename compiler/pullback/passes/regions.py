@@ -9,6 +9,9 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect.build import Value
 
+BRANCHES = ("stablehlo.case", "stablehlo.if")
+TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+
 
 def operations(block: Any) -> list[Any]:
     """The operations of a block, without what is inside of them."""

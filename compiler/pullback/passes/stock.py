@@ -6,6 +6,7 @@ import functools
 
 from pullback import _jax
 from pullback._errors import PipelineError
+from pullback._jax import ir
 
 # Those worth a line in `--list-passes` and in did-you-mean hints; every other one that is
 # registered works as well. `inline` is left out: in jaxlib it does nothing.
@@ -56,6 +57,20 @@ def stock_stage(text: str) -> str:
         except ValueError:
             raise PipelineError(f"MLIR refuses the pipeline element {text!r}: {error}") from error
         return nested
+
+
+def run_stock(module: ir.Module, text: str) -> None:
+    """Runs a stock stage on a module, and verifies nothing.
+
+    Raises:
+      PipelineError: it fails.
+    """
+    manager = _jax.PassManager.parse(f"builtin.module({text})", context=module.context)
+    manager.enable_verifier(False)
+    try:
+        manager.run(module.operation)
+    except ir.MLIRError as error:
+        raise PipelineError(f"stock pass {text!r} failed: {error}") from error
 
 
 def _parse(text: str) -> None:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from pullback import _jax
 from pullback._jax import ir
+from pullback.passes.stock import run_stock
 from pullback_runtime._jax import operations_named
 
 FUNC = "func.func"
@@ -206,6 +206,4 @@ def erase_unreachable(module: ir.Module) -> None:
 
     MLIR's `symbol-dce` also follows the references inside `composite_attributes`.
     """
-    manager = _jax.PassManager.parse("builtin.module(symbol-dce)", context=module.context)
-    manager.enable_verifier(False)
-    manager.run(module.operation)
+    run_stock(module, "symbol-dce")

@@ -16,7 +16,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import captures, operations, terminator
+from pullback.passes.regions import BRANCHES, captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
 from pullback_runtime._jax import text_alone
 
@@ -65,7 +65,6 @@ _OF_ZEROS: dict[str, slice] = {
 """Ops that are zero where these of their operands are."""
 
 RETURN = "stablehlo.return"
-_BRANCHES = frozenset(_stablehlo("case if"))
 _PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
 """Ops that are zero where one of their operands is."""
 
@@ -164,7 +163,7 @@ class _Search:
             return _YES if _is_zero_number(operation.attributes["value"]) else _NO
         if name in _PRODUCTS:
             return list(operation.operands), True
-        if name in _BRANCHES:
+        if name in BRANCHES:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
         if name == "stablehlo.optimization_barrier":

@@ -14,11 +14,18 @@ from pullback.passes.checks import found_in
 from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
-from pullback.passes.regions import blocks, captured_by, captures, replace_terminator, terminator
+from pullback.passes.regions import (
+    BRANCHES,
+    blocks,
+    captured_by,
+    captures,
+    replace_terminator,
+    terminator,
+)
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse, check_handed_on
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
-from pullback.rules.calls import before
+from pullback.rules.calls import before, scatter
 from pullback.rules.reaching import reached, reached_in
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
@@ -66,8 +73,7 @@ class Branches:
         new = _with_results(op, types)
         results = list(new.results)
         frame.replace(op, results[: len(flags)])
-        rest = iter(results[len(flags) :])
-        return [next(rest) if f else None for f in flags]
+        return scatter(flags, results[len(flags) :])
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
@@ -189,14 +195,14 @@ def _with_results_of(
     return _with_results(op, slots)
 
 
-for _name in ("stablehlo.case", "stablehlo.if"):
+for _name in BRANCHES:
     rule(_name, linear=jointly, family="control", regions=True)(Branches)
 
 
 # --------------------------------------------------------------------------------- batches
 
 
-@batch("stablehlo.case", "stablehlo.if", captures=True)
+@batch(*BRANCHES, captures=True)
 def _batch(op: MappedOp) -> list[Value] | None:
     """The branch that all items take; where each takes its own, all branches, and a choice.
 

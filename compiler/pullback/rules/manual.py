@@ -141,8 +141,7 @@ class ManualComputation:
         block.append_to(new.regions[0])
         results = list(new.results)
         op.frame.replace(op, results[: len(flags)])
-        rest = iter(results[len(flags) :])
-        return [next(rest) if f else None for f in flags]
+        return scatter(flags, results[len(flags) :])
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
