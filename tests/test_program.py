@@ -339,6 +339,15 @@ def test_a_program_over_a_mesh_runs_on_its_devices():
     assert done.stdout == "agreed\n", done.stderr
 
 
+@pytest.mark.parametrize("derive", ["vjp", "split_vjp", "transpose", "grad", "value_and_grad"])
+def test_a_position_may_be_a_number_of_numpy(derive):
+    program = pb.trace(lambda x: 3.0 * x)(jnp.float32(2.0))
+    of_numpy, of_python = (getattr(program, derive)(number) for number in (np.int64(0), 0))
+    if derive == "split_vjp":
+        of_numpy, of_python = of_numpy.linear, of_python.linear
+    assert of_numpy.out_tree == of_python.out_tree
+
+
 def test_dimensions_of_numpy_are_numbers():
     program = pb.trace(lambda x: x * 2)(jax.ShapeDtypeStruct((np.int64(3),), np.float32))
     assert isinstance(program, pb.Program)

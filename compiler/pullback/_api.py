@@ -118,7 +118,7 @@ def _with_gradients(
     """The results with `change(gradients, primals)` in the place of the gradients."""
     options = dict(step.options)
     numbers = _slots.argnums_of(options["argnums"], len(args))
-    primals = args[numbers] if isinstance(numbers, int) else tuple(args[i] for i in numbers)
+    primals = _slots.chosen(args, numbers)
     if step.name == "value_and_grad":
         return results[0], change(results[1], primals)
     if options["has_aux"]:

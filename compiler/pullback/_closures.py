@@ -16,6 +16,7 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
+from pullback._slots import positions, several
 from pullback.frontend.closures import Nothing, contents
 from pullback.frontend.keep import is_inexact
 
@@ -36,7 +37,7 @@ def custom_jvp(
         such an argument has its structure: `jax.jvp(lambda f, x: f(x), (f, x), (df, dx))` works.
     """
     rule = jax.custom_jvp(fun, nondiff_argnums, nondiff_argnames)
-    numbers = _numbers(closure_convert_argnums)
+    numbers = several(positions(closure_convert_argnums))
     return _Converting(rule, numbers) if numbers else rule
 
 
@@ -57,7 +58,7 @@ def custom_vjp(
         cotangent has its structure, as `jax.vjp(lambda f, x: f(x), f, x)` gives it.
     """
     rule = jax.custom_vjp(fun, nondiff_argnums, nondiff_argnames)
-    numbers = _numbers(closure_convert_argnums)
+    numbers = several(positions(closure_convert_argnums))
     return _Converting(rule, numbers) if numbers else rule
 
 
@@ -75,10 +76,6 @@ class _Converting:
     def __getattr__(self, name: str) -> Any:
         """`defjvp`, `defjvps`, `defvjp` and all else that the function of JAX has."""
         return getattr(self.rule, name)
-
-
-def _numbers(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
 def _converted(args: tuple[Any, ...], argnums: tuple[int, ...]) -> list[Any]:

@@ -97,10 +97,18 @@ def result_paths(program: Program | SymbolicProgram) -> list[str]:
 
 
 def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
-    """`f(args) -> out` becomes `(args, tangents of wrt) -> (out, tangents of out)`."""
+    """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
+
+    Args:
+      program: of a function `f(args…) -> out`.
+      wrt: positions of the arguments that have tangents; all of them if not given. Integer
+        leaves have no tangent: None stands in their place, in arguments and results.
+      has_aux: the function returns a pair, of which only the first item is differentiated;
+        the second comes last in the result. Other methods have the same option.
+    """
     old = Signature.of(program)
     out, aux = old.results(has_aux)
-    primals = _chosen(old, wrt)
+    primals = _each(old, wrt)
     derivative = JVP(wrt=inexact_positions(primals))
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
@@ -109,13 +117,16 @@ def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
 
 
 def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
-    """`f(args) -> out` becomes `(args, ct of out) -> (out, cts of wrt)`."""
+    """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
+
+    One position gives one tree of cotangents; several, or None for all, give a tuple.
+    """
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = _chosen(old, wrt)
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
-    cts = _like(wrt, moving(primals, "cotangent"))
+    cts = moving(primals, "cotangent")
     new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
     return _derived(program, derivative, new, len(program.out_avals))
 
@@ -137,8 +148,8 @@ def split_vjp(
     _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
     cts = (moving(out, "cotangent"),)
-    result = _like(wrt, moving(primals, "cotangent"))
-    return _split(program, VJP(wrt=wanted[0], outs=wanted[1], split=True), cts, result)
+    derivative = VJP(wrt=wanted[0], outs=wanted[1], split=True)
+    return _split(program, derivative, cts, moving(primals, "cotangent"))
 
 
 def linearize(
@@ -153,7 +164,7 @@ def linearize(
     """
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    chosen = _chosen(old, wrt)
+    chosen = _each(old, wrt)
     primals = _slots.only(perturbed, chosen, chosen)
     derivative = Linearize(wrt=inexact_positions(primals), outs=inexact_positions(out))
     tangents = moving(primals, "tangent")
@@ -161,16 +172,19 @@ def linearize(
 
 
 def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
-    """`f(args) -> out`, linear in wrt, becomes `(other args, ct of out) -> cts of wrt`."""
+    """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
+
+    Raises:
+      NotLinearError: the program is not linear in these arguments.
+    """
     old = Signature.of(program)
     primals = _chosen(old, wrt)
     _slots.check_inexact(primals, "transpose", "convert it to a float")
-    numbers = argnums_of(wrt, len(old.args), "wrt")
-    linear = {numbers} if isinstance(numbers, int) else set(numbers)
+    linear = _slots.several(argnums_of(wrt, len(old.args), "wrt"))
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
     _check_not_shared(program)
     derivative = Transpose(wrt=inexact_positions(primals))
-    cts = _like(wrt, moving(primals, "cotangent"))
+    cts = moving(primals, "cotangent")
     new = Signature((*others, moving(old.out, "cotangent")), old.kwargs, cts)
     return _derived(program, derivative, new, 0)
 
@@ -182,7 +196,7 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Program:
-    """`f(args) -> out` becomes `args -> (out, gradients)`."""
+    """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out, aux = old.results(has_aux)
     value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
@@ -197,7 +211,11 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Program:
-    """`f(args) -> out` becomes `args -> gradients`, or `args -> (gradients, aux)`."""
+    """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
+
+    Raises:
+      DerivativeTypeError: the result is not a scalar, or something is not a float.
+    """
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out = (gradients, old.out[1]) if has_aux else gradients
     return _derived(
@@ -205,8 +223,21 @@ def grad(
     )
 
 
-def vmap(program: Program, in_axes: Any, out_axes: Any, axis_size: int) -> Program:
-    """`f(args) -> out` for a batch of `axis_size` items."""
+def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
+    """The program for a batch of `axis_size` items: its rules are batched with it.
+
+    Args:
+      program: of a function of one item.
+      in_axes: where the batch axis of each argument is, an integer, or None for what all items
+        share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
+        arguments have it in front.
+      out_axes: the same for the result; None only for what does not depend on the batch.
+      axis_size: how many items there are.
+
+    Raises:
+      ArgumentMismatchError: axes that do not fit.
+      MissingRuleError: an op that has no batch, such as one on tokens.
+    """
     rules = program.rules
     check_batching_rules(program)
     if rules.has_batching_rules or rules.mesh is not None:
@@ -314,7 +345,7 @@ def _gradients(
     primals = check_gradients(old, argnums, has_aux, holomorphic, allow_int)
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
-    return derivative, old, _like(argnums, moving(primals, "gradient"))
+    return derivative, old, moving(primals, "gradient")
 
 
 # ------------------------------------------------------------------------------- checks
@@ -336,15 +367,14 @@ def check_gradients(
 
 
 def _chosen(signature: Signature, wrt: int | Sequence[int] | None, what: str = "wrt") -> Any:
+    """The argument at a position, or a tuple of those at several."""
+    return _slots.chosen(signature.args, argnums_of(wrt, len(signature.args), what))
+
+
+def _each(signature: Signature, wrt: int | Sequence[int] | None) -> tuple[Any, ...]:
     """The arguments at these positions, always as a tuple."""
-    numbers = argnums_of(wrt, len(signature.args), what)
-    numbers = (numbers,) if isinstance(numbers, int) else numbers
+    numbers = _slots.several(argnums_of(wrt, len(signature.args), "wrt"))
     return tuple(signature.args[number] for number in numbers)
-
-
-def _like(wrt: int | Sequence[int] | None, chosen: tuple[Any, ...]) -> Any:
-    """One tree for one position, a tuple of trees for several."""
-    return chosen[0] if isinstance(wrt, int) else chosen
 
 
 def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) -> None:

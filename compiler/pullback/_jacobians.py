@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback import _calls, _derivation, _statics
+from pullback import _calls, _derivation, _slots, _statics
 from pullback._api import program_of
 from pullback._cache import derived_once, jitted
 from pullback._errors import DerivativeTypeError
@@ -78,7 +78,7 @@ def _jitted(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
 def _forward(
     program: Any, args: Any, kwargs: Any, argnums: Any, has_aux: bool, holomorphic: bool, _: bool
 ) -> tuple[Any, list[Any]]:
-    chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+    chosen = _slots.chosen(args, argnums)
     _check("jacfwd", chosen, "inputs", holomorphic, complex_too=False)
     derived = _derivation.jvp(program, argnums, has_aux)
     if not jax.tree.leaves(chosen):
@@ -114,7 +114,7 @@ def _reverse(
     holomorphic: bool,
     allow_int: bool,
 ) -> tuple[Any, list[Any]]:
-    chosen = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+    chosen = _slots.chosen(args, argnums)
     _check("jacrev", chosen, "inputs", holomorphic, allow_int=allow_int)
     value = functools.partial(_value, program, args, kwargs, has_aux)
     out = jax.tree.map(lambda aval: jnp.zeros(aval.shape, aval.dtype), jax.eval_shape(value)[0])

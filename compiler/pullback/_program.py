@@ -157,25 +157,12 @@ class Program:
             )
         return module
 
-    @_platforms.for_each
-    def jvp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
-        """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
-
-        Args:
-          wrt: positions of the arguments that have tangents; all of them if not given. Integer
-            leaves have no tangent: None stands in their place, in arguments and results.
-          has_aux: the function returns a pair, of which only the first item is differentiated;
-            the second comes last in the result. Other methods have the same option.
-        """
-        return _derivation.jvp(self, wrt, has_aux)
-
-    @_platforms.for_each
-    def vjp(self, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
-        """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
-
-        One position gives one tree of cotangents; several, or None for all, give a tuple.
-        """
-        return _derivation.vjp(self, wrt, has_aux)
+    jvp = _platforms.for_each(_derivation.jvp)
+    vjp = _platforms.for_each(_derivation.vjp)
+    transpose = _platforms.for_each(_derivation.transpose)
+    grad = _platforms.for_each(_derivation.grad)
+    value_and_grad = _platforms.for_each(_derivation.value_and_grad)
+    vmap = _platforms.for_each(_derivation.vmap)
 
     @_platforms.for_each
     def split_vjp(
@@ -196,57 +183,6 @@ class Program:
         `args -> (out, residuals)` and `(residuals, tangents of wrt…) -> tangents of out`.
         """
         return _derivation.linearize(self, wrt, has_aux)
-
-    @_platforms.for_each
-    def transpose(self, wrt: int | Sequence[int] | None = None) -> Program:
-        """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
-
-        Raises:
-          NotLinearError: the program is not linear in these arguments.
-        """
-        return _derivation.transpose(self, wrt)
-
-    @_platforms.for_each
-    def grad(
-        self,
-        argnums: int | Sequence[int] = 0,
-        has_aux: bool = False,
-        holomorphic: bool = False,
-        allow_int: bool = False,
-    ) -> Program:
-        """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
-
-        Raises:
-          DerivativeTypeError: the result is not a scalar, or something is not a float.
-        """
-        return _derivation.grad(self, argnums, has_aux, holomorphic, allow_int)
-
-    @_platforms.for_each
-    def value_and_grad(
-        self,
-        argnums: int | Sequence[int] = 0,
-        has_aux: bool = False,
-        holomorphic: bool = False,
-        allow_int: bool = False,
-    ) -> Program:
-        """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
-        return _derivation.value_and_grad(self, argnums, has_aux, holomorphic, allow_int)
-
-    @_platforms.for_each
-    def vmap(self, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
-        """The program for a batch of `axis_size` items: its rules are batched with it.
-
-        Args:
-          in_axes: where the batch axis of each argument is, an integer, or None for what all items
-            share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
-            arguments have it in front.
-          out_axes: the same for the result; None only for what does not depend on the batch.
-
-        Raises:
-          ArgumentMismatchError: axes that do not fit.
-          MissingRuleError: an op that has no batch, such as one on tokens.
-        """
-        return _derivation.vmap(self, in_axes, out_axes, axis_size)
 
     def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
         """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.

@@ -132,6 +132,16 @@ def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums
     return resolved[0] if np.ndim(wrt) == 0 else resolved
 
 
+def several(argnums: int | Sequence[int]) -> tuple[int, ...]:
+    """Positions as a tuple, of one also."""
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def chosen(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
+    """The argument at a position, or a tuple of those at several."""
+    return args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+
+
 def _needed(number: int) -> int:
     return number + 1 if number >= 0 else -number
 

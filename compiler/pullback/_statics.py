@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pullback import _slots
 from pullback._errors import PullbackError
 from pullback.frontend.identity import Identities
 from pullback_runtime._lazy import Recent
@@ -38,7 +39,7 @@ def falling_back(
     """
     fixed = Recent(MOST)  # functions, and the identities that keep alive what these are known by
     failed = Recent(MOST)  # types of arguments that had to be fixed, and were
-    differentiated = (argnums,) if isinstance(argnums, int) else argnums
+    differentiated = _slots.several(argnums)
 
     def fixing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function with arguments fixed, and those that are left; None where none can be."""

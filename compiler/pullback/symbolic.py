@@ -21,7 +21,7 @@ import numpy as np
 
 from pullback import _derivation
 from pullback._errors import MissingRuleError
-from pullback._slots import argnums_of
+from pullback._slots import argnums_of, several
 from pullback.frontend.keep import is_inexact
 from pullback_runtime import _symbolic
 from pullback_runtime._callable import argument_paths
@@ -131,8 +131,7 @@ class SymbolicProgram:
     def jvp(self, wrt: int | Sequence[int] | None = None) -> SymbolicProgram:
         """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`."""
         args, kwargs = self.example
-        chosen = argnums_of(wrt, len(args), "wrt")
-        numbers = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+        numbers = several(argnums_of(wrt, len(args), "wrt"))
         tangents = [_moving(args[number]) for number in numbers]
 
         def derived(*arguments: Any, **kwargs: Any) -> Any:
@@ -325,7 +324,7 @@ def _of_moved(flat: Callable[..., Any], count: int, moving: list[int], values: A
 def _pulled(function: Any, args: Sequence[Any], kwargs: Any, wrt: Any) -> tuple[Any, Any]:
     """The result, and the map from cotangents of it to those of the chosen arguments."""
     chosen = argnums_of(wrt, len(args), "wrt")
-    numbers = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+    numbers = several(chosen)
     leaves, tree = jax.tree.flatten([args[n] for n in numbers])
     moving = [i for i, leaf in enumerate(leaves) if is_inexact(jax.typeof(leaf))]
 
