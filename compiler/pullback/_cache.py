@@ -39,6 +39,15 @@ def jitted(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> A
     return jax.jit(function)
 
 
+def has_hash(value: Any) -> bool:
+    """Whether this may be a key."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _known_of(fun: Any) -> dict[Hashable, Any] | None:
     """None for what has no weak references, or no hash: such an object may change."""
     number = id(fun)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from pullback._cache import has_hash
 from pullback._errors import ArgumentMismatchError
 from pullback._jax import named_axes, primitives
 from pullback._slots import is_float0
@@ -27,7 +28,7 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
     one = isinstance(reduce_axes, str) or not isinstance(reduce_axes, Sequence)
     names = (reduce_axes,) if one else tuple(reduce_axes)
     for name in names:
-        if not _may_name(name) or not named_axes.is_axis_of_vmap(name):
+        if not has_hash(name) or not named_axes.is_axis_of_vmap(name):
             raise ArgumentMismatchError(
                 f"reduce_axes names {name!r}, which is no axis of a vmap around the call",
                 where=f"reduce_axes={reduce_axes!r}",
@@ -35,15 +36,6 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
                 "in a shard_map, use jax.lax.psum",
             )
     return names
-
-
-def _may_name(name: Any) -> bool:
-    """Whether JAX can have an axis of this name, which it looks up."""
-    try:
-        hash(name)
-    except TypeError:
-        return False
-    return True
 
 
 def totals(gradients: Any, primals: Any, names: tuple[Any, ...]) -> Any:

@@ -18,6 +18,7 @@ from pullback._errors import PullbackError
 from pullback._interface import Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
+from pullback._slots import spell
 from pullback.frontend.rules import RuleTable
 from pullback.passes.symbols import functions
 from pullback_runtime import _trees
@@ -93,10 +94,10 @@ class Program:
 
     def __repr__(self) -> str:
         arguments = ", ".join(
-            f"{path}: {_type(aval)}"
+            f"{path}: {spell(aval)}"
             for path, aval in zip(self.arg_paths, self.in_avals, strict=True)
         )
-        results = ", ".join(map(_type, self.out_avals))
+        results = ", ".join(map(spell, self.out_avals))
         return f"Program(({arguments}) -> ({results}))"
 
     def __copy__(self) -> Program:
@@ -291,7 +292,3 @@ def _type_of_entry(module: ir.Module) -> str | None:
     """None where the module has no function @main."""
     entry = functions(module).get("main")
     return None if entry is None else str(entry.attributes["function_type"])
-
-
-def _type(aval: jax.ShapeDtypeStruct) -> str:
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -17,6 +17,7 @@ import numpy as np
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError
 from pullback._jax import derivatives, tracing
 from pullback.frontend.keep import is_inexact
+from pullback_runtime._arguments import spell as spell
 
 FLOAT0 = jax.dtypes.float0
 
@@ -46,11 +47,6 @@ class Slot:
             self.aval.shape, self.aval.dtype, weak_type=weak, sharding=sharding
         )
         return Slot(aval, f"{what} of {self.path}", -1, self.position)
-
-
-def spell(aval: Any) -> str:
-    """A type as messages write it: `float32[8,128]`."""
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 
 def is_complex(aval: Any) -> bool:

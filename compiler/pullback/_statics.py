@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from pullback import _slots
+from pullback._cache import has_hash
 from pullback._errors import PullbackError
 from pullback.frontend.identity import Identities
 from pullback_runtime._lazy import Recent
@@ -52,7 +53,7 @@ def falling_back(
             i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
         }
         values = {i: leaf for i, leaf in plain.items() if not isinstance(leaf, FLOATS)} or plain
-        if not values or not _has_hash(tuple(values.values())):
+        if not values or not has_hash(tuple(values.values())):
             return None
         identities = Identities(of_arguments=True)
         identities.begin(by_contents=False)
@@ -91,7 +92,7 @@ def _types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """What decides whether numbers can be abstract; None where that has no hash."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     types = tree, *((x.shape, x.dtype) if isinstance(x, ARRAYS) else type(x) for x in leaves)
-    return types if _has_hash(types) else None
+    return types if has_hash(types) else None
 
 
 def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[..., Any]:
@@ -106,14 +107,6 @@ def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[
         return fun(*args, **kwargs)
 
     return function
-
-
-def _has_hash(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _resolved(argnums: Any, args: tuple[Any, ...]) -> set[int]:

@@ -123,5 +123,5 @@ def _listed(handle: ModuleHandle) -> str:
 
 
 def spell(aval: Any) -> str:
-    """`float32[8,128]`."""
+    """A type as messages write it: `float32[8,128]`."""
     return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -17,10 +17,10 @@ from jax.dtypes import canonicalize_dtype
 from pullback_runtime import _blobs, _container, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._jax import ir, operations_named, text_alone
+from pullback_runtime._resources import CONSTANT
 
 SMALLEST_BYTES = 1 << 14
 METADATA = "constants"
-CONSTANT = "stablehlo.constant"
 
 # Bytes per element. The bindings cannot read bfloat16 and complex data, and JAX makes 64-bit
 # arrays 32-bit by default: constants of these types stay in the module.

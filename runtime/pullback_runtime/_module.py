@@ -22,11 +22,10 @@ import ml_dtypes
 import numpy as np
 
 from pullback_runtime import _jax
+from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
-BYTECODE_MAGIC = b"ML\xefR"
-PORTABLE_PRODUCER = b"StableHLO_v"
 PULLBACK_COMPOSITES = "pullback."
 PREPARED_APART = 1 << 18
 """A module of more bytes is made ready in a context of its own."""
@@ -92,7 +91,7 @@ def parse(
         context is one that stays.
     """
     context = context or _jax.context()
-    portable = content.startswith(BYTECODE_MAGIC) and PORTABLE_PRODUCER in content[:32]
+    portable = is_bytecode(content) and PORTABLE_PRODUCER.encode() in content[:32]
     try:
         if portable and strings is not None:
             return _jax.deserialize_verified(content, context, strings)
@@ -111,7 +110,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     """Parse, lower pullback ops to calls, drop what `entry` does not reach, read the signature."""
     from pullback_runtime import _resources
 
-    if b"dense_resource" in content and not content.startswith(BYTECODE_MAGIC):
+    if b"dense_resource" in content and not is_bytecode(content):
         content = to_bytecode(parse(content, _jax.fresh_context()))  # where the data can be read
     resources = _resources.read(content)
     # A context keeps all constants that it has seen. To make one takes 15 ms.

@@ -14,6 +14,7 @@ import pytest
 import pullback
 import pullback_runtime
 from pullback.tools import module_io
+from pullback_runtime import _container
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
@@ -82,7 +83,7 @@ def test_a_file_is_derived_too_and_derived_again(pullback_command, code, tmp_pat
     first, second = tmp_path / "first.mlirbc", tmp_path / "second.mlir"
     options = ("--args", "f32", "--grad", "--rules")
     assert pullback_command("derive", f"{code}:scalar", *options, "-o", first).exit_code == 0
-    assert first.read_bytes().startswith(module_io.BYTECODE_MAGIC)
+    assert _container.is_bytecode(first.read_bytes())
     assert pullback_command("derive", first, "--grad", "-o", second).exit_code == 0
     (found,) = evaluate(second.read_text(), np.float32(0.3))
     expected = jax.grad(jax.grad(functions()["scalar"]))(0.3)

@@ -16,8 +16,9 @@ from pullback import _jax
 from pullback.passes import PASSES
 from pullback.passes.pipelines import PIPELINES
 from pullback.passes.stock import STOCK_PASSES
-from pullback.tools.module_io import is_bytecode, parse_module
+from pullback.tools.module_io import parse_module
 from pullback.tools.opt import main
+from pullback_runtime import _container
 
 SOURCE = """\
 func.func @main(%x: tensor<f32>) -> tensor<f32> {
@@ -124,7 +125,7 @@ def test_output_file(run, tmp_path: Path) -> None:
 def test_bytecode_out_and_in(run, tmp_path: Path) -> None:
     target = tmp_path / "out.mlirbc"
     succeed(run(SOURCE, "--emit-bytecode", "-o", str(target)))
-    assert is_bytecode(target.read_bytes())
+    assert _container.is_bytecode(target.read_bytes())
     assert succeed(run(target.read_bytes())) == succeed(run(SOURCE))
 
 

@@ -74,7 +74,7 @@ class Held:
             self.arrays[name] = array
             self._attributes[id(array)] = _resources.attribute(name, np.asarray(array), kind)
         attributes = {"value": self._attributes[id(array)]}
-        return ir.Operation.create(_constants.CONSTANT, [kind], attributes=attributes).results[0]
+        return ir.Operation.create(_resources.CONSTANT, [kind], attributes=attributes).results[0]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Embedding:
         held = held or {}
         given = [boundary.physical(value) for value in hidden]
         values, places = _distinct([*given, *held.values()])
-        constants = operations_named(module, _constants.CONSTANT) if values else []
+        constants = operations_named(module, _resources.CONSTANT) if values else []
         taken = set(map(_constants.value_of, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
         numbers = itertools.count(FIRST_STUB)

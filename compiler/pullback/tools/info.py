@@ -12,6 +12,7 @@ import click
 import pullback
 from pullback import Program
 from pullback._derivation import result_paths
+from pullback._slots import spell
 from pullback.artifact.write import ORDER, rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
@@ -44,10 +45,10 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
     if program.rules.axes:
         yield "mesh", _meshes.text(program.rules.axes)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
-        yield "argument", f"{path}: {_type(aval)}"
+        yield "argument", f"{path}: {spell(aval)}"
     paths = result_paths(program)
     for path, aval in zip(paths, program.out_avals, strict=True):
-        yield "result", f"{path}: {_type(aval)}"
+        yield "result", f"{path}: {spell(aval)}"
     yield from _rules(program)
     functions = sum(op.operation.name == "func.func" for op in program.module.body.operations)
     yield "functions", str(functions)
@@ -79,7 +80,3 @@ def _rules(program: Program) -> Iterator[tuple[str, str]]:
         for name, said in entry.get(ops.REFUSED, {}).items():
             yield "refusal", f"{name} of @{entry['function']}: {' '.join(said.split())}"
     yield "calls with rules", str(len(calls))
-
-
-def _type(aval: Any) -> str:
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -12,9 +12,8 @@ from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.artifact.errors import as_ours
 from pullback.dialect.ops import restore_symbol_refs, walk_composites
-from pullback_runtime import _artifact, _module
+from pullback_runtime import _artifact, _container, _module
 
-BYTECODE_MAGIC = b"ML\xefR"
 SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
 _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 
@@ -54,11 +53,6 @@ def is_text(content: bytes) -> bool:
     return b"\0" not in content
 
 
-def is_bytecode(content: bytes) -> bool:
-    """Whether this is MLIR bytecode, portable or not."""
-    return content.startswith(BYTECODE_MAGIC)
-
-
 def parse_module(content: bytes | str) -> ir.Module:
     """A module of text, bytecode or a portable artifact, or of what `jax.export` serialised.
 
@@ -70,7 +64,7 @@ def parse_module(content: bytes | str) -> ir.Module:
     """
     context = _jax.context()
     with context:
-        if isinstance(content, bytes) and is_bytecode(content):
+        if isinstance(content, bytes) and _container.is_bytecode(content):
             return _parse_bytecode(content, context)
         if isinstance(content, bytes) and not is_text(content):
             with as_ours():

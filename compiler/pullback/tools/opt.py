@@ -23,6 +23,7 @@ from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.targets import blaming
+from pullback_runtime import _container
 
 FAILED = 1
 BAD_USAGE = 2
@@ -196,7 +197,7 @@ def process(content: bytes, stages: tuple[Stage, ...], options: Options) -> bool
 
 
 def _parts(content: bytes, options: Options) -> list[bytes | str]:
-    if not module_io.is_text(content) or module_io.is_bytecode(content):
+    if not module_io.is_text(content) or _container.is_bytecode(content):
         return [content]
     text = module_io.decode(content)
     return list(module_io.split(text)) if options.split_input_file else [text]
