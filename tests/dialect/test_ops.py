@@ -58,7 +58,7 @@ def module() -> ir.Module:
 def test_views(module: ir.Module) -> None:
     jvp, vjp, linear = ops.walk_calls(module)
     assert isinstance(jvp, ops.CustomJVPCall)
-    assert (jvp.primal, jvp.rule_key, jvp.mask) == ("f", "f#0", "11")
+    assert (jvp.decomposition, jvp.rule_key, jvp.mask) == ("f", "f#0", "11")
     assert (jvp.jvp(), jvp.jvp("11"), jvp.jvp("01"), jvp.jvp("10")) == (
         "f.jvp",
         "f.jvp",
@@ -86,13 +86,15 @@ def test_update_sets_and_removes(module: ir.Module) -> None:
     assert "jvp.10 = @f.jvp.10" in str(call.op)
 
 
-def test_builders_make_what_the_views_read(module: ir.Module) -> None:
+def test_the_builder_makes_what_the_views_read(module: ir.Module) -> None:
     block = module.body.operations[0].regions[0].blocks[0]
     x, f32 = block.arguments[0], block.arguments[0].type
-    place = {"ip": ir.InsertionPoint(block.operations[0]), "loc": ir.Location.unknown(x.context)}
-    jvp = ops.custom_jvp_call("g", [x], [f32], rule="k", masked={"transpose.1": "g"}, **place)
-    vjp = ops.custom_vjp_call("g", [x], [f32], fwd="g.fwd", bwd="g.bwd", **place)
-    linear = ops.linear_call("l", [x, x], [f32], num_residuals=1, transpose="l.t", **place)
+    place = ir.InsertionPoint(block.operations[0])
+    rules = {"rule": "k", "jvp": None, "transpose.1": "g"}
+    with _jax.context(), build.inserting(place, ir.Location.unknown(x.context)):
+        jvp = ops.call(ops.CustomJVPCall, "g", [x], [f32], **rules)
+        vjp = ops.call(ops.CustomVJPCall, "g", [x], [f32], fwd="g.fwd", bwd="g.bwd")
+        linear = ops.call(ops.LinearCall, "l", [x, x], [f32], num_residuals=1, transpose="l.t")
     verify(module)
     assert ops.view(jvp).rule_key == "k"
     assert ops.view(jvp).transpose("1") == "g"

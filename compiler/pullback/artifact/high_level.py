@@ -13,7 +13,7 @@ from typing import Any
 from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.dialect import ops
-from pullback.passes.symbols import erase_unreachable
+from pullback.passes.symbols import erase_unreachable, symbol
 from pullback_runtime._jax import operations_where, run_passes
 
 CHLO = "chlo."
@@ -77,7 +77,7 @@ def take_checkpoints(module: ir.Module) -> list[str]:
     for function in module.body.operations:
         attributes = function.operation.attributes
         if remat.CHECKPOINT in attributes:
-            marked.append(ir.StringAttr(attributes["sym_name"]).value)
+            marked.append(symbol(function.operation))
         for name in FUNCTION_HINTS & set(attributes.keys()):
             del attributes[name]
     return marked

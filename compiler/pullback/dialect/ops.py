@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pullback._jax import ir
+from pullback.dialect import build
 from pullback.dialect.build import inexact
 from pullback_runtime._jax import operations_named
 
@@ -43,8 +44,6 @@ class DerivativeCall:
     def decomposition(self) -> str:
         """Name of the function that computes the results."""
         return ir.FlatSymbolRefAttr(self.op.attributes["decomposition"]).value
-
-    primal = decomposition
 
     @property
     def operands(self) -> list[ir.Value]:
@@ -262,55 +261,22 @@ def walk_calls(root: ir.Module | ir.Operation) -> Iterator[DerivativeCall]:
             yield found
 
 
-def custom_jvp_call(
-    primal: str,
+def call(
+    kind: type[DerivativeCall],
+    function: str,
     operands: Sequence[ir.Value],
     result_types: Sequence[ir.Type],
-    *,
-    rule: str | None = None,
-    jvp: str | None = None,
-    masked: Mapping[str, str] | None = None,
-    **placement: Any,
+    **attributes: Any,
 ) -> ir.Operation:
-    """Creates a `pullback.custom_jvp_call`.
-
-    Args:
-      masked: further rule functions, such as `{"jvp.01": "f.jvp.01", "transpose.01": "f.t.01"}`.
-      placement: `loc` and `ip`, as for `ir.Operation.create`.
-    """
-    attributes = {"rule": rule, "jvp": jvp, **(masked or {})}
-    return _create(CustomJVPCall.NAME, primal, operands, result_types, attributes, **placement)
-
-
-def custom_vjp_call(
-    primal: str,
-    operands: Sequence[ir.Value],
-    result_types: Sequence[ir.Type],
-    *,
-    rule: str | None = None,
-    fwd: str | None = None,
-    bwd: str | None = None,
-    jvp: str | None = None,
-    **placement: Any,
-) -> ir.Operation:
-    """Creates a `pullback.custom_vjp_call`; `placement` is `loc` and `ip`."""
-    attributes = {"rule": rule, "fwd": fwd, "bwd": bwd, "jvp": jvp}
-    return _create(CustomVJPCall.NAME, primal, operands, result_types, attributes, **placement)
-
-
-def linear_call(
-    linear_map: str,
-    operands: Sequence[ir.Value],
-    result_types: Sequence[ir.Type],
-    *,
-    num_residuals: int,
-    transpose: str | None = None,
-    rule: str | None = None,
-    **placement: Any,
-) -> ir.Operation:
-    """Creates a `pullback.linear_call` on residuals, then linear operands."""
-    attributes = {"num_residuals": num_residuals, "transpose": transpose, "rule": rule}
-    return _create(LinearCall.NAME, linear_map, operands, result_types, attributes, **placement)
+    """Creates a derivative op at the current place; its attributes are as for `update`."""
+    made = build.emit(
+        COMPOSITE,
+        list(result_types),
+        list(operands),
+        {"name": build.string(kind.NAME), "decomposition": build.symbol(function)},
+    )
+    kind(made).update(**attributes)
+    return made
 
 
 def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
@@ -351,36 +317,6 @@ def _with_symbol_refs(given: ir.Attribute) -> tuple[ir.Attribute, int]:
 
 def _texts(dictionary: ir.Attribute) -> dict[str, str]:
     return {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(dictionary)}
-
-
-def _create(
-    name: str,
-    decomposition: str,
-    operands: Sequence[ir.Value],
-    result_types: Sequence[ir.Type],
-    attributes: Mapping[str, Any],
-    *,
-    loc: ir.Location | None = None,
-    ip: ir.InsertionPoint | None = None,
-) -> ir.Operation:
-    context = ir.Context.current if loc is None else loc.context
-    composite_attributes = {
-        key: _attribute(key, value, context)
-        for key, value in attributes.items()
-        if value is not None
-    }
-    return ir.Operation.create(
-        COMPOSITE,
-        results=list(result_types),
-        operands=list(operands),
-        attributes={
-            "name": ir.StringAttr.get(name, context),
-            "decomposition": ir.FlatSymbolRefAttr.get(decomposition, context),
-            "composite_attributes": ir.DictAttr.get(composite_attributes, context),
-        },
-        loc=loc,
-        ip=ip,
-    )
 
 
 def _attribute(name: str, value: Any, context: ir.Context) -> ir.Attribute:

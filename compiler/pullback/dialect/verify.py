@@ -90,7 +90,7 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
     for fwd, bwd, mask in call.pairs():
         residuals = _verify_fwd(check, call, fwd)
         cotangents = _inexact_types(call.results)
-        check.function_type(8, bwd, [*residuals, *cotangents], _masked_types(call, mask, "1"))
+        check.function_type(8, bwd, [*residuals, *cotangents], _masked_types(call, mask))
     for name, symbol in call.symbols.items():
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
@@ -274,7 +274,7 @@ def _inexact_types(values: Sequence[ir.Value]) -> list[ir.Type]:
 
 def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
     """`(args…, tangents of the perturbed args…) → (outs…, tangents of inexact outs…)`."""
-    perturbed = _masked_types(call, mask, "1")
+    perturbed = _masked_types(call, mask)
     inputs = [operand.type for operand in call.operands]
     results = [result.type for result in call.results]
     return [*inputs, *perturbed], [*results, *_inexact_types(call.results)]
@@ -286,12 +286,12 @@ def _transpose_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
     others = [
         operand.type for operand in call.operands if not inexact(operand.type) or next(bits) == "0"
     ]
-    return [*others, *_inexact_types(call.results)], _masked_types(call, mask, "1")
+    return [*others, *_inexact_types(call.results)], _masked_types(call, mask)
 
 
-def _masked_types(call: DerivativeCall, mask: str, wanted: str) -> list[ir.Type]:
+def _masked_types(call: DerivativeCall, mask: str) -> list[ir.Type]:
     types = _inexact_types(call.operands)
-    return [type_ for type_, bit in zip(types, mask, strict=True) if bit == wanted]
+    return [type_ for type_, bit in zip(types, mask, strict=True) if bit == "1"]
 
 
 def _error(op: ir.Operation, label: str, message: str) -> VerificationError:

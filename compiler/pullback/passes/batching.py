@@ -34,6 +34,7 @@ from pullback.passes.regions import (
 from pullback.passes.signatures import mask_of, set_signature
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
+from pullback.rules import slots
 from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front
 
 Flags = Sequence[bool]
@@ -393,9 +394,7 @@ def one_by_one(op: MappedOp) -> list[Value]:
         copy = _copy_for_item(op.operation, op.frame.values, i)
         ends = [build.add(i, 1)]
         for stack, result in zip(stacks, copy.results, strict=True):
-            starts = [i, *[build.full(i.type, 0)] * build.rank(result)]
-            row = build.reshape(result, (1, *build.shape(result)))
-            ends.append(build.dynamic_update_slice(stack, row, starts))
+            ends.append(slots.write(stack, result, i))
         build.return_(ends)
     return list(loop.results)[1:]
 
@@ -405,9 +404,7 @@ def _copy_for_item(operation: Any, values: dict[Value, Value], index: Value) -> 
     items: dict[Value, Value] = {}
     for v in dict.fromkeys([*operation.operands, *captures(operation)]):
         if (batch := values.get(v)) is not None:
-            rest = build.shape(batch)[1:]
-            starts = [index, *[build.full(index.type, 0)] * len(rest)]
-            items[v] = build.reshape(build.dynamic_slice(batch, starts, (1, *rest)), rest)
+            items[v] = slots.read(batch, index)
     copy = build.clone(operation, [])
 
     def visit(each: Any) -> Any:

@@ -12,6 +12,7 @@ from pullback._jax.inlining import inlined
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
+from pullback.passes.symbols import symbol
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
@@ -37,7 +38,7 @@ def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
       MissingRuleError: the function takes another type, dynamic where this one is static.
     """
     type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    name = ir.StringAttr(function.attributes["sym_name"]).value
+    name = symbol(function)
     for v, expected in zip(operands, type.inputs, strict=True):
         if v.type != expected:
             raise MissingRuleError(

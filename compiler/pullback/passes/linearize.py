@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.dialect import build, ops
 from pullback.passes.backward import split_entry, transpose
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
@@ -62,14 +62,8 @@ def _with_transpose(diff: Differentiation, name: str, backward: str, residuals: 
     arguments = [a.type for a in body.arguments]
     outs = [v.type for v in terminator(body).operands]
     calling, block = diff.add_function(f"{name}.call", arguments, outs, function.location)
-    place = {"loc": function.location, "ip": ir.InsertionPoint(block)}
-    mapped = ops.linear_call(
-        name,
-        list(block.arguments),
-        outs,
-        num_residuals=residuals,
-        transpose=backward,
-        **place,
-    )
-    ir.Operation.create("func.return", operands=list(mapped.results), **place)
+    with build.inserting(ir.InsertionPoint(block), function.location):
+        rule = {"num_residuals": residuals, "transpose": backward}
+        mapped = ops.call(ops.LinearCall, name, block.arguments, outs, **rule)
+        build.emit("func.return", (), list(mapped.results))
     return calling

@@ -308,14 +308,13 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         return _custom_jvp_jvp(op, tangents)
     results = call(op.frame.diff, rule.forward, op.operands)
     residuals = results[rule.kept :]
-    linear = ops.linear_call(
+    linear = ops.call(
+        ops.LinearCall,
         rule.transpose,
         [*residuals, *(tangents[i] for i in rule.takes)],
         [op.results[i].type for i in rule.gives],
         num_residuals=len(residuals),
         transpose=rule.backward,
-        loc=build.here.loc,
-        ip=build.here.ip,
     )
     op.frame.replace(op, results[: rule.kept])
     total: list[Value | None] = [None] * rule.kept

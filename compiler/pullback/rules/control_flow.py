@@ -276,8 +276,7 @@ def taken(op: MappedOp, here: Value, v: Value) -> Value:
         return primal, jvp
 
     primal, jvp = diff.cached(("taken", *types), make)
-    placement = {"loc": build.here.loc, "ip": build.here.ip}
-    return ops.custom_jvp_call(primal, [here, v], types[1:], jvp=jvp, **placement).result
+    return ops.call(ops.CustomJVPCall, primal, [here, v], types[1:], jvp=jvp).result
 
 
 def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None) -> list[Value]:

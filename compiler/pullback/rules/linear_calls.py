@@ -94,14 +94,13 @@ def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]
     view = ops.view(op.operation)
     residuals = [op.operand(i) for i in range(count)]
     given = [op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
-    transposed = ops.linear_call(
+    transposed = ops.call(
+        ops.LinearCall,
         linear_transpose(op),
         [*residuals, *given],
         [v.type for v in op.operands[count:]],
         num_residuals=count,
         transpose=view.decomposition,
-        loc=build.here.loc,
-        ip=build.here.ip,
     )
     return list(transposed.results)
 
