@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 
+import pytest
 from hypothesis import settings
 
 # Small programs that run once: nearly all the time would go into LLVM's optimisations.
@@ -15,6 +16,15 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))
 
 # With two threads, XLA's CPU client may wait for ever: JAX's QR of large complex matrices does.
 os.environ.setdefault("NPROC", "8")
+
+
+@pytest.fixture
+def float64():
+    """The test runs with arrays of 64 bits."""
+    import jax  # what is above has to be said first
+
+    with jax.enable_x64(True):
+        yield
 
 
 def pytest_addoption(parser):

@@ -27,11 +27,7 @@ X, Y = RANDOM.uniform(0.5, 1.5, (2, 16, 16))
 LIKE_X = jax.ShapeDtypeStruct(X.shape, X.dtype)
 ROWS = pl.BlockSpec((8, 16), lambda i: (i, 0))
 
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.fixture(params=[True, False], ids=["interpreted", "compiled"])

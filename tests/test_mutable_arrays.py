@@ -20,11 +20,7 @@ from tests.api_checks import assert_agrees
 
 X = np.array([0.3, 0.4, 0.5])
 
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 # ------------------------------------------------------------------------ functions and rules

@@ -37,10 +37,7 @@ def unrolled(x):
     return c
 
 
-@pytest.fixture(autouse=True)
-def float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 ONLY_AT_FIRST = """func.func public @main(

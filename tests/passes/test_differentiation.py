@@ -23,11 +23,7 @@ ORDERS = ["jvp", "vjp", "vjp,jvp", "jvp,vjp", "vjp,vjp", "jvp,jvp", "vjp,vjp,jvp
 A = np.array([0.3, 0.7])
 B = np.array([0.2, -0.7])
 
-
-@pytest.fixture(autouse=True)
-def float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def flat(tree):

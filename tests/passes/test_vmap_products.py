@@ -27,11 +27,7 @@ SIZE = 3
 Axes = Sequence[int | None]
 Shape = tuple[int, ...]
 
-
-@pytest.fixture(autouse=True)
-def x64() -> Any:
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 # ------------------------------------------------------------------------------- the harness
