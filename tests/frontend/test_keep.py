@@ -327,6 +327,16 @@ def test_custom_gradient_and_closure_convert(encoding: str) -> None:
     np.testing.assert_allclose(program(0.5), 2 * np.exp(0.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["i0", "i1"])
+def test_a_rule_of_jax_in_which_a_function_ignores_its_argument(name: str, encoding: str) -> None:
+    f = getattr(jax.scipy.special, name)
+    third = pb.vmap(pb.grad(pb.grad(pb.grad(f))))(V)
+    of_batch = jax.vmap(f)
+    for _ in range(3):
+        of_batch = pb.grad(lambda x, g=of_batch: jnp.sum(g(x)))
+    np.testing.assert_allclose(of_batch(V), third, rtol=1e-5)
+
+
 def test_linear_call_keeps_its_transpose() -> None:
     def f(r, x):
         return linear_call(lambda r, x: {"y": x * r["s"]}, lambda r, ct: ct["y"] * 17, r, x)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax._src import source_info_util as _source_info
 
-from pullback._jax import jaxprs
+from pullback._jax import high, jaxprs
 
 _NUMPY = os.path.dirname(np.__file__) + os.sep
 
@@ -26,8 +26,10 @@ def is_of_user(closed: Any) -> bool:
     body = params.get("call_jaxpr", params.get("callee"))
     if "const_lengths" in params:  # a custom_linear_solve
         body = params["jaxprs"].matvec
-    if (prim := params.get("_prim")) is not None and "traced" not in prim.params:
-        return type(prim).__module__.partition(".")[0] != "jax"
+    if (prim := high.mapped(params.get("_prim"))) is not None:
+        if "traced" not in prim.params:
+            return type(prim).__module__.partition(".")[0] != "jax"
+        body = prim.params["traced"].jaxpr
     if body is None:
         return True
     place = str(jaxprs.opened(body).debug_info.func_src_info).partition(" at ")[2]

@@ -17,7 +17,7 @@ from jax._src import (
 )
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from pullback._jax import jaxprs, objects
+from pullback._jax import jaxprs, named_axes, objects
 
 
 def is_tracer(value: object) -> bool:
@@ -167,6 +167,14 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     jaxpr = jaxprs.opened(closed)
     jaxpr = jaxprs.with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
+
+
+def as_call(equation: Any, function: Callable[..., Any], debug_info: Any) -> Any:
+    """The equation as the one call that a function makes, which computes the same."""
+    alone = jaxprs.equation_alone(equation, debug_info)
+    with named_axes.tracing_context_of(alone):
+        (call,) = jax.make_jaxpr(function)(*structs(alone.in_avals)).eqns
+    return equation.replace(primitive=call.primitive, params=call.params)
 
 
 def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from pullback._jax import jaxprs, named_axes, tracing
+from pullback._jax import jaxprs, tracing
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -37,8 +37,4 @@ def is_negative_power(equation: Any) -> bool:
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
     """The equation of `reciprocal_power` in the place of one of a negative power."""
     n = -equation.params["y"]
-    alone = jaxprs.equation_alone(equation, debug_info)
-    with named_axes.tracing_context_of(alone):
-        traced = jax.make_jaxpr(lambda x: reciprocal_power(x, n))(*tracing.structs(alone.in_avals))
-    (call,) = traced.eqns
-    return equation.replace(primitive=call.primitive, params=call.params)
+    return tracing.as_call(equation, lambda x: reciprocal_power(x, n), debug_info)

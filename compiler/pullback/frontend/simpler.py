@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import jaxprs, tracing
+from pullback._jax import jaxprs, source_info, tracing, user_rules
 from pullback.frontend import kernels
 
 
@@ -66,7 +66,22 @@ def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     return tracing.as_jitted(equation, tracing.equations_to_function(call), "partitioned")
 
 
+def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
+    """I₁ of a batch as that of all its numbers at once.
+
+    The rule of its rule ignores its argument: batched apart from its function, they misfit.
+    """
+    debug_info = jaxprs.opened(jaxpr).debug_info
+    if user_rules.rule_name(equation) != "_i1" or source_info.is_of_user(
+        jaxprs.equation_alone(equation, debug_info)
+    ):
+        return equation
+    return tracing.as_call(equation, jax.scipy.special.i1, debug_info)
+
+
 _SIMPLER = {
+    "custom_jvp_call": _bessel_of_all,
+    "call_hi_primitive": _bessel_of_all,
     "square": _square_as_product,
     "custom_linear_solve": _without_unused_aux,
     "pallas_call": _interpreted_kernel,
