@@ -811,3 +811,11 @@ def test_a_rule_that_is_batched_alone_is_an_error():
     of_batch = jax.jit(lambda xs: jnp.sum(jax.vmap(zero)(xs)))  # one zero: it needs no batch
     with pytest.raises(pb.RuleResultError, match=r"gives float32\[3\] where .* gives float32\[\]"):
         pb.grad(of_batch)(jnp.ones(3))
+
+
+def test_a_forward_rule_that_is_batched_alone_is_an_error():
+    twice = jax.custom_vjp(lambda x, w: w * 2)
+    twice.defvjp(lambda x, w: (w * 2 + 0 * x, None), lambda _, ct: (None, 2 * ct))
+    of_batch = jax.jit(lambda w: jnp.sum(jax.vmap(twice, (0, None))(jnp.ones(3), w)))
+    with pytest.raises(pb.RuleResultError, match=r"gives float32\[3\] where .* gives float32\[\]"):
+        pb.grad(of_batch)(2.0)

@@ -6,7 +6,7 @@ symbolic zeros, float0, cotangents that are None, and trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -58,7 +58,7 @@ def _function_of(rule: Rule) -> Any:
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
-    outs = rule.inexact_results
+    results, outs = rule.call.out_avals, rule.inexact_results
 
     def jvp(args, tangents):
         primals = [args[i] for i in chosen]
@@ -68,10 +68,11 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     args = tracing.structs(rule.call.in_avals)
     tangents = [args[i] for i in chosen]
     closed = jax.make_jaxpr(jvp)(args, tangents)
+    _check_results(rule, "jvp", closed, [*results, *(results[i] for i in outs)])
     if rule.primitive in USERS:
         return (closed,)
     given = [False] * len(args) + [True] * len(tangents)
-    moving = jaxprs.depending(closed, given)[len(rule.call.out_avals) :]
+    moving = jaxprs.depending(closed, given)[len(results) :]
 
     def linear(args, tangents):
         """The rule of a primitive: what does not depend on its tangents is zero.
@@ -119,6 +120,7 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
 
     args = tracing.structs(rule.call.in_avals)
     forward_closed = jax.make_jaxpr(forward)(args)
+    _check_results(rule, "vjp", forward_closed, outs)
     residuals = tracing.structs(forward_closed.out_avals[len(outs) :])
     cotangents = tracing.cotangents(outs[i] for i in inexact)
     return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
@@ -279,15 +281,13 @@ def _placed(closed: Any, place: Any) -> Any:
     return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
 
 
-def check_results(rule: Rule, kind: str, traced: tuple[Any, ...]) -> None:
+def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
     """Raises RuleResultError where the results of a rule have other shapes than its function's.
 
     JAX batches a function and its rules each for itself, and keeps what does not depend on the
     batch without one: so a result that does not, but whose tangent does, has a rule that misfits.
     """
-    outs = rule.call.out_avals if kind in ("jvp", "vjp") else ()
-    moving = [outs[i] for i in rule.inexact_results] if kind == "jvp" else []
-    for expected, found in zip((*outs, *moving), traced[0].out_avals, strict=False):
+    for expected, found in zip(wanted, closed.out_avals, strict=False):
         if getattr(expected, "shape", None) != getattr(found, "shape", None):
             raise RuleResultError(
                 f"the {kind} rule of `{rule.key}` gives {_slots.spell(found)} where its function "
