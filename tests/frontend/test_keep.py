@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import closure_convert, linear_call
 
 import pullback as pb
@@ -213,6 +214,16 @@ def test_a_checkpoint_is_a_call_of_a_marked_function(encoding: str) -> None:
     assert "call @checkpoint_block(%arg0)" in str(program)
     assert re.search(r"@checkpoint_block.*attributes \{pullback.checkpoint\}", str(program))
     np.testing.assert_allclose(program(1.0), block(1.0) + 1)
+
+
+def test_a_checkpoint_keeps_values_by_their_names(encoding: str) -> None:
+    def block(x):
+        return jnp.exp(checkpoint_name(jnp.sin(x), "kept") + checkpoint_name(jnp.cos(x), "other"))
+
+    policy = jax.checkpoint_policies.save_only_these_names("kept")
+    program = pb.trace(jax.checkpoint(block, policy=policy))(V)
+    assert str(program).count('stablehlo.composite "checkpoint.saved"') == 1
+    assert list(program.rules) == list(pb.trace(jax.checkpoint(block))(V).rules) == []
 
 
 def test_inside_each_other_and_inside_their_own_rules(encoding: str) -> None:

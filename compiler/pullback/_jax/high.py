@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import core as _core, hijax as _hijax
+from jax._src import ad_checkpoint as _ad_checkpoint, core as _core, hijax as _hijax
 
-from pullback._jax import tracing
+from pullback._jax import jaxprs, tracing
 
 
 def is_type(aval: object) -> bool:
@@ -58,6 +58,16 @@ def expand(equation: Any) -> Any:
     avals = [atom.aval for atom in equation.invars]
     with _core.eval_context():
         return jax.make_jaxpr(expanded)(*tracing.structs(avals))
+
+
+def with_name(equation: Any) -> Any:
+    """A `checkpoint_name` of this encoding as the primitive that it is in the other."""
+    if jaxprs.name_of(equation) != "call_hi_primitive" or kind_of(equation) not in _NAMES:
+        return equation
+    return equation.replace(primitive=_ad_checkpoint.name_p, params=parameters_of(equation))
+
+
+_NAMES = ("CheckpointName", "CheckpointNameFwd")
 
 
 def prim_parameters(value: Any) -> dict[str, Any] | None:

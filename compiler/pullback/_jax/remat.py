@@ -51,7 +51,7 @@ def recomputed(equation: Any) -> Any:
 
 def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
     equations = []
-    for equation in jaxprs.opened(jaxpr).eqns:
+    for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
         if jaxprs.name_of(equation) in ("jit", "pjit"):
             equations.append(
                 jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))

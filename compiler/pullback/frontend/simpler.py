@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import jaxprs, source_info, tracing, user_rules
+from pullback._jax import high, jaxprs, source_info, tracing, user_rules
 from pullback.frontend import kernels
 
 
@@ -79,9 +79,14 @@ def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
     return tracing.as_call(equation, jax.scipy.special.i1, debug_info)
 
 
+def _high_in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
+    """A call in JAX's newer encoding; a name for a value as one in the other."""
+    return _bessel_of_all(high.with_name(equation), jaxpr)
+
+
 _SIMPLER = {
     "custom_jvp_call": _bessel_of_all,
-    "call_hi_primitive": _bessel_of_all,
+    "call_hi_primitive": _high_in_simpler_terms,
     "square": _square_as_product,
     "custom_linear_solve": _without_unused_aux,
     "pallas_call": _interpreted_kernel,
