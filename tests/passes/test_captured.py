@@ -89,3 +89,39 @@ def test_a_captured_value_gets_the_sum_over_all_iterations(pipeline):
     _, found = pullback_runtime.compile(module)(X, np.ones(2))
     derivative = jax.jvp(unrolled, (X,), (np.ones(2),))[1]
     np.testing.assert_allclose(found, derivative, rtol=1e-12)
+
+
+REDUCES = """func.func public @main(%n: tensor<i32>, %x: tensor<3xf64>) -> tensor<f64> {
+  %start = stablehlo.constant dense<0> : tensor<i32>
+  %first = stablehlo.constant dense<0.1> : tensor<f64>
+  %r:2 = stablehlo.while(%i = %start, %c = %first) : tensor<i32>, tensor<f64>
+  cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %i1 = stablehlo.add %i, %one : tensor<i32>
+    %y = "stablehlo.reduce"(%x, %c) ({
+    ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+      %half = stablehlo.constant dense<0.5> : tensor<f64>
+      %ab = stablehlo.multiply %a, %b : tensor<f64>
+      %part = stablehlo.multiply %half, %ab : tensor<f64>
+      %s = stablehlo.add %a, %b : tensor<f64>
+      %t = stablehlo.add %s, %part : tensor<f64>
+      stablehlo.return %t : tensor<f64>
+    }) {dimensions = array<i64: 0>} : (tensor<3xf64>, tensor<f64>) -> tensor<f64>
+    stablehlo.return %i1, %y : tensor<i32>, tensor<f64>
+  }
+  return %r#1 : tensor<f64>
+}"""
+
+
+def test_a_constant_of_a_reduction_that_stands_outside_of_the_loop():
+    """Where `canonicalize` moves it; (1 + c / 2) (1 + x / 2) ... is what the body computes."""
+    module = ir.Module.parse(REDUCES, _jax.context())
+    run_pipeline(module, "canonicalize,vjp{wrt=1}", verify_each=True)
+    x = np.array([0.3, -0.4, 0.7])
+    y, found = pullback_runtime.compile(module)(np.int32(2), x, np.float64(1.0))
+    whole = (1 + 0.1 / 2) * np.prod(1 + x / 2) ** 2
+    np.testing.assert_allclose(y, 2 * (whole - 1), rtol=1e-12)
+    np.testing.assert_allclose(found, 2 * whole / (1 + x / 2), rtol=1e-12)

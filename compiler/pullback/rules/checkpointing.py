@@ -39,13 +39,18 @@ SLOTS = 33
 
 
 def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value]) -> str:
-    """The body of a while as a function of its carries and of what it captures."""
+    """The body of a while as a function of its carries and of what it captures.
+
+    Constants are made again: a reduction in the body may use one, and no argument.
+    """
     copy = operation.clone(False)
     body = copy.regions[1].blocks[0]
     types = [v.type for v in (*body.arguments, *captured)]
     name, block = diff.add_function("while.body", types, [], operation.location)
     arguments = list(block.arguments)
     outside = dict(zip(captured, arguments[len(body.arguments) :], strict=True))
+    for v in filter(build.is_constant, captured):
+        outside[v] = v.owner.clone(ir.InsertionPoint(block)).result
     for old, new in zip(list(body.arguments), arguments, strict=False):
         old.replace_all_uses_with(new)
     _redirect(body, outside)
