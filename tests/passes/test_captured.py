@@ -125,3 +125,42 @@ def test_a_constant_of_a_reduction_that_stands_outside_of_the_loop():
     whole = (1 + 0.1 / 2) * np.prod(1 + x / 2) ** 2
     np.testing.assert_allclose(y, 2 * (whole - 1), rtol=1e-12)
     np.testing.assert_allclose(found, 2 * whole / (1 + x / 2), rtol=1e-12)
+
+
+RULE = """
+func.func public @main(%n: tensor<i32>, %x: tensor<f64>) -> tensor<f64> {
+  %y = stablehlo.composite "pullback.custom_jvp_call" %n, %x {
+    composite_attributes = {jvp = @f.jvp}, decomposition = @f
+  } : (tensor<i32>, tensor<f64>) -> tensor<f64>
+  return %y : tensor<f64>
+}
+func.func private @f(%n: tensor<i32>, %x: tensor<f64>) -> tensor<f64> {
+  return %x : tensor<f64>
+}
+func.func private @f.jvp(
+    %n: tensor<i32>, %x: tensor<f64>, %t: tensor<f64>) -> (tensor<f64>, tensor<f64>) {
+  %start = stablehlo.constant dense<0> : tensor<i32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %r:3 = stablehlo.while(%i = %start, %s = %t, %u = %zero)
+      : tensor<i32>, tensor<f64>, tensor<f64>
+  cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %i1 = stablehlo.add %i, %one : tensor<i32>
+    %s1 = stablehlo.multiply %s, %x : tensor<f64>
+    %s2 = stablehlo.add %s1, ADDED : tensor<f64>
+    stablehlo.return %i1, %s2, %t : tensor<i32>, tensor<f64>, tensor<f64>
+  }
+  return %x, %r#1 : tensor<f64>, tensor<f64>
+}"""
+
+
+@pytest.mark.parametrize(("added", "factor"), [("%t", 4 + 2 + 1), ("%s", 9), ("%zero", 4)])
+def test_a_tangent_that_a_loop_in_a_rule_uses_from_outside(added, factor):
+    """Also where it only goes to a carry that nobody uses: it was to be kept for the reverse."""
+    module = ir.Module.parse(RULE.replace("ADDED", added), _jax.context())
+    run_pipeline(module, "vjp{wrt=1}", verify_each=True)
+    _, found = pullback_runtime.compile(module)(np.int32(2), np.float64(2.0), np.float64(1.5))
+    np.testing.assert_allclose(found, 1.5 * factor, rtol=1e-12)

@@ -123,7 +123,7 @@ class Checkpointed:
         self.forward = [i for i in range(self.size) if not (linear and carries[i])]
         self.state = [i for i in self.forward if not invariant[i]]
         body = outline_body(self.diff, op.operation, self.captured)
-        active = [*carries, *(v in set(free) for v in self.captured)]
+        active = [*carries, *op.active[self.size :]]
         self.pair = split(
             self.diff,
             body,
@@ -146,7 +146,9 @@ class Checkpointed:
         """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
         if not self.frame.linear:
             self._run_forward()
-        self.outside = [self.frame.primal(v) for v in self.captured]
+        pairs = zip(self.captured, self.active[self.size :], strict=True)
+        outside = [v for v, active in pairs if not (self.frame.linear and active)]
+        self.outside = list(map(self.frame.primal, outside))
         self.fixed = {i: self.frame.primal(self.inits[i]) for i in self.forward}
         start = [self.fixed[i] for i in self.state]
         i32 = build.scalar("i32")
@@ -204,14 +206,8 @@ class Checkpointed:
 
     def _arguments(self, state: Sequence[Value]) -> list[Value]:
         """What the forward function takes: all carries, or without the linear ones."""
-        linear = self.frame.linear
-        outside = [
-            v
-            for v, a in zip(self.outside, self.active[self.size :], strict=True)
-            if not (linear and a)
-        ]
         carried = self.fixed | dict(zip(self.state, state, strict=True))
-        return [*(carried[i] for i in self.forward), *outside]
+        return [*(carried[i] for i in self.forward), *self.outside]
 
     def _seek(
         self, t: Value, top: Value, marks: Value, buffers: list[Value]
