@@ -29,6 +29,8 @@ CASES = {
     "and the value itself": lambda x: of(np.s_[0:3], np.s_[3:6])(x) + jnp.sum(x**3),
     "and a slot": lambda x: of(np.s_[0:3], np.s_[3:6])(x) + jnp.sum(jnp.cos(x[jnp.argmax(x[0])])),
     "of what is computed": lambda x: of(np.s_[:, 0:4], np.s_[:, 4:8])(jnp.tanh(x) * x),
+    "rolled": lambda x: jnp.sum(x * jnp.roll(x, 2, 0) * jnp.roll(x, -3, 1)),
+    "neighbours": lambda x: jnp.sum(jnp.sin(x[1:] - x[:-1]) + x[1:] * x[:-1]) + jnp.sum(x[2, 3]),
     "one result unused": lambda x: jnp.sum(jnp.split(jnp.exp(x), 4, axis=1)[2]),
 }
 
@@ -71,3 +73,12 @@ def test_parts_side_by_side_are_one_concatenation():
         assert ops(CASES[name], "concatenate") == 1
         assert not ops(CASES[name], "pad") + ops(CASES[name], "dynamic_update_slice")
     assert not ops(CASES["overlapping"], "concatenate")
+
+
+def test_parts_that_are_most_of_the_whole_are_padded_and_small_ones_added_in_place():
+    """XLA makes one loop of pads and additions, and one of each update."""
+    expected = {"rolled": (4, 0), "neighbours": (2, 1), "overlapping": (2, 0)}
+    expected["all of it, and a part"] = 1, 0  # of two thirds
+    for name, counts in expected.items():
+        f = CASES[name]
+        assert (ops(f, "pad"), ops(f, "dynamic_update_slice")) == counts, name

@@ -27,7 +27,7 @@ from pullback.passes.checks import check_count, check_type
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
 from pullback.passes.zeros import is_nan, is_zero
-from pullback.rules.parts import joined
+from pullback.rules.parts import summed
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
 
@@ -57,15 +57,7 @@ class Gathered:
 
     def emit(self) -> Value:
         build.here.loc = self.loc
-        parts = [place.part for place in self.places if place.part is not None]
-        if self.value is None and len(parts) == len(self.places) > 1:
-            whole = joined(parts, self.type)
-            if whole is not None:
-                return whole
-        total = build.zeros(self.type) if self.value is None else self.value
-        for place in self.places:
-            total = place.update(total)
-        return total
+        return summed(self.value, self.places, self.type)
 
 
 def _emitted(ct: Value | Gathered | None) -> Value | None:

@@ -1,13 +1,58 @@
-"""Cotangents of slices of a value, which lie side by side in its own."""
+"""Cotangents of slices of a value, added up in its own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.rules.registry import Part
+from pullback.passes.zeros import is_zero_constant
+from pullback.rules.registry import InPlace, Part
+
+
+def in_place(part: Part) -> InPlace:
+    """Adds a part where it lies; the rest of the accumulator is not read, nor written."""
+    start, ct = part
+
+    def update(total: Value) -> Value:
+        if is_zero_constant(total):
+            return _among_zeros(part, build.shape(total))
+        starts = [build.full(build.scalar("i32"), i) for i in start]
+        limits = [i + n for i, n in zip(start, build.shape(ct), strict=True)]
+        here = build.slice_(total, start, limits)
+        return build.dynamic_update_slice(total, build.add(here, ct), starts)
+
+    return InPlace(update, part)
+
+
+def summed(total: Value | None, places: Sequence[InPlace], type: Any) -> Value:
+    """The sum of what is dense and of contributions in place, with few passes over the whole.
+
+    Where there is nothing else, parts side by side are joined. XLA fuses an addition with a pad,
+    and no two updates: one that is half of the whole or more is padded, and so is what is left
+    beside it. Others are added in place.
+    """
+    dims = tuple(build.shape_of(type))
+    others = [place for place in places if place.part is None]
+    parts = _merged([place.part for place in places if place.part is not None])
+    if total is not None and is_zero_constant(total):
+        total = None
+    if -1 not in dims:
+        if total is None and not others and len(parts) > 1:
+            whole = joined(list(parts.values()), type)
+            if whole is not None:
+                return whole
+        wide = {place for place in parts if _is_wide(place, dims)}
+        for place in [*parts]:
+            if place in wide or _beside(place, dims) in wide:
+                total = build.add(total, _among_zeros(parts.pop(place), dims))
+    if total is None:
+        total = build.zeros(type)
+    for each in [*map(in_place, parts.values()), *others]:
+        total = each.update(total)
+    return total
 
 
 def joined(parts: Sequence[Part], type: Any) -> Value | None:
@@ -22,7 +67,7 @@ def joined(parts: Sequence[Part], type: Any) -> Value | None:
         for d, place in enumerate(zip(start, build.shape(v), strict=True))
         if place != (0, dims[d])
     }
-    if len(cut) != 1 or -1 in dims:
+    if len(cut) != 1:
         return None
     (dimension,) = cut
     pieces, end = [], 0
@@ -42,3 +87,41 @@ def _gap(type: Any, dimension: int, size: int) -> list[Value]:
     dims = list(build.shape_of(type))
     dims[dimension] = size
     return [build.zeros(build.with_shape(type, tuple(dims)))]
+
+
+Place = tuple[tuple[int, ...], tuple[int, ...]]  # where a part starts, and its shape
+
+
+def _merged(parts: Sequence[Part]) -> dict[Place, Part]:
+    """Parts in the same place are added before they go there; what is empty goes nowhere."""
+    found: dict[Place, Part] = {}
+    for start, v in parts:
+        place = tuple(start), tuple(build.shape(v))
+        if 0 not in place[1]:
+            known = found.get(place)
+            found[place] = Part(start, v if known is None else build.add(known.value, v))
+    return found
+
+
+def _is_wide(place: Place, dims: Sequence[int]) -> bool:
+    return 2 * math.prod(place[1]) >= math.prod(dims)
+
+
+def _beside(place: Place, dims: Sequence[int]) -> Place | None:
+    """The rest of the whole, if that is one place: the two are what is rolled, or turned over."""
+    start, sizes = place
+    cut = [d for d, whole in enumerate(dims) if sizes[d] != whole]
+    if len(cut) != 1:
+        return None
+    (d,) = cut
+    if start[d] not in (0, dims[d] - sizes[d]):
+        return None
+    rest = dims[d] - sizes[d]
+    first = sizes[d] if start[d] == 0 else 0
+    return (*start[:d], first, *start[d + 1 :]), (*sizes[:d], rest, *sizes[d + 1 :])
+
+
+def _among_zeros(part: Part, dims: Sequence[int]) -> Value:
+    ends = [i + n for i, n in zip(part.start, build.shape(part.value), strict=True)]
+    high = [d - e for d, e in zip(dims, ends, strict=True)]
+    return build.pad(part.value, 0, part.start, high)

@@ -11,6 +11,7 @@ from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero_constant
 from pullback.rules.batching import MappedOp, along, batch, batch_alike, repeated, shifted
+from pullback.rules.parts import in_place
 from pullback.rules.registry import InPlace, Op, Part, Tangents, linear
 
 
@@ -83,29 +84,13 @@ linear("stablehlo.broadcast", broadcast)
 def slice_(op: Op, cts: Tangents) -> list[object]:
     """Add into the operand's slice: in place where the elements are neighbours, else by padding."""
     (ct,) = cts
-    start, limit = integers(op, "start_indices"), integers(op, "limit_indices")
-    strides = integers(op, "strides")
-    if any(s != 1 for s in strides):
-        return [_among_zeros(ct, op.shape(0), start, strides)]
-
-    def update(total: Value) -> Value:
-        if is_zero_constant(total):
-            return _among_zeros(ct, op.shape(0), start, strides)
-        starts = [build.full(build.scalar("i32"), i) for i in start]
-        here = build.slice_(total, start, limit)
-        return build.dynamic_update_slice(total, build.add(here, ct), starts)
-
-    return [InPlace(update, Part(start, ct))]
-
-
-def _among_zeros(
-    ct: Value, shape: Sequence[int], start: Sequence[int], strides: Sequence[int]
-) -> Value:
-    """The cotangent of a slice, and zeros everywhere else."""
+    start, strides = integers(op, "start_indices"), integers(op, "strides")
+    if all(s == 1 for s in strides):
+        return [in_place(Part(start, ct))]
     sizes = build.shape(ct)
     ends = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(start, sizes, strides, strict=True)]
-    high = [d - e for d, e in zip(shape, ends, strict=True)]
-    return build.pad(ct, 0, start, high, [s - 1 for s in strides])
+    high = [d - e for d, e in zip(op.shape(0), ends, strict=True)]
+    return [build.pad(ct, 0, start, high, [s - 1 for s in strides])]
 
 
 def pad(op: Op, cts: Tangents) -> list[Value | None]:

@@ -48,16 +48,12 @@ func.func @f(%x: tensor<5xf64>) -> tensor<4xf64> {
 // VJP: %[[MULTIPLY_2:.*]] = stablehlo.multiply %[[BROADCAST_IN_DIM]], %[[SLICE_3]]
 // VJP: %[[MULTIPLY_3:.*]] = stablehlo.multiply %[[BROADCAST_IN_DIM]], %[[CT]]
 // VJP: %[[C_2:.*]] = stablehlo.constant dense<0.000000e+00>
-// VJP: %[[C_3:.*]] = stablehlo.constant dense<0.000000e+00>
-// VJP: %[[PAD_2:.*]] = stablehlo.pad %[[MULTIPLY_3]], %[[C_3]], low = [0], high = [0], interior = [0]
+// VJP: %[[PAD_2:.*]] = stablehlo.pad %[[MULTIPLY_3]], %[[C_2]], low = [0], high = [0], interior = [0]
 // VJP: %[[MULTIPLY_4:.*]] = stablehlo.multiply %[[PAD_2]], %[[SLICE_2]]
 // VJP: %[[MULTIPLY_5:.*]] = stablehlo.multiply %[[SLICE]], %[[PAD_2]]
-// VJP: %[[C_4:.*]] = stablehlo.constant dense<0.000000e+00>
-// VJP: %[[PAD_3:.*]] = stablehlo.pad %[[MULTIPLY_5]], %[[C_3]], low = [1], high = [0], interior = [0]
-// VJP: %[[C_5:.*]] = stablehlo.constant dense<0>
-// VJP: %[[SLICE_4:.*]] = stablehlo.slice %[[PAD_3]] [0:4]
-// VJP: %[[ADD:.*]] = stablehlo.add %[[SLICE_4]], %[[MULTIPLY_4]]
-// VJP: %[[DYNAMIC_UPDATE_SLICE:.*]] = stablehlo.dynamic_update_slice %[[PAD_3]], %[[ADD]], %[[C_5]]
-// VJP: %[[PAD_4:.*]] = stablehlo.pad %[[DYNAMIC_UPDATE_SLICE]], %[[C_3]], low = [0], high = [0], interior = [0]
-// VJP: %[[SLICE_5:.*]] = stablehlo.slice %[[PAD_4]] [0:5]
-// VJP: return %[[REDUCE_WINDOW]], %[[SLICE_5]]
+// VJP: %[[PAD_3:.*]] = stablehlo.pad %[[MULTIPLY_5]], %[[C_2]], low = [1], high = [0], interior = [0]
+// VJP: %[[PAD_4:.*]] = stablehlo.pad %[[MULTIPLY_4]], %[[C_2]], low = [0], high = [1], interior = [0]
+// VJP: %[[ADD:.*]] = stablehlo.add %[[PAD_3]], %[[PAD_4]]
+// VJP: %[[PAD_5:.*]] = stablehlo.pad %[[ADD]], %[[C_2]], low = [0], high = [0], interior = [0]
+// VJP: %[[SLICE_4:.*]] = stablehlo.slice %[[PAD_5]] [0:5]
+// VJP: return %[[REDUCE_WINDOW]], %[[SLICE_4]]
