@@ -11,6 +11,7 @@ import pullback_runtime
 from pullback import _statics
 from pullback._program import Program
 from pullback.artifact import serialize
+from pullback.artifact.write import _Diagnostics
 from pullback_runtime import ModuleHandle
 from pullback_runtime._load import LoadedProgram
 
@@ -51,6 +52,7 @@ USES = {
     "compile": lambda: new_program().compile()(X),
     "derive and call": lambda: new_program().grad()(X),
     "export": lambda: new_program().to_exported(),
+    "save": lambda: serialize(new_program()),
     "pb.grad": lambda: pb.grad(new())(X),
     "pb.grad of a program": lambda: pb.grad(new_program())(X),
     "jax.grad of a program": lambda: jax.grad(new_program())(X),
@@ -69,7 +71,7 @@ USES = {
     "load in the runtime": lambda: pullback_runtime.load(CONTENT)(X),
     "compile in the runtime": lambda: pullback_runtime.load(CONTENT).executable(X),
 }
-KINDS = Program, ModuleHandle, LoadedProgram
+KINDS = Program, ModuleHandle, LoadedProgram, _Diagnostics
 
 
 def alive() -> int:

@@ -326,6 +326,7 @@ class _Diagnostics:
 
     def detach(self) -> None:
         self._handler.detach()
+        del self._handler  # it holds this object, which Python does not see
 
 
 def oldest_compatible_version() -> str:
