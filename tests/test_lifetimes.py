@@ -53,6 +53,8 @@ USES = {
     "derive and call": lambda: new_program().grad()(X),
     "export": lambda: new_program().to_exported(),
     "save": lambda: serialize(new_program()),
+    "a program in another": lambda: pb.trace(lambda x: new_program()(x))(X),
+    "pb.grad of pb.grad": lambda: pb.grad(lambda x: jnp.sum(pb.grad(new())(x)))(X),
     "pb.grad": lambda: pb.grad(new())(X),
     "pb.grad of a program": lambda: pb.grad(new_program())(X),
     "jax.grad of a program": lambda: jax.grad(new_program())(X),

@@ -7,6 +7,7 @@ new rule table; so the call can be differentiated like any other.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
 
 
 def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
-    """What copies the module that an equation calls into the one that is being lowered."""
+    """What copies the module that an equation calls into the one that is being lowered.
+
+    It must not keep the table alive, which has what its equations are lowered to: JAX holds their
+    parameters for as long as that is there.
+    """
+    table = weakref.ref(rules)
 
     def merge(target: ir.Module) -> tuple[str, list[Any]]:
         from pullback import _calls
 
+        rules = table()
+        assert rules is not None  # it is what lowers the equation
         program = _calls.program_of(equation.params["handle"])
         source, symbol = _prepared(program, rules)
         before = {op.operation for op in target.body.operations}
