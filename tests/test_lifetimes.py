@@ -1,18 +1,20 @@
 """What is traced, derived and compiled goes when nobody has it any more."""
 
 import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
 import pullback_runtime
-from pullback import _statics
+from pullback import _jax, _statics
 from pullback._program import Program
 from pullback.artifact import serialize
 from pullback.artifact.write import _Diagnostics
-from pullback_runtime import ModuleHandle
+from pullback_runtime import ModuleHandle, _contexts, _jax as runtime_jax
 from pullback_runtime._load import LoadedProgram
 
 X = jnp.linspace(0.1, 1.0, 3)
@@ -115,6 +117,58 @@ def test_large_constants_die(transform):
     before = bytes_alive()
     use()
     assert bytes_alive() <= before
+
+
+def closing_over(values):
+    """A function with a rule that closes over an array."""
+
+    @jax.custom_vjp
+    def wave(x):
+        return jnp.sin(x)
+
+    wave.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * jnp.cos(x) * jnp.sum(values),))
+    return lambda x: jnp.sum(wave(x))
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda f: pb.grad(f)(X),
+        lambda f: pb.trace(f)(X).grad().compile()(X),
+        lambda f: pb.vmap(pb.grad(f))(X[None])[0],
+        lambda f: pb.trace(f)(X).vmap(axis_size=1).vjp()(X[None], jnp.ones(1))[1][0][0],
+        lambda f: pb.load(serialize(pb.trace(f)(X))).grad()(X),
+        lambda f: pb.trace(lambda x: pb.grad(f)(x))(X)(X),
+    ],
+    ids=["grad", "executable", "vmap", "batch", "load", "traced again"],
+)
+def test_what_rules_close_over_dies(derive, monkeypatch):
+    """MLIR keeps each constant as long as the context is there that has seen it."""
+    monkeypatch.setattr(_contexts, "MOST", 1 << 15)
+    contexts = []
+    for number in range(4):
+        values = np.full(1 << 14, 2.0**-14, np.float32)
+        values[0] *= 1 + number
+        assert jnp.allclose(derive(closing_over(values)), np.sum(values) * jnp.cos(X))
+        contexts.append([weakref.ref(shared()) for shared in (_jax.shared, runtime_jax.context)])
+    for _ in range(2):  # what JAX has compiled is let go by the first
+        gc.collect()
+    assert [context() for context in contexts[1]] == [None, None]
+
+
+def test_programs_of_several_contexts_meet(monkeypatch):
+    """Each has one of its own here, as programs have that live long."""
+    monkeypatch.setattr(_contexts, "MOST", -1)
+    function = closing_over(np.full(100, 0.02))
+    program = pb.trace(function)(X)
+    derived, batch = program.grad(), program.vmap(axis_size=1)
+    loaded = pb.load(serialize(derived.run_passes("cse")))
+    outer = pb.trace(lambda x: derived(x) * program(x) + loaded(x) * batch(x[None])[0])(X)
+    assert outer.module.context is not program.module.context
+    value, pull = jax.vjp(lambda x: 2 * jax.grad(function)(x) * function(x), X)
+    found, cotangents = outer.vjp()(X, X)
+    assert jnp.allclose(found, value)
+    assert jnp.allclose(cotangents[0], pull(X)[0])
 
 
 def test_programs_of_static_arguments_make_room_for_others(monkeypatch):

@@ -314,7 +314,7 @@ def batched(
     Also gives which results are batched.
     """
     module = clone(program.module)
-    with _jax.context(), Differentiation(module, program.rules) as functions:
+    with _jax.working_in(module), Differentiation(module, program.rules) as functions:
         flags = Batching(functions, size).entry("main", in_axes, None)
     erase_unreachable(module)
     out_axes = [0 if flag else None for flag in flags]

@@ -1,7 +1,7 @@
 """Large constants of a module as hidden leading arguments of `@main`, outside MLIR and XLA.
 
-A constant inside a module is copied by each step that touches the module: contexts keep it for
-ever, XLA folds and embeds it. As an argument it is one array.
+A constant inside a module is copied by each step that touches the module: contexts keep it, XLA
+folds and embeds it. As an argument it is one array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from pullback_runtime import _blobs, _container, _module, _resources, _streams
+from pullback_runtime import _blobs, _container, _contexts, _module, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._jax import ir, operations_named, text_alone
 from pullback_runtime._resources import CONSTANT
@@ -242,12 +242,17 @@ def hoist_stored(
     return first
 
 
-_resources_here: dict[tuple[str, Any], Any] = {}
-
-
 def _resource(array: np.ndarray, kind: Any) -> Any:
     """One resource for equal arrays: a context keeps each as long as it is there itself."""
     name = f"constant_{_container.fold(array)[:32]}"
-    if (name, kind) not in _resources_here:
-        _resources_here[name, kind] = _resources.attribute(name, array, kind)
-    return _resources_here[name, kind]
+    known = _resources_of(kind)
+    if name not in known:
+        known[name] = _resources.attribute(name, array, kind)
+        _contexts.keeps(kind.context, array.nbytes)
+    return known[name]
+
+
+@_contexts.cached
+def _resources_of(kind: Any) -> dict[str, Any]:
+    """The resources of a type that there are in its context, by name."""
+    return {}

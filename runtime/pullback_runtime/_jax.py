@@ -35,6 +35,7 @@ from jaxlib.mlir.dialects import (
     stablehlo as stablehlo,
 )
 
+from pullback_runtime._contexts import Shared, cached
 from pullback_runtime._lazy import made_once
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
@@ -47,17 +48,14 @@ VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before i
 XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
 
 
-@made_once
-def context() -> ir.Context:
-    """The MLIR context of the runtime, with JAX's dialects and StableHLO's passes."""
-    _register_passes()
-    return mlir.make_ir_context()
-
-
 def fresh_context() -> ir.Context:
-    """A context of its own, whose memory goes when it does; the shared one keeps every constant."""
+    """A context of its own, whose memory goes when it does."""
     _register_passes()
     return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
+
+
+context = Shared(fresh_context)
+"""The MLIR context of the runtime, with JAX's dialects and StableHLO's passes."""
 
 
 def text_alone(op: Any, **limits: int) -> str:
@@ -119,7 +117,7 @@ def _has_older_ops(strings: bytes, context: ir.Context) -> bool:
     return any(_has_newer(op, version, context) for op, version in VHLO_OP.findall(strings))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached
 def _has_newer(op: bytes, version: bytes, context: ir.Context) -> bool:
     return bool(context.is_registered_operation(f"vhlo.{op.decode()}{int(version) + 1}"))
 
@@ -130,9 +128,9 @@ def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:
     return module
 
 
-@functools.cache
+@cached
 def _passes(pipeline: str, context: ir.Context) -> passmanager.PassManager:
-    """Passes that do not verify what they make; they keep the context alive."""
+    """Passes that do not verify what they make."""
     _register_passes()
     manager = passmanager.PassManager.parse(f"builtin.module({pipeline})", context=context)
     manager.enable_verifier(False)

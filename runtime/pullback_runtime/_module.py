@@ -21,7 +21,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from pullback_runtime import _jax
+from pullback_runtime import _contexts, _jax
 from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
@@ -91,6 +91,7 @@ def parse(
         context is one that stays.
     """
     context = context or _jax.context()
+    _contexts.keeps(context, len(content))
     portable = is_bytecode(content) and PORTABLE_PRODUCER.encode() in content[:32]
     try:
         if portable and strings is not None:

@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import ir, lowering, stablehlo
+from pullback._jax import context, ir, lowering, stablehlo
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -135,7 +135,7 @@ def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
         np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
         texts.append(str(program.module))
     assert texts[0] == texts[1]
-    entries = map(str, (entry.func for entry in lowering._common(("cpu",)).values()))
+    entries = map(str, (entry.func for entry in lowering._common(("cpu",), context()).values()))
     texts = [text.replace("custom_call @lapack", "") for text in entries]
     assert not any("@" in text.partition("@")[2] for text in texts)
 
@@ -144,7 +144,7 @@ def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:
     for scale in (2.0, 3.0):
         program = pb.trace(lambda x, scale=scale: jnp.linalg.cholesky(scale * x))(np.eye(3))
         np.testing.assert_allclose(program(np.eye(3)), np.eye(3) * scale**0.5, rtol=1e-6)
-    entries = lowering._common(("cpu",))
+    entries = lowering._common(("cpu",), context())
     assert [key.primitive.name for key in entries].count("cholesky") == 1
 
 

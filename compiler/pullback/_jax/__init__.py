@@ -8,26 +8,34 @@ what everything needs; each of the modules has one idea of JAX's:
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 from jax._src import source_info_util as _source_info
-from jax._src.interpreters import mlir as _mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pullback._errors import UnsupportedJaxVersion
-from pullback_runtime._lazy import made_once
+from pullback_runtime._contexts import Item, Shared, cached
+from pullback_runtime._jax import fresh_context
 
 __all__ = [
     "PassManager",
+    "cached",
     "chlo",
     "context",
     "func",
     "ir",
+    "of_context",
     "sdy",
     "stablehlo",
+    "working_in",
 ]
 
 OLDEST_JAX = (0, 10, 2)
@@ -53,14 +61,43 @@ _source_info.register_exclusion(os.path.abspath(_OURS))
 _source_info.register_exclusion(_OURS)
 
 
-@made_once
-def context() -> ir.Context:
-    """The one MLIR context of this process: all dialects that JAX's lowering uses.
+shared = Shared(fresh_context)
+"""The MLIR context of new modules: all dialects that JAX's lowering uses.
 
-    JAX hands out a fresh context per lowering (0.10) or a shared one per thread (0.12);
-    values of different contexts must not meet, so we keep one of our own.
-    """
-    create = getattr(_mlir, "_create_ir_context", _mlir.make_ir_context)
-    created = create()
-    stablehlo.register_stablehlo_passes()
-    return created
+JAX hands out a fresh context per lowering (0.10) or a shared one per thread (0.12); values of
+different contexts must not meet, so we keep one of our own.
+"""
+
+
+class _Working(threading.local):
+    context: ir.Context | None = None
+
+
+_working = _Working()
+
+
+def context() -> ir.Context:
+    """The context of the module that this thread is working on, or of one that it makes."""
+    return _working.context or shared()
+
+
+@contextlib.contextmanager
+def working_in(module: ir.Module) -> Iterator[None]:
+    """What this thread makes is for a module: types and attributes are of its context."""
+    outer, _working.context = _working.context, module.context
+    try:
+        with module.context, ir.Location.unknown(module.context):
+            yield
+    finally:
+        _working.context = outer
+
+
+def of_context(function: Callable[..., Item]) -> Callable[..., Item]:
+    """Decorator: what a function of texts and numbers makes, once for each context."""
+    known = cached(lambda context, *args: function(*args))
+
+    @functools.wraps(function)
+    def found(*args: Any) -> Any:
+        return known(_working.context or shared(), *args)
+
+    return found

@@ -154,6 +154,13 @@ def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
                 yield from equations_in(body, seen)
 
 
+def size_of_constants(closed: Any) -> int:
+    """Bytes of the arrays in a jaxpr, and in those inside of it."""
+    bodies = (body for equation in equations_in(closed) for _, body in bodies_of(equation))
+    found = {id(x): x for each in (closed, *bodies) for x in getattr(each, "consts", ())}
+    return sum(getattr(x, "nbytes", 0) for x in found.values())
+
+
 def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
     """A parameter of an equation with others in the place of the jaxprs in it."""
     if is_jaxpr(value):

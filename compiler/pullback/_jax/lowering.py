@@ -12,6 +12,7 @@ from jax._src import config as _config, effects as _effects, util as _util, xla_
 from jax._src.interpreters import mlir as _mlir
 
 from pullback._jax import context as our_context, func, ir, jaxprs, named_axes, stablehlo
+from pullback_runtime import _contexts
 
 
 class Lowering:
@@ -49,6 +50,7 @@ class Lowering:
             function = _mlir.lower_jaxpr_to_fun(
                 context, name, closed, ordered, num_const_args=0, main_function=entry, **types
             )
+            _contexts.keeps(self.module.context, jaxprs.size_of_constants(closed))
             if entry and ordered:
                 _make_tokens_inside(function, len(ordered))
         if self._outside() == before:
@@ -75,7 +77,9 @@ class Lowering:
         return self._contexts[key]
 
     def _common(self) -> dict[Any, Any]:
-        return _common(self._platforms) if self.module.context == our_context() else {}
+        """What is known already; nothing in a context that is made for one module."""
+        context = self.module.context
+        return _common(self._platforms, context) if context == our_context() else {}
 
     def _outside(self) -> tuple[int, ...]:
         """How much of what is outside of the module it refers to."""
@@ -114,13 +118,16 @@ _MOST = 4096  # entries that are kept for other modules
 
 
 @_util.cache()
-def _common(platforms: tuple[str, ...]) -> dict[Any, Any]:
-    """What equations lower to in any module of our context, where that refers to none of it.
+def _common(platforms: tuple[str, ...], context: ir.Context) -> dict[Any, Any]:
+    """What equations lower to in any module of a context, where that refers to none of it.
 
     JAX lowers equal equations of one module once; so it is here for all modules. There is one for
     each of JAX's configurations, and they go with JAX's own caches.
     """
     return {}
+
+
+_contexts.forgetting(_common.cache_clear)
 
 
 class _Entries(dict[Any, Any]):

@@ -7,7 +7,6 @@ Plain Python numbers are accepted where an operand of the other's type is meant:
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -333,7 +332,7 @@ def compare(direction: str, x: Value, y: Value | Number) -> Value:
     return emit1("stablehlo.compare", with_element(x.type, boolean()), [x, y], attributes)
 
 
-@functools.cache
+@_jax.of_context
 def boolean() -> Any:
     return ir.IntegerType.get_signless(1, _jax.context())
 
@@ -371,7 +370,7 @@ def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
     return emit1("stablehlo.transpose", result, [x], {"permutation": i64s(permutation)})
 
 
-@functools.cache
+@_jax.cached
 def _permuted(type: Any, permutation: Dims) -> Any:
     """The type with its dimensions permuted; None if they stay where they are."""
     if permutation == tuple(range(len(permutation))):
@@ -507,7 +506,7 @@ def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str)
     return op.result
 
 
-@functools.cache
+@_jax.cached
 def _reduced(type: Any, dimensions: Dims) -> tuple[Any, Any]:
     """The result type of a reduction, and the type of one element."""
     t = info(type)
@@ -565,7 +564,7 @@ def product_shape(
     return (*(x[i] for i in batch[0]), *free_x, *free_y)
 
 
-@functools.cache
+@_jax.of_context
 def dot_dimensions(batch: tuple[Dims, Dims], contract: tuple[Dims, Dims]) -> Any:
     """The dimension numbers of a dot_general, parsed once."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ class TypeInfo(NamedTuple):
     bits: int  # of one element
 
 
-@functools.cache
+@_jax.cached
 def info(type: Any) -> TypeInfo:
     """Shape, element type and kind of a ranked tensor type (kind '?' for everything else)."""
     try:
@@ -66,13 +65,13 @@ def holds(type: Any, value: int) -> bool:
     return low <= value < low + (1 << bits)
 
 
-@functools.cache
+@_jax.cached
 def inexact(type: Any) -> bool:
     """Whether values of the type have tangents: float or complex elements."""
     return info(type).kind in "fc"
 
 
-@functools.cache
+@_jax.cached
 def hides_inexact(type: Any) -> bool:
     """Whether values of the type hold floats where no tangent has a place, as in a tuple."""
     if isinstance(type, ir.TupleType):
@@ -99,7 +98,7 @@ def size_in_bytes(type: Any) -> int:
     return math.prod(d for d in t.shape if d >= 0) * max(t.bits // 8, 1)
 
 
-@functools.cache
+@_jax.cached
 def tensor(shape: tuple[int, ...], element: Any) -> Any:
     """The type tensor<shape x element>; a dimension of -1 is dynamic."""
     dynamic = ir.ShapedType.get_dynamic_size()
@@ -107,12 +106,12 @@ def tensor(shape: tuple[int, ...], element: Any) -> Any:
     return ir.RankedTensorType.get(dims, element, loc=ir.Location.unknown(_jax.context()))
 
 
-@functools.cache
+@_jax.cached
 def with_shape(type: Any, shape: tuple[int, ...]) -> Any:
     return tensor(shape, info(type).element)
 
 
-@functools.cache
+@_jax.cached
 def with_element(type: Any, element: Any) -> Any:
     """The same shape, its bounds included, with other elements."""
     ranked = ir.RankedTensorType(type)
@@ -122,7 +121,7 @@ def with_element(type: Any, element: Any) -> Any:
     return ir.RankedTensorType.get(ranked.shape, element, ranked.encoding, loc=loc)
 
 
-@functools.cache
+@_jax.cached
 def real_element(type: Any) -> Any:
     """Element type of the real part."""
     t = info(type)
@@ -138,13 +137,13 @@ def counting(type: Any) -> Any:
     return t.element if t.bits >= 32 else element_type("f32")
 
 
-@functools.cache
+@_jax.of_context
 def scalar(text: str) -> Any:
     """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""
     return ir.Type.parse(f"tensor<{text}>", _jax.context())
 
 
-@functools.cache
+@_jax.of_context
 def element_type(text: str) -> Any:
     """An element type given as text: `element_type('i32')`."""
     return info(scalar(text)).element
@@ -153,13 +152,13 @@ def element_type(text: str) -> Any:
 # ----------------------------------------------------------------------------- attributes
 
 
-@functools.cache
+@_jax.of_context
 def attr(text: str) -> Any:
     """An attribute from its MLIR spelling, parsed once."""
     return ir.Attribute.parse(text, _jax.context())
 
 
-@functools.cache
+@_jax.of_context
 def i64s(values: tuple[int, ...]) -> Any:
     return ir.DenseI64ArrayAttr.get(values, _jax.context())
 
@@ -180,7 +179,7 @@ def number(op: Any, name: str) -> int:
     return int(ir.IntegerAttr(op.attributes[name]).value)
 
 
-@functools.cache
+@_jax.cached
 def integers(attribute: Any) -> tuple[int, ...]:
     """The values of an integer-array attribute."""
     return tuple(ir.DenseI64ArrayAttr(attribute))
@@ -199,12 +198,12 @@ def truth(value: bool) -> Any:
     return attr("true" if value else "false")
 
 
-@functools.cache
+@_jax.of_context
 def symbol(name: str) -> Any:
     return ir.FlatSymbolRefAttr.get(name, _jax.context())
 
 
-@functools.cache
+@_jax.of_context
 def string(text: str) -> Any:
     return ir.StringAttr.get(text, _jax.context())
 
@@ -241,7 +240,7 @@ def splat(type: Any, value: Number) -> Any:
     return _splat(type, value, sign_of(value))
 
 
-@functools.cache
+@_jax.cached
 def _splat(type: Any, value: Any, sign: str) -> Any:
     t = info(type)
     if t.kind == "f":

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pullback import _jax
 from pullback._edits import clone
 from pullback._jax import ir
 from pullback.dialect import ops
@@ -66,7 +65,7 @@ def _free_entry(module: ir.Module) -> str:
     name = "program"
     while name in symbols:
         name += "_"
-    with _jax.context():
+    with module.context:
         entry.attributes["sym_name"] = ir.StringAttr.get(name)
         entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
     for attributes in ("arg_attrs", "res_attrs"):

@@ -288,9 +288,8 @@ class RuleTable:
             map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
         ):
             raise _batched_by_jax(batch.rule, kind)
-        context = _jax.context()  # that of types and attributes which passes make
-        with context, ir.Location.unknown(context), build.inserting(None):
-            module = ir.Module.create()
+        module = ir.Module.create(ir.Location.unknown(_jax.context()))
+        with _jax.working_in(module), build.inserting(None):
             symbols = Symbols(module)
             names = [link.merge_source(symbols, source) for source in sources]
             rule = batch.rule

@@ -9,12 +9,12 @@ An op without a batching rule runs for one item after the other, in a loop.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build, ops
@@ -360,7 +360,7 @@ def _check_unsharded(operation: Any, *names: str) -> None:
 _SHARDED = " that is sharded over devices"
 
 
-@functools.cache
+@_jax.cached
 def _without_batch(type: Any) -> str | None:
     """Why values of the type have no batch, if so."""
     if build.info(type).kind == "?":

@@ -38,7 +38,7 @@ class Differentiation:
         self.detached: list[Any] = []
         self.has_stand_ins = False
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
-        build.here.loc = ir.Location.unknown(_jax.context())
+        self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
         self.nothing = ir.Operation.create(
             "builtin.unrealized_conversion_cast", [build.scalar("i1")], loc=build.here.loc
         )
@@ -182,6 +182,7 @@ class Differentiation:
         for operation in reversed(self.detached):
             operation.erase()
         self.detached.clear()
+        build.here.loc = self._outer_loc
 
     # ------------------------------------------------------------------- results left out
 

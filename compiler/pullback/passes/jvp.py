@@ -32,7 +32,7 @@ class JVP(Pass):
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
         leave_copy(module, self.entry)
-        with _jax.context(), Differentiation(module, rules) as diff:
+        with _jax.working_in(module), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             ct_mask_of(diff, self.entry, None)  # raises for results without place for a tangent
             diff.in_place = self.entry

@@ -99,7 +99,7 @@ def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RUL
 
     Texts among the stages are stock passes, as `parse_pipeline` returns them.
     """
-    with module.context, ir.Location.unknown(module.context):
+    with _jax.working_in(module):
         for stage in stages:
             if isinstance(stage, Pass):
                 stage.run(module, rules)
@@ -115,7 +115,7 @@ def _run_instrumented(
     raised: list[Exception] = []
     manager = _build_manager(module, stages, rules, wanted, raised)
     try:
-        with module.context, ir.Location.unknown(module.context):
+        with _jax.working_in(module):
             manager.run(module.operation)
             if wanted.verify_each:
                 verify(module)
@@ -152,7 +152,7 @@ def _build_manager(
         if _mentions(name, wanted.print_after):
             _add_printer(manager, module, f"IR Dump After {name}", wanted)
     manager.enable_verifier(wanted.verify_each)
-    _enable_printing(manager, wanted)
+    _enable_printing(manager, module, wanted)
     if wanted.timing:
         manager.enable_timing()
     if wanted.statistics:
@@ -207,10 +207,10 @@ def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
     )
 
 
-def _enable_printing(manager: Any, wanted: Instrumentation) -> None:
+def _enable_printing(manager: Any, module: ir.Module, wanted: Instrumentation) -> None:
     if not wanted.prints_ir:
         return
-    _jax.context().enable_multithreading(False)  # MLIR ends the process where it is on
+    module.context.enable_multithreading(False)  # MLIR ends the process where it is on
     after_each = wanted.print_after_all or wanted.print_after_change or wanted.print_after_failure
     manager.enable_ir_printing(
         print_before_all=wanted.print_before_all,

@@ -32,7 +32,7 @@ class Transpose(Pass):
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Transposes `entry` in place; raises NotLinearError."""
         leave_copy(module, self.entry)
-        with _jax.context(), Differentiation(module, rules) as diff:
+        with _jax.working_in(module), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
             name = transpose(diff, self.entry, mask, ct_mask_of(diff, self.entry, None))
             diff.take_place(name, self.entry)

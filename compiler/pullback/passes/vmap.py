@@ -53,7 +53,7 @@ class VMap(Pass):
                 f"item is by itself, take the attribute {BATCHING_RULES} off the module",
             )
         leave_copy(module, self.entry)
-        with _jax.context(), Differentiation(module, rules) as diff:
+        with _jax.working_in(module), Differentiation(module, rules) as diff:
             block = diff.block(self.entry)
             inputs = list(block.arguments.types)
             outputs = [v.type for v in terminator(block).operands]

@@ -15,10 +15,10 @@ that returns None asks for that.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pullback import _jax
 from pullback._errors import DuplicateRuleError
 from pullback.dialect import build
 from pullback.dialect.build import Value
@@ -145,7 +145,7 @@ def batch_alike(*names: str) -> None:
 # ------------------------------------------------------------------------- types and values
 
 
-@functools.cache
+@_jax.cached
 def batch_type(type: Any, size: int) -> Any:
     """The type of a batch of values."""
     info = build.info(type)

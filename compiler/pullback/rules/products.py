@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ class Plan:
     order: Dims
 
 
-@functools.cache
+@_jax.cached
 def _plan(numbers: Any, ranks: tuple[int, int], mine: int) -> Plan:
     """Of the two orders, the one whose result needs no transpose: `dot(x, ct)` for weights.
 
@@ -98,7 +97,7 @@ class Emission:
 _SETTINGS = ("dot_dimension_numbers", "precision_config", "algorithm")
 
 
-@functools.cache
+@_jax.cached
 def _emissions(
     numbers: Any, precision: Any, algorithm: Any, lhs: Any, rhs: Any, ct: Any
 ) -> tuple[Emission, Emission]:

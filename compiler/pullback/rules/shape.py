@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
+from pullback import _jax
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
@@ -30,7 +30,7 @@ def transpose(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.permute(cts[0], _inverse(integers(op, "permutation")))]
 
 
-@functools.cache
+@_jax.cached
 def _inverse(permutation: Dims) -> Dims:
     return tuple(permutation.index(i) for i in range(len(permutation)))
 
@@ -50,7 +50,7 @@ def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     return [ct if reshaped is None else build.emit1("stablehlo.reshape", reshaped, [ct])]
 
 
-@functools.cache
+@_jax.cached
 def _unbroadcast(dimensions: Any, operand: Any, result: Any) -> tuple[Dims, Dims | None, Any]:
     """The dimensions to sum over; then, where needed, the order of the others and their type."""
     kept, small, big = build.integers(dimensions), build.shape_of(operand), build.shape_of(result)

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from pullback import _jax
 from pullback._errors import PipelineError, PullbackError
 from pullback._jax import ir
 from pullback.passes import PASSES
@@ -118,7 +117,6 @@ def opt(ctx: click.Context, list_passes: bool, **arguments: Any) -> None:
     if list_passes:
         click.echo(_list_passes())
         return
-    _jax.context().enable_multithreading(False)
     options = _options(arguments)
     try:
         load_rules(arguments["plugins"])
@@ -207,6 +205,7 @@ def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options
     """The output for one module; None when something failed, which is reported."""
     try:
         module = module_io.parse_module(part)
+        module.context.enable_multithreading(False)
         if options.instrumentation.verify_each:
             verify_module(module)
         with blaming(options.file):
