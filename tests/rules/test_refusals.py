@@ -14,7 +14,7 @@ import pytest
 import pullback_runtime
 from pullback import _jax
 from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
-from pullback._jax import ir
+from pullback._jax import ir, stablehlo
 from pullback.dialect import build
 from pullback.passes.manager import run_pipeline
 
@@ -316,6 +316,38 @@ def test_what_every_device_draws_has_no_reverse_mode() -> None:
     derived(DRAWN_ON_DEVICES, "jvp")
     with pytest.raises(MissingRuleError, match=r"a manual computation with `stablehlo.rng` in it"):
         derived(DRAWN_ON_DEVICES, "vjp")
+
+
+COMPUTED_SOURCE = """
+func.func public @main(%x: tensor<2xf64>, %source: tensor<1xi32>) -> tensor<2xf64> {
+  %0 = "stablehlo.collective_broadcast"(%x, %source) {
+    replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, has_dynamic_root
+  } : (tensor<2xf64>, tensor<1xi32>) -> tensor<2xf64>
+  return %0 : tensor<2xf64>
+}
+"""
+SEVERAL_BROADCAST = """
+func.func public @main(%x: tensor<2xf64>, %y: tensor<3xf64>) -> (tensor<2xf64>, tensor<3xf64>) {
+  %0:2 = "stablehlo.collective_broadcast"(%x, %y) {
+    replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>
+  } : (tensor<2xf64>, tensor<3xf64>) -> (tensor<2xf64>, tensor<3xf64>)
+  return %0#0, %0#1 : tensor<2xf64>, tensor<3xf64>
+}
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(stablehlo.CollectiveBroadcastOp, "has_dynamic_root"),
+    reason="there a broadcast has one operand, and names its device",
+)
+def test_a_broadcast_from_a_device_that_is_computed_has_no_reverse_mode() -> None:
+    """Its transpose would have to know the device; one of several operands is one of each."""
+    derived(COMPUTED_SOURCE, "jvp")
+    with pytest.raises(MissingRuleError, match="broadcast` from a device that is computed"):
+        derived(COMPUTED_SOURCE, "vjp")
+    batch = derived(COMPUTED_SOURCE, "vmap{size=4 in-axes=0,none}")
+    assert "(tensor<4x2xf64>, tensor<1xi32>) -> tensor<4x2xf64>" in str(batch)
+    assert str(derived(SEVERAL_BROADCAST, "vjp")).count("stablehlo.collective_permute") == 4
 
 
 DYNAMIC_DIFFERENCES = """

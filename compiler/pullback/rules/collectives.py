@@ -150,14 +150,23 @@ def collective_broadcast(op: Op, cts: Tangents) -> list[Value | None]:
 
     Permutations count devices as a broadcast does; `all_reduce` cannot, for partitions.
     """
+    if "has_dynamic_root" in op.attributes:
+        raise unsupported(
+            op,
+            "from a device that is computed",
+            "name the device by a constant, or wrap this step in jax.custom_vjp",
+        )
     groups = [[d for d in group if d >= 0] for group in _matrix(op, "replica_groups")]
-    (total,) = cts
-    step = 1
-    while step < max(map(len, groups), default=0):
-        pairs = [(g[i + step], g[i]) for g in groups for i in range(0, len(g) - step, 2 * step)]
-        total = build.add(total, _permute(op, total, pairs))
-        step *= 2
-    return [_permute(op, total, [(g[0], g[0]) for g in groups])]
+
+    def to_first(total: Value, type: Any) -> Value:
+        step = 1
+        while step < max(map(len, groups), default=0):
+            pairs = [(g[i + step], g[i]) for g in groups for i in range(0, len(g) - step, 2 * step)]
+            total = build.add(total, _permute(op, total, pairs))
+            step *= 2
+        return _permute(op, total, [(g[0], g[0]) for g in groups])
+
+    return _each(op, cts, to_first)
 
 
 def _matrix(op: Op, name: str) -> list[list[int]]:
@@ -180,8 +189,15 @@ linear("stablehlo.collective_broadcast", collective_broadcast)
 
 # --------------------------------------------------------------------------------- batches
 
-for _name in ("all_reduce", "collective_broadcast", "collective_permute", "cross-replica-sum"):
+for _name in ("all_reduce", "collective_permute", "cross-replica-sum"):
     batch_alike(f"stablehlo.{_name}")
+
+
+@batch("stablehlo.collective_broadcast")
+def _batch_of_broadcasts(op: MappedOp) -> list[Value] | None:
+    """From one device for all items; the last operand may say from which."""
+    operands = op.leading(len(op.results))
+    return None if operands is None else op.again(operands)
 
 
 @batch("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter")
