@@ -162,9 +162,10 @@ def test_the_reverse_loop_keeps_the_recurrence_only():
     assert products_in_loops(program.grad((0, 1))) == 2 + 1
 
 
-def test_what_is_larger_than_the_sum_stays_in_the_loop():
+@pytest.mark.parametrize("rows", [WIDTH // 2, WIDTH, 100 * WIDTH])
+def test_what_is_not_much_smaller_than_the_sum_stays_in_the_loop(rows):
     """With many rows, the product is the larger part of the work, and its factors need memory."""
-    many = np.ones((STEPS, 100 * WIDTH, WIDTH))
+    many = np.ones((STEPS, rows, WIDTH))
     assert products_in_loops(pb.trace(recurrent(CASES["plain"][0]))(W, many).grad(0)) == 2 + 3
 
 

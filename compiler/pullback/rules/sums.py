@@ -26,6 +26,9 @@ from pullback.rules.bodies import body_name
 from pullback.rules.control_flow import move_regions
 from pullback.rules.stacks import affine, is_one_slot, uses
 
+MUCH_LARGER = 4
+"""How much larger a sum has to be than what is stacked for it, to be worth the memory."""
+
 _ADD, _PRODUCT, _REDUCTION = "stablehlo.add", "stablehlo.dot_general", "stablehlo.reduce"
 _SLICE, _UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 _VIEWS = "stablehlo.reshape", "stablehlo.transpose"
@@ -150,9 +153,10 @@ class Sums:
         return found if v == first and uses(v) == 1 else []
 
     def _product(self, summand: Summand) -> Total | None:
-        """Of a product whose factors are stacked, or can be: they are smaller, and there is room.
+        """Of a product whose factors are stacked, or can be, where there is room.
 
-        One factor of slots is the same in all iterations.
+        They are much smaller than what is summed, and no larger than a slot. One factor of slots is
+        the same in all iterations.
         """
         if not build.is_result_of(summand.source, _PRODUCT):
             return None
@@ -164,7 +168,8 @@ class Sums:
         varying = dict.fromkeys(v for v, same in zip(factors, outside, strict=True) if not same)
         missing = [v for v in varying if v not in self.read and v not in self.new]
         size = sum(build.size_in_bytes(v.type) for v in missing)
-        if size > min(self.room, build.size_in_bytes(summand.source.type)):
+        total = build.size_in_bytes(summand.source.type)
+        if size > min(self.room, total if summand.slots is not None else total // MUCH_LARGER):
             return None
         if any(-1 in build.shape(v) for v in missing):
             return None
