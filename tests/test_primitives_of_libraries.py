@@ -5,6 +5,8 @@ Theirs have results that are integers, and parameters that are new objects at ea
 
 from __future__ import annotations
 
+import gc
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from jax.interpreters import ad, mlir
 
 import pullback as pb
 from pullback import artifact
+from pullback._jax import jaxprs
 
 
 class Note:
@@ -463,3 +466,24 @@ def test_many_rules_are_no_rules_of_rules(tmp_path: Path, monkeypatch: Any) -> N
     pb.trace(chain)(1.0).save(tmp_path / "chain.mlirbc")
     found = pb.load(tmp_path / "chain.mlirbc").grad()(1.0)
     np.testing.assert_allclose(found, jax.grad(chain)(1.0), rtol=1e-6)
+
+
+def test_threads_may_import_while_a_primitive_is_looked_for(monkeypatch):
+    """A collection of garbage stands for the other thread here: it may come at any allocation."""
+    monkeypatch.setattr(jaxprs, "_of_jax", set())
+    names = [f"imported_{number}" for number in range(10_000)]
+    waiting = iter(names)
+
+    def importing(*_):
+        sys.modules[next(waiting)] = sys
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(importing)
+    gc.set_threshold(1)
+    try:
+        assert jaxprs.is_of_jax(jax.lax.sin_p)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(importing)
+        for name in names:
+            sys.modules.pop(name, None)

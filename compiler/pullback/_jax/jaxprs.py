@@ -39,9 +39,10 @@ def is_of_jax(primitive: Any) -> bool:
     if primitive not in _of_jax and primitive.name.startswith("pullback."):
         _of_jax.add(primitive)
     if primitive not in _of_jax and primitive not in _of_others:
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():  # other threads may import
             if name.partition(".")[0] in ("jax", "pullback", "pullback_runtime"):
-                _of_jax.update(v for v in vars(module).values() if isinstance(v, _core.Primitive))
+                known = vars(module).copy().values()
+                _of_jax.update(v for v in known if isinstance(v, _core.Primitive))
         if primitive not in _of_jax:
             _of_others.add(primitive)
     return primitive in _of_jax
