@@ -84,8 +84,9 @@ def context() -> ir.Context:
 @contextlib.contextmanager
 def working_in(module: ir.Module) -> Iterator[None]:
     """What this thread makes is for a module: types and attributes are of its context."""
-    outer, _working.context = _working.context, module.context
+    outer = _working.context
     try:
+        _working.context = module.context
         with module.context, ir.Location.unknown(module.context):
             yield
     finally:
