@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,6 +141,25 @@ def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
     entries = map(str, (entry.func for entry in lowering._common(("cpu",), context()).values()))
     texts = [text.replace("custom_call @lapack", "") for text in entries]
     assert not any("@" in text.partition("@")[2] for text in texts)
+
+
+def test_what_holds_something_of_a_users_is_not_shared():
+    """It would live as long as what all programs have in common."""
+    jax.clear_caches()
+
+    class Held:
+        pass
+
+    def traced() -> weakref.ref:
+        held = Held()
+        function = jax.custom_batching.custom_vmap(jnp.sin)
+        function.def_vmap(lambda size, batched, x: (held, jnp.sin(x), True)[1:])
+        pb.trace(lambda x: function(x) + 1)(jnp.ones(3))
+        return weakref.ref(held)
+
+    held = traced()
+    gc.collect()
+    assert held() is None
 
 
 def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:

@@ -175,11 +175,14 @@ def _detached(name: str, entry: Any) -> Any:
 def _stands_alone(key: Any, entry: Any) -> bool:
     """Whether nothing of its module is meant in an entry: no function, and no mesh.
 
-    And whether its key is all that it depends on: of two floats that are equal, one may be -0.0.
+    And whether its key is all that it depends on, for of two floats that are equal, one may be
+    -0.0; and holds nothing of a user's, which would live as long.
     """
     if entry.const_args or not key.eqn_ctx.cur_abstract_mesh.empty:
         return False
     if any(isinstance(each, (float, complex)) for each in jax.tree.leaves(key.params)):
+        return False
+    if not all(map(_is_nobodys, jax.tree.leaves(key.params, is_leaf=_is_no_container))):
         return False
     alone = True
 
@@ -196,6 +199,19 @@ def _stands_alone(key: Any, entry: Any) -> bool:
 
 
 _REFERRING = frozenset({"func.call", "stablehlo.composite"})
+
+
+def _is_no_container(value: Any) -> bool:
+    return type(value) not in (tuple, list, dict)
+
+
+def _is_nobodys(value: Any) -> bool:
+    """Whether a parameter is of a class, or a function, of JAX's or Python's; and no jaxpr."""
+    module = getattr(value if callable(value) else type(value), "__module__", None) or ""
+    return not jaxprs.is_jaxpr(value) and module.partition(".")[0] in _LIBRARIES
+
+
+_LIBRARIES = frozenset({"builtins", "jax", "jaxlib", "ml_dtypes", "numpy"})
 
 
 def _make_tokens_inside(function: Any, count: int) -> None:
