@@ -20,6 +20,7 @@ from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback._slots import spell
 from pullback.frontend.rules import RuleTable
+from pullback.passes import manager
 from pullback.passes.symbols import functions
 from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
@@ -143,8 +144,6 @@ class Program:
 
     def _after(self, pipeline: str, instrumentation: dict[str, Any]) -> ir.Module:
         """A copy of the module, behind a pipeline."""
-        from pullback.passes import manager
-
         module = clone(self.module)
         manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
         before, after = map(_type_of_entry, (self.module, module))

@@ -23,7 +23,7 @@ from pullback import _derivation
 from pullback._errors import MissingRuleError
 from pullback._slots import argnums_of, several
 from pullback.frontend.keep import is_inexact
-from pullback_runtime import _symbolic
+from pullback_runtime import _symbolic, _trees
 from pullback_runtime._callable import argument_paths
 
 if TYPE_CHECKING:
@@ -192,8 +192,6 @@ class SymbolicProgram:
         return tuple(jax.tree.leaves(self.function(*args, **kwargs)))
 
     def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
-        from pullback_runtime import _trees
-
         return _trees.flatten_call(self.in_tree, tuple(args), kwargs)
 
     def _unflatten(self, leaves: Sequence[Any]) -> Any:

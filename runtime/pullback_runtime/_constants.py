@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from pullback_runtime import _blobs, _container, _contexts, _module, _resources, _streams
+from pullback_runtime import _blobs, _container, _contexts, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._elements import scalar_type
 from pullback_runtime._jax import ir, operations_named, text_alone
 from pullback_runtime._resources import CONSTANT
 
@@ -204,7 +205,7 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
     tables = _blobs.read_tables(content)
     wanted = {int(entry) for *_, entry in described}
     found = {blob.entry: blob for blob in _blobs.blobs(content, tables, wanted)}
-    dtypes = {name: _module.scalar_type(name) for name, *_ in described}
+    dtypes = {name: scalar_type(name) for name, *_ in described}
     narrowed = {name for name, dtype in dtypes.items() if canonicalize_dtype(dtype) != dtype}
     stubs, stored = {}, []
     for name, shape, text, data, entry in described:

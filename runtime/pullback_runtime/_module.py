@@ -11,18 +11,17 @@ import functools
 import graphlib
 import io
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
-import ml_dtypes
 import numpy as np
 
-from pullback_runtime import _contexts, _jax
+from pullback_runtime import _contexts, _jax, _resources
 from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
+from pullback_runtime._elements import element_dtype
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
@@ -109,8 +108,6 @@ def parse(
 
 def prepare(content: bytes, entry: str = "main") -> Prepared:
     """Parse, lower pullback ops to calls, drop what `entry` does not reach, read the signature."""
-    from pullback_runtime import _resources
-
     if b"dense_resource" in content and not is_bytecode(content):
         content = to_bytecode(parse(content, _jax.fresh_context()))  # where the data can be read
     resources = _resources.read(content)
@@ -274,43 +271,3 @@ def _aval(kind: ir.Type, where: str) -> Aval:
 def _struct(shape: tuple[int, ...], dtype: np.dtype) -> Aval:
     """Types recur: in a program, in its derivatives, in other programs."""
     return Aval(shape, dtype)
-
-
-_SPECIAL_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
-_NUMBER = re.compile(r"(ui|bf|i|f)(\d+)")
-_SMALL_FLOAT = re.compile(r"f(\d)(E\d+M\d+\w*)")
-_WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
-
-
-def element_dtype(kind: ir.Type, where: str) -> np.dtype:
-    """NumPy dtype of an MLIR element type, ml_dtypes' small ones included."""
-    try:
-        return _dtype_named(str(kind))
-    except KeyError:
-        raise _unknown_element(str(kind), where) from None
-
-
-@functools.cache
-def _dtype_named(name: str) -> np.dtype:
-    word = _SPECIAL_DTYPES.get(name, "")
-    if number := _NUMBER.fullmatch(name):
-        word = word or _WORDS[number[1]] + number[2]
-    elif small := _SMALL_FLOAT.fullmatch(name):
-        word = f"float{small[1]}_{small[2].lower()}"
-    return scalar_type(word)
-
-
-def scalar_type(name: str) -> np.dtype:
-    """The dtype of this name, ml_dtypes' included; KeyError when there is none."""
-    scalar = (getattr(ml_dtypes, name, None) or getattr(np, name, None)) if name else None
-    if not isinstance(scalar, type) or not issubclass(scalar, np.generic):
-        raise KeyError(name)
-    return np.dtype(scalar)
-
-
-def _unknown_element(name: str, where: str) -> ModuleError:
-    return ModuleError(
-        f"no NumPy dtype for the element type {name}",
-        where=where,
-        do="convert it inside the module to a type NumPy or ml_dtypes knows",
-    )

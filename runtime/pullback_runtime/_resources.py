@@ -21,6 +21,7 @@ from pullback_runtime._container import (
     read_varint,
     sections,
 )
+from pullback_runtime._elements import element_dtype
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
@@ -73,10 +74,8 @@ def by_name(data: Mapping[str, Any], name: str) -> Any:
 
 def as_array(data: Any, op: ir.Operation) -> np.ndarray:
     """The data of a constant, as an array of its type."""
-    from pullback_runtime import _module
-
     kind = op.results[0].type
-    dtype = _module.element_dtype(kind.element_type, "a constant")
+    dtype = element_dtype(kind.element_type, "a constant")
     expected = math.prod(kind.shape) * dtype.itemsize
     if data is None or len(data) != expected:
         there = "none are in the module" if data is None else f"the module has {len(data)}"
