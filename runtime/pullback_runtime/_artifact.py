@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _constants, _jax, _module, _streams, _trees, _variants
+from pullback_runtime import _avals, _constants, _jax, _module, _streams, _trees, _trial, _variants
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
@@ -210,8 +210,6 @@ def trusted(content: bytes) -> bytes:
 
     Raises: ArtifactError for damaged bytecode.
     """
-    from pullback_runtime import _trial
-
     with refusing_damage():
         layout = read_layout(content)
         check_versions(layout)
@@ -219,8 +217,6 @@ def trusted(content: bytes) -> bytes:
 
 
 def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
-    from pullback_runtime import _trial
-
     module = _module.parse(_trial.parse_elsewhere(content), context)
     if not len(module.body.operations):
         raise ArtifactError(
@@ -249,8 +245,6 @@ def _forget_file(module: ir.Module) -> None:
 
 
 def _open_exported(content: bytes, context: ir.Context) -> Opened:
-    from pullback_runtime import _trial
-
     if importlib.util.find_spec("flatbuffers") is None:
         raise ArtifactError(
             "this is no StableHLO text or bytecode; jax.export's form needs flatbuffers to read",
@@ -272,9 +266,8 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
     )
 
 
-def open_exported(exported: Any, context: ir.Context | None = None) -> Opened:
+def open_exported(exported: Any, context: ir.Context) -> Opened:
     """The module inside a `jax.export.Exported`."""
-    context = context or _jax.context()
     return Opened(_module.parse(bytes(exported.mlir_module_serialized), context), exported=exported)
 
 

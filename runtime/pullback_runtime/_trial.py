@@ -26,25 +26,22 @@ _lock = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None
 
 
-def parse_elsewhere(content: bytes, seconds: int | None = None) -> bytes:
+def parse_elsewhere(content: bytes) -> bytes:
     """Plain bytecode of a module that parsed whole in the helper process.
 
     Raises: ArtifactError when it is refused there, crashes there, or takes too long.
     """
-    return _ask(worker.MODULE, content, seconds or time_limit(content))
+    return _ask(worker.MODULE, content)
 
 
-def parse_exported_elsewhere(content: bytes, seconds: int | None = None) -> bytes:
+def parse_exported_elsewhere(content: bytes) -> bytes:
     """The same for the module inside what `jax.export` serialised."""
-    return _ask(worker.EXPORTED, content, seconds or time_limit(content))
+    return _ask(worker.EXPORTED, content)
 
 
-def time_limit(content: bytes) -> int:
-    """Seconds for a trial: some hundred times what a sound file of this size takes."""
-    return SECONDS + SECONDS_PER_MEBIBYTE * (len(content) >> 20)
-
-
-def _ask(kind: bytes, content: bytes, seconds: int) -> bytes:
+def _ask(kind: bytes, content: bytes) -> bytes:
+    # Some hundred times what a sound file of this size takes.
+    seconds = SECONDS + SECONDS_PER_MEBIBYTE * (len(content) >> 20)
     with _lock:
         try:
             status, answer = _exchange(kind, content, seconds)
