@@ -7,7 +7,7 @@ emits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,8 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.forward import Forward
-from pullback.passes.purity import is_used
+from pullback.passes.purity import Purity, is_used
+from pullback.passes.regions import operations
 from pullback.passes.reverse import Reverse, identity
 from pullback.rules.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
 
@@ -66,11 +67,13 @@ def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
             active = [v for v, a in zip(block.arguments, op.active, strict=True) if a]
             reverse = Reverse(op.frame.diff, identity, op.frame.linear)
             reverse.analyze(block, active)
-            _move_here(block)
+            steps = _move_here(block)
             for out, ct in zip(outs, cts, strict=True):
                 reverse.accumulate(out, ct)
             reverse.run()
-            return [reverse.cts.get(v) for v in block.arguments]
+            found = [reverse.cts.get(v) for v in block.arguments]
+            _erase_unused(op, steps, {*found, *reverse.replaced})
+            return found
 
     jvp.__module__ = vjp.__module__ = expand.__module__
     return jvp, vjp
@@ -137,15 +140,25 @@ def _inside(block: Any) -> Any:
     return build.inserting(ir.InsertionPoint(block))
 
 
-def _move_here(block: Any) -> None:
-    """Move a block's ops, but for the terminator, to where the driver emits."""
+def _move_here(block: Any) -> list[Any]:
+    """Move a block's ops, but for the terminator, to where the driver emits; these ops."""
     place = build.here.ip
     following = place.ref_operation
-    for view in list(block.operations):
-        operation = view.operation
-        if operation.name == "stablehlo.return":
-            continue
+    moved = [each for each in operations(block) if each.name != "stablehlo.return"]
+    for operation in moved:
         if following is None:
             place.block.append(operation)
         else:
             operation.move_before(following)
+    return moved
+
+
+def _erase_unused(op: Op, steps: Sequence[Any], kept: Container[Value]) -> None:
+    """Erase the steps of an expansion that its cotangents do not need.
+
+    So they ask for no operands: of what is linear in those, there are no values.
+    """
+    purity = Purity(op.frame.diff.functions)
+    for step in reversed(steps):
+        if not any(r in kept or is_used(r) for r in step.results) and purity.is_pure(step):
+            step.erase()

@@ -28,6 +28,7 @@ from pullback.rules.registry import (
     Op,
     Rule,
     Tangents,
+    by_its_parts,
     by_variant,
     jointly,
     never,
@@ -307,7 +308,7 @@ def _rule(name: str, jvp: Any, vjp: Any, linear: Any, **flags: Any) -> Rule:
 
 _SUM = _rule("stablehlo.reduce_window", on_tangents, _sum_transpose, jointly)
 _EXTREMUM = _rule("stablehlo.reduce_window", _extremum_jvp, _extremum_vjp, never)
-_FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), never)
+_FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), by_its_parts)
 
 
 def _reduce_window_variant(op: Op) -> Rule:
