@@ -72,3 +72,23 @@ def test_a_value_is_nan_behind_calls(number, expected):
     functions = {symbol(each.operation): each for each in module.body.operations}
     main = functions["main"].regions[0].blocks[0]
     assert zeros.is_nan(list(main.operations)[-2].result, functions) is expected
+
+
+def test_what_is_sorted_along_is_zero_where_it_was():
+    module = ir.Module.parse(
+        """
+        func.func @main(%x: tensor<3xf64>) -> (tensor<3xf64>, tensor<3xf64>) {
+          %zero = stablehlo.constant dense<0.0> : tensor<3xf64>
+          %0:2 = "stablehlo.sort"(%x, %zero) ({
+          ^bb0(%a: tensor<f64>, %b: tensor<f64>, %c: tensor<f64>, %d: tensor<f64>):
+            %1 = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>
+            stablehlo.return %1 : tensor<i1>
+          }) : (tensor<3xf64>, tensor<3xf64>) -> (tensor<3xf64>, tensor<3xf64>)
+          return %0#0, %0#1 : tensor<3xf64>, tensor<3xf64>
+        }
+        """,
+        _jax.context(),
+    )
+    end = list(module.body.operations[0].regions[0].blocks[0].operations)[-1]
+    assert [zeros.is_zero(v) for v in end.operands] == [False, True]
+    assert [zeros.stays_zero(v, {}) for v in end.operands] == [False, True]

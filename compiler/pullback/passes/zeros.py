@@ -65,6 +65,9 @@ _OF_ZEROS: dict[str, slice] = {
 """Ops that are zero where these of their operands are."""
 
 RETURN = "stablehlo.return"
+_APART = frozenset(_stablehlo("optimization_barrier sort"))
+"""Ops that hand each operand on."""
+
 _PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
 """Ops that are zero where one of their operands is."""
 
@@ -166,7 +169,7 @@ class _Search:
         if name in BRANCHES:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
-        if name == "stablehlo.optimization_barrier":
+        if name in _APART:
             return [operation.operands[v.result_number]], False
         if name == "stablehlo.custom_call" and _is_triangular_solve(operation):
             return [operation.operands[1]], False
