@@ -92,3 +92,35 @@ def test_what_is_sorted_along_is_zero_where_it_was():
     end = list(module.body.operations[0].regions[0].blocks[0].operations)[-1]
     assert [zeros.is_zero(v) for v in end.operands] == [False, True]
     assert [zeros.stays_zero(v, {}) for v in end.operands] == [False, True]
+
+
+DYNAMIC = {
+    "dynamic_broadcast_in_dim %zero, %two, dims = []": "f64>, tensor<1xi64>",
+    "dynamic_reshape %zeros, %two": "2xf64>, tensor<1xi64>",
+    "dynamic_pad %zeros, %zero, %none, %none, %none": (
+        "2xf64>, tensor<f64>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>"
+    ),
+    "real_dynamic_slice %zeros, %none, %two, %one": (
+        "2xf64>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>"
+    ),
+}
+
+
+@pytest.mark.parametrize(("op", "types"), DYNAMIC.items())
+def test_zeros_whose_shape_is_an_operand_are_zeros(op, types):
+    module = ir.Module.parse(
+        f"""
+        func.func @main() -> tensor<2xf64> {{
+          %zero = stablehlo.constant dense<0.0> : tensor<f64>
+          %zeros = stablehlo.constant dense<0.0> : tensor<2xf64>
+          %none = stablehlo.constant dense<0> : tensor<1xi64>
+          %one = stablehlo.constant dense<1> : tensor<1xi64>
+          %two = stablehlo.constant dense<2> : tensor<1xi64>
+          %0 = stablehlo.{op} : (tensor<{types}) -> tensor<2xf64>
+          return %0 : tensor<2xf64>
+        }}
+        """,
+        _jax.context(),
+    )
+    end = list(module.body.operations[0].regions[0].blocks[0].operations)[-1]
+    assert zeros.is_zero(end.operands[0])

@@ -55,8 +55,14 @@ _OF_ZEROS: dict[str, slice] = {
         ),
         _ALL,
     ),
-    **dict.fromkeys(_stablehlo("gather dynamic_slice divide"), slice(1)),
-    **dict.fromkeys(_stablehlo("dynamic_update_slice"), slice(2)),
+    **dict.fromkeys(
+        _stablehlo(
+            "gather dynamic_slice divide "
+            "dynamic_broadcast_in_dim dynamic_reshape dynamic_gather real_dynamic_slice"
+        ),
+        slice(1),
+    ),
+    **dict.fromkeys(_stablehlo("dynamic_update_slice dynamic_pad"), slice(2)),
     "stablehlo.select": slice(1, None),
     "stablehlo.triangular_solve": slice(1, 2),
     "stablehlo.scatter": _ALL,  # but for its indices
