@@ -93,6 +93,32 @@ def test_programs_die(use):
     assert alive() <= before
 
 
+class Holding:
+    """An object with the program of a function whose rules are methods."""
+
+    def __init__(self):
+        self.program = pb.trace(self.loss)(X)
+        self.gradient = self.program.grad()
+
+    def loss(self, x):
+        wave = jax.custom_vjp(jnp.sin)
+        wave.defvjp(self.forward, self.backward)
+        return jnp.sum(wave(x))
+
+    def forward(self, x):
+        return jnp.sin(x), x
+
+    def backward(self, x, ct):
+        return (ct * jnp.cos(x),)
+
+
+def test_what_holds_the_program_of_its_own_rules_dies():
+    """A dictionary by weak references keeps what its values lead to, also a key of its own."""
+    dead = weakref.ref(Holding())
+    gc.collect()
+    assert dead() is None
+
+
 def bytes_alive() -> int:
     gc.collect()
     return sum(array.nbytes for array in jax.live_arrays())

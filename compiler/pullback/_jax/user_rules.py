@@ -175,19 +175,23 @@ def forget_runs(closed: Any) -> None:
 def _memoised(thunk: Any, rule: str, lifted: str) -> RuleInside:
     """What `_unwrapped` finds, which is asked for several times of each call."""
     function = getattr(thunk, "f", thunk)
-    is_function = isinstance(function, types.FunctionType)
-    inside = _insides.get(function) if is_function else None
-    if inside is None:
+    if not isinstance(function, types.FunctionType):
+        return _unwrapped(thunk, rule, lifted)
+    of, inside = vars(function).get(_INSIDE, _UNKNOWN)
+    if of() is not function:  # but one that this is a wrapper of, perhaps
         inside = _unwrapped(thunk, rule, lifted)
-        if is_function and inside.rule is not thunk:  # which would keep its own key alive
-            _insides[function] = inside
+        if inside.rule is not thunk:  # then the function is JAX's own
+            vars(function)[_INSIDE] = weakref.ref(function), inside
     return inside
 
 
 _NO_RULE = RuleInside(None)
 
-_insides: weakref.WeakKeyDictionary[Any, RuleInside] = weakref.WeakKeyDictionary()
-"""By the function that JAX has put around the rule, for as long as that is there."""
+_INSIDE = "__pullback_rule_inside__"
+"""An attribute of the function that JAX has put around the rule, which may lead to it again: a
+dictionary of all these functions would keep both."""
+
+_UNKNOWN = (lambda: None), _NO_RULE
 
 
 def _lifted(inside: RuleInside, count: int) -> RuleInside:
