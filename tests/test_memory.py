@@ -106,6 +106,64 @@ def test_a_policy_of_checkpoint_says_what_is_kept(loaded):
     assert found == {**plain, "sine": 1}
 
 
+def in_a_loop(x, ws):
+    return lax.scan(lambda x, w: (block(x, w), None), x, ws)[0]
+
+
+def in_a_loop_in_a_loop(x, ws):
+    return lax.scan(lambda x, ws: (in_a_loop(x, ws), None), x, ws[:, None])[0]
+
+
+@jax.jit
+def in_a_function(x, ws):
+    return block(jnp.cos(block(x, ws[0])), ws[1])
+
+
+def wavy(f):
+    return lambda *args: jnp.sum(jnp.sin(f(*args)))
+
+
+@pytest.mark.parametrize("body", [in_a_loop, in_a_loop_in_a_loop, in_a_function])
+def test_a_policy_says_what_is_kept_of_loops_and_of_functions_that_are_called(body):
+    """All of it was computed again."""
+    x, ws = np.ones((4, WIDTH), np.float32), np.ones((2, WIDTH, WIDTH), np.float32) / WIDTH
+
+    def kept(policy):
+        f = jax.checkpoint(body, policy=policy)
+        return residual_bytes(f, x, ws), ops_of_gradient(wavy(f), x, ws)
+
+    nothing, all_again = kept(None)
+    products, found = kept(POLICIES.dots_saveable)
+    plain = ops_of_gradient(wavy(body), x, ws)
+    assert products == nothing + 2 * 2 * x.nbytes
+    assert found["dot_general"] == plain["dot_general"] < all_again["dot_general"]
+    named, found = kept(POLICIES.save_only_these_names("wave"))
+    assert named == nothing + 2 * x.nbytes
+    assert found["sine"] < all_again["sine"]
+
+
+@pytest.mark.parametrize("policy", ["everything", "dots", "names"])
+def test_a_policy_changes_no_number_of_loops_and_of_functions_that_are_called(policy):
+    def twice(x, ws):
+        h = in_a_loop_in_a_loop(x, ws)
+        h, hs = lax.scan(lambda h, w: (block(h, w), h), h, ws, reverse=True)
+        h = lax.fori_loop(1, 3, lambda i, h: jnp.sin(h @ ws[i - 1]) * i + h, h)
+        return in_a_function(h, ws) + hs[0]
+
+    named = {
+        "everything": POLICIES.everything_saveable,
+        "dots": POLICIES.dots_saveable,
+        "names": POLICIES.save_only_these_names("wave"),
+    }
+    ours = jax.checkpoint(twice, policy=named[policy])
+    x, ws = np.cos(np.arange(4.0)).reshape(2, 2), np.sin(np.arange(8.0)).reshape(2, 2, 2)
+    with jax.enable_x64(True):
+        found = pb.grad(wavy(ours), (0, 1))(x, ws)
+        expected = jax.grad(wavy(twice), (0, 1))(x, ws)
+        for mine, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
+
+
 def test_a_policy_changes_no_number():
     """Also by rules that are false on purpose, at second order, and under `jax.vmap`."""
 

@@ -52,11 +52,11 @@ def recomputed(equation: Any) -> Any:
 def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
     equations = []
     for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
-        if jaxprs.name_of(equation) in ("jit", "pjit"):
-            equations.append(
-                jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))
-            )
-        elif _is_saved(equation, policy):
+        name = jaxprs.name_of(equation)
+        is_saved = name not in ("jit", "pjit") and _is_saved(equation, policy)
+        if name in ("jit", "pjit", "scan"):
+            equation = jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))
+        if is_saved:
             equations += _with_marks(equation)
         else:
             equations.append(equation)

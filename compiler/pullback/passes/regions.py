@@ -58,6 +58,12 @@ def blocks(operation: Any) -> list[Any]:
     return [region.blocks[0] for region in operation.regions]
 
 
+def move_regions(operation: Any, new: Any) -> None:
+    """Move each region's block of one op into the other's."""
+    for block, region in zip(blocks(operation), list(new.regions), strict=True):
+        block.append_to(region)
+
+
 def replace_terminator(block: Any, values: Sequence[Value]) -> None:
     """Return `values` instead."""
     old = terminator(block)

@@ -9,21 +9,17 @@ from typing import Any
 from pullback._jax import ir, remat
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.dialect.ops import composite_name
 from pullback.passes.backward import Split, split
-from pullback.passes.checks import check_runs_again
-from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_function
 from pullback.passes.inlining import call, emit_call
-from pullback.passes.purity import is_used
-from pullback.passes.regions import operations, replace_terminator, terminator
-from pullback.passes.signatures import mask_of, set_signature
+from pullback.passes.signatures import mask_of
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero
 from pullback.rules.batching import MappedOp, batch, batch_type
 from pullback.rules.reaching import reached_in
 from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback.rules.saving import recomputation, with_marks_outside
 
 
 def present(values: Sequence[Value | None]) -> list[Value]:
@@ -115,19 +111,17 @@ def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
     """Cotangents of an op that calls @name on its operands."""
     frame = op.frame
+    again = remat.CHECKPOINT in frame.diff.function(name).attributes and not frame.linear
     pair = split(
         frame.diff,
-        name,
+        with_marks_outside(frame.diff, name) if again else name,
         mask_of(op.active),
         mask_of([ct is not None for ct in cts]),
         frame.linear,
         _constants(op) if frame.linear else (),
         may_lose=frame.linear,
     )
-    if remat.CHECKPOINT in frame.diff.function(name).attributes and not frame.linear:
-        found = _recompute(op, pair, cts)
-    else:
-        found = _store(op, pair, cts)
+    found = _recompute(op, pair, cts) if again else _store(op, pair, cts)
     return scatter(op.active, scatter(pair.nonzero, found))
 
 
@@ -166,7 +160,7 @@ def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
     computes forward, which differs from the rule's where that is false on purpose.
     """
     frame = op.frame
-    saving, again, count = _recomputation(frame.diff, pair)
+    saving, again, count = recomputation(frame.diff, pair)
     with before(op):
         outs = emit_call(frame.diff.function(saving), op.operands)
     frame.replace(op, outs[: len(op.results)])
@@ -175,52 +169,3 @@ def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
     fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
     residuals = call(frame.diff, again, list(fenced)[: len(kept)])
     return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])
-
-
-def _recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
-    """The forward function with marked values behind its results; and what residuals are made by.
-
-    That takes the arguments and these values. They are the marked ones that it needs: so many.
-    """
-
-    def derive() -> tuple[str, str, int]:
-        again = diff.clone_function(pair.forward, f"{pair.forward}.again")
-        block = diff.block(again)
-        given = [_given_instead(block, mark) for mark in _marks(diff, again)]
-        replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
-        erase_dead_ops(block, diff.functions)
-        check_runs_again(diff, diff.function(again), "a jax.checkpoint")
-        needed = list(map(is_used, given))
-        for argument, used in reversed(list(zip(given, needed, strict=True))):
-            if not used:
-                block.erase_argument(argument.arg_number)
-        set_signature(diff.function(again))
-        return _also_giving(diff, pair.forward, needed), again, sum(needed)
-
-    return diff.cached(("recomputation", pair.forward), derive)
-
-
-def _given_instead(block: Any, mark: Any) -> Value:
-    """A new argument in the place of a marked value, and of the value that is marked."""
-    given = block.add_argument(mark.result.type, mark.location)
-    for value in (mark.result, mark.operands[0]):
-        value.replace_all_uses_with(given)
-    return given
-
-
-def _also_giving(diff: Differentiation, name: str, flags: Sequence[bool]) -> str:
-    """A copy of a function that returns those of its marked values, too; itself for none."""
-    if not any(flags):
-        return name
-    copy = diff.clone_function(name, f"{name}.saving")
-    block = diff.block(copy)
-    saved = [mark.result for mark, flag in zip(_marks(diff, copy), flags, strict=True) if flag]
-    replace_terminator(block, [*terminator(block).operands, *saved])
-    set_signature(diff.function(copy))
-    return copy
-
-
-def _marks(diff: Differentiation, name: str) -> list[Any]:
-    """The values of a function that the policy of its checkpoint keeps."""
-    found = operations(diff.block(name))
-    return [operation for operation in found if composite_name(operation) == remat.SAVED]

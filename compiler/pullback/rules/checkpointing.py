@@ -16,7 +16,7 @@ known at run time and must not enter any shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -78,11 +78,11 @@ def _redirect(block: Any, outside: dict[Value, Value]) -> None:
                 _redirect(nested, outside)
 
 
-def count_iterations(op: Op, widen: Callable[[Op, Sequence[Value]], Any]) -> None:
+def count_iterations(op: Op) -> None:
     """Give a while a carry that counts its iterations; it becomes the op's last result."""
     count = len(op.results)
     with before(op):
-        new = widen(op, [build.full(build.scalar("i32"), 0)])
+        new = slots.widened(op.operation, [build.full(build.scalar("i32"), 0)])
     body = new.regions[1].blocks[0]
     end = terminator(body)
     with build.inserting(ir.InsertionPoint(end), end.location):

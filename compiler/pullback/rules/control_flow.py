@@ -19,6 +19,7 @@ from pullback.passes.regions import (
     blocks,
     captured_by,
     captures,
+    move_regions,
     replace_terminator,
     terminator,
 )
@@ -32,12 +33,6 @@ from pullback.rules.registry import Op, Tangents, jointly, rule
 
 def active_operands(op: Op) -> list[Value]:
     return [v for v, a in zip(op.operands, op.active, strict=True) if a]
-
-
-def move_regions(operation: Any, new: Any) -> None:
-    """Move each region's block of one op into the other's."""
-    for block, region in zip(blocks(operation), list(new.regions), strict=True):
-        block.append_to(region)
 
 
 class Branches:

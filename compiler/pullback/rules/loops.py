@@ -20,13 +20,13 @@ from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
 from pullback.passes.batching import one_by_one
 from pullback.passes.checks import found_in
-from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
 from pullback.passes.purity import acts
 from pullback.passes.regions import (
     blocks,
     captured_by,
     captures,
+    move_regions,
     operations,
     replace_terminator,
     terminator,
@@ -37,7 +37,7 @@ from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
-from pullback.rules.control_flow import move_regions, taken
+from pullback.rules.control_flow import taken
 from pullback.rules.reaching import reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -115,7 +115,7 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         for t, v, c in zip(tangents, op.operands, carries, strict=False)
         if c
     ]
-    new = widen(op, inits)
+    new = slots.widened(op.operation, inits)
     body = blocks(new)[1]
     arguments = list(body.arguments)
     extra = iter(arguments[count:])
@@ -134,24 +134,6 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     op.frame.replace(op, results[:count])
     rest = iter(results[count:])
     return [next(rest) if c else None for c in carries]
-
-
-def widen(op: Op, inits: Sequence[Value]) -> Any:
-    """The same loop with further carries; its body still has to yield them."""
-    operation = op.operation
-    types = [v.type for v in inits]
-    new = build.emit(
-        "stablehlo.while",
-        [*(r.type for r in op.results), *types],
-        [*operation.operands, *inits],
-        unsharded(operation),
-        regions=2,
-    )
-    move_regions(operation, new)
-    for block in blocks(new):
-        for t in types:
-            block.add_argument(t, operation.location)
-    return new
 
 
 # ----------------------------------------------------------------------------- reverse mode
@@ -220,7 +202,7 @@ class _Unbounded(_Reversed):
         operands = len(op.operands)
         invariant = [self.loop.is_invariant(i) for i in range(len(activity.carries))]
         reverse = Checkpointed(op, self.cts, activity.carries, invariant, self.carries, self.free)
-        count_iterations(op, widen)
+        count_iterations(op)
         found = reverse.run(self.outer.primal(op.results[-1]))
         assert len(found) == operands
         return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
@@ -333,7 +315,7 @@ class _Stacked(_Reversed):
         """The number of iterations that ran."""
         if self.loop.trip_count is not None:
             return build.full(self.integer, self.loop.trip_count)
-        count_iterations(self.op, widen)
+        count_iterations(self.op)
         return self.outer.primal(self.op.results[-1])
 
     def _emit_reverse_body(self, body: Any) -> None:
@@ -376,31 +358,10 @@ class _Stacked(_Reversed):
         op = self.op
         count = len(op.results)
         with before(op):
-            inits = [slots.buffer_of(v, self.slots) for v in values]
-            own_index = self._slot_index() is None
-            if own_index:
-                inits.append(build.full(self.integer, 0))
-            new = widen(op, inits)
-        body = blocks(new)[1]
-        end = terminator(body)
-        arguments = list(body.arguments)[count:]
-        with build.inserting(ir.InsertionPoint(end), end.location):
-            index = arguments[-1] if own_index else self._slot_index()
-            extra = [slots.write(b, v, index) for b, v in zip(arguments, values, strict=False)]
-            if own_index:
-                extra.append(build.add(index, 1))
-        replace_terminator(body, [*end.operands, *extra])
+            new = slots.stacked(op.operation, values, self.slots)
         results = list(new.results)
         self.outer.replace(op, results[:count])
         return results[count : count + len(values)]
-
-    def _slot_index(self) -> Value | None:
-        """A carry that is 0, 1, 2, … already, and does not wrap around before the last slot."""
-        counter = self.loop.counter
-        if counter is None or (counter.start, counter.step) != (0, 1):
-            return None
-        carry = self.arguments[counter.index]
-        return carry if build.holds(carry.type, self.slots - 1) else None
 
 
 # --------------------------------------------------------------------------------- batches

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pullback._errors import MissingRuleError
+from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
+from pullback.passes.dead_ops import unsharded
+from pullback.passes.regions import blocks, move_regions, replace_terminator, terminator
+from pullback.rules.reading import read_loop
 
 
 def buffer_of(v: Value, count: int) -> Value:
@@ -36,3 +43,51 @@ def read(buffer: Value, index: Value) -> Value:
 
 def _starts(index: Value, rank: int) -> list[Value]:
     return [index] + [build.integer(0, index)] * rank
+
+
+def widened(loop: Any, inits: Sequence[Value]) -> Any:
+    """The same loop with further carries, here; its body still has to yield them."""
+    types = [v.type for v in inits]
+    new = build.emit(
+        "stablehlo.while",
+        [*(r.type for r in loop.results), *types],
+        [*loop.operands, *inits],
+        unsharded(loop),
+        regions=2,
+    )
+    move_regions(loop, new)
+    for block in blocks(new):
+        for t in types:
+            block.add_argument(t, loop.location)
+    return new
+
+
+def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
+    """The same loop, here, with stacks of values of its body behind its results.
+
+    It has no more than `count` iterations.
+    """
+    integer = build.scalar("i32" if count < 2**31 else "i64")
+    index = _index(loop, count)
+    own_index = [build.full(integer, 0)] if index is None else []
+    new = widened(loop, [*(buffer_of(v, count) for v in values), *own_index])
+    body = blocks(new)[1]
+    end = terminator(body)
+    arguments = list(body.arguments)[len(loop.results) :]
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        at = arguments[-1] if index is None else index
+        extra = [write(b, v, at) for b, v in zip(arguments, values, strict=False)]
+        if index is None:
+            extra.append(build.add(at, 1))
+    replace_terminator(body, [*end.operands, *extra])
+    return new
+
+
+def _index(operation: Any, count: int) -> Value | None:
+    """A carry that is 0, 1, 2, … already, and does not wrap around before the last slot."""
+    loop = read_loop(operation)
+    counter = loop.counter
+    if counter is None or (counter.start, counter.step) != (0, 1):
+        return None
+    carry = loop.body.arguments[counter.index]
+    return carry if build.holds(carry.type, count - 1) else None

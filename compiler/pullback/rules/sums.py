@@ -18,12 +18,11 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.regions import blocks, replace_terminator, terminator
+from pullback.passes.regions import blocks, move_regions, replace_terminator, terminator
 from pullback.passes.zeros import is_zero_constant
 from pullback.rules import products, slots
 from pullback.rules.batching import BATCHES, MappedOp, shifted
 from pullback.rules.bodies import body_name
-from pullback.rules.control_flow import move_regions
 from pullback.rules.stacks import affine, is_one_slot, uses
 
 MUCH_LARGER = 4

@@ -1,0 +1,211 @@
+"""What the policy of a `jax.checkpoint` keeps: values with a mark.
+
+The function runs again in the reverse pass, from its arguments and from the marked values that it
+needs then. A mark inside of a loop is brought out of it first: the loop stacks the value, and the
+stack has the mark. The loop that runs again reads its slots instead of computing the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir, remat
+from pullback.dialect import build, ops
+from pullback.dialect.build import Value
+from pullback.passes.backward import Split
+from pullback.passes.checks import check_runs_again
+from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.inline_calls import inline_call
+from pullback.passes.purity import is_used
+from pullback.passes.regions import blocks, operations, replace_terminator, terminator
+from pullback.passes.signatures import set_signature
+from pullback.passes.symbols import callee
+from pullback.rules import slots
+from pullback.rules.reading import read_loop
+from pullback.rules.stacks import Stack, stacks_of
+
+_CALL, _LOOP = "func.call", "stablehlo.while"
+
+
+def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
+    """The forward function with marked values behind its results; and what residuals are made by.
+
+    That takes the arguments and these values. They are the marked ones that it needs: so many.
+    """
+
+    def derive() -> tuple[str, str, int]:
+        again = diff.clone_function(pair.forward, f"{pair.forward}.again")
+        block = diff.block(again)
+        given = [_given_instead(block, mark) for mark in _marks(block)]
+        replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
+        erase_dead_ops(block, diff.functions)
+        check_runs_again(diff, diff.function(again), "a jax.checkpoint")
+        needed = list(map(is_used, given))
+        for argument, used in reversed(list(zip(given, needed, strict=True))):
+            if not used:
+                block.erase_argument(argument.arg_number)
+        set_signature(diff.function(again))
+        return _also_giving(diff, pair, needed), again, sum(needed)
+
+    return diff.cached(("recomputation", pair.forward), derive)
+
+
+def _marks(block: Any) -> list[Any]:
+    """What marks the values of a block that the policy of its checkpoint keeps."""
+    return [each for each in operations(block) if ops.composite_name(each) == remat.SAVED]
+
+
+def _given_instead(block: Any, mark: Any) -> Value:
+    """A new argument in the place of a marked value, and of the value that is marked."""
+    given = block.add_argument(mark.result.type, mark.location)
+    mark.result.replace_all_uses_with(given)
+    _replace(mark.operands[0], given)
+    return given
+
+
+def _replace(v: Value, given: Value) -> None:
+    """Let `given` be what `v` is; slots of it are what an iteration has put into the stack `v`."""
+    v.replace_all_uses_with(given)
+    if not build.is_result_of(v, _LOOP):
+        return
+    operation = v.owner.operation
+    index = list(operation.results).index(v)
+    loop = read_loop(operation)
+    stack = next((stack for stack in stacks_of(loop) if stack.carry == index), None)
+    if stack is not None:
+        _replace_in_body(loop.body, stack, given)
+
+
+def _replace_in_body(body: Any, stack: Stack, given: Value) -> None:
+    update = stack.update
+    index = terminator(body).operands[stack.carry].owner.operands[2]
+    if index not in body.arguments or not build.is_result_of(update, "stablehlo.reshape"):
+        return
+    value = update.owner.operands[0]
+    if value == index:
+        return
+    with build.inserting(ir.InsertionPoint.at_block_begin(body), update.owner.location):
+        slot = build.reshape(slots.read(given, index), build.shape(value))
+    _replace(value, slot)
+
+
+def _also_giving(diff: Differentiation, pair: Split, flags: Sequence[bool]) -> str:
+    """A copy of the forward function that gives those of its marked values, and no residuals.
+
+    Itself for none.
+    """
+    if not any(flags):
+        return pair.forward
+    copy = diff.clone_function(pair.forward, f"{pair.forward}.saving")
+    block = diff.block(copy)
+    saved = [mark.result for mark, flag in zip(_marks(block), flags, strict=True) if flag]
+    replace_terminator(block, [*list(terminator(block).operands)[: len(pair.kept)], *saved])
+    erase_dead_ops(block, diff.functions)
+    set_signature(diff.function(copy))
+    return copy
+
+
+# -------------------------------------------------------------------- out of loops and calls
+
+
+def with_marks_outside(diff: Differentiation, name: str) -> str:
+    """A copy of a function in which no mark is in a loop or in a function that it calls.
+
+    The function itself if none is. Loops whose number of iterations is not known keep theirs, which
+    say nothing.
+    """
+
+    def derive() -> str:
+        if not _has_marks_inside(diff, diff.block(name)):
+            return name
+        copy = diff.clone_function(name, f"{name}.marked")
+        _bring_out(diff, diff.block(copy))
+        return copy
+
+    return diff.cached(("marked", name), derive)
+
+
+def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
+    for operation in operations(block):
+        if operation.name == _LOOP:
+            body = blocks(operation)[1]
+            if _marks(body) or _has_marks_inside(diff, body):
+                return True
+        elif _is_marked_call(diff, operation):
+            return True
+    return False
+
+
+def _is_marked_call(diff: Differentiation, operation: Any) -> bool:
+    """Whether an op calls a function with marks of whoever calls it; a checkpoint's are its own."""
+    if operation.name != _CALL:
+        return False
+    name = callee(operation)
+
+    def compute() -> bool:
+        if remat.CHECKPOINT in diff.function(name).attributes:
+            return False
+        block = diff.block(name)
+        return bool(_marks(block)) or _has_marks_inside(diff, block)
+
+    return diff.cached(("has marks", name), compute)
+
+
+def _bring_out(diff: Differentiation, block: Any) -> None:
+    while calls := [each for each in operations(block) if _is_marked_call(diff, each)]:
+        for operation in calls:
+            inline_call(operation, diff.function(callee(operation)).operation)
+    for operation in operations(block):
+        if operation.name == _LOOP:
+            _bring_out(diff, blocks(operation)[1])
+            _stack_marked(diff, operation)
+
+
+def _stack_marked(diff: Differentiation, operation: Any) -> None:
+    """Let a loop stack what its body marks, and mark the stacks instead.
+
+    So it does with carries that are such values in the next iteration.
+    """
+    loop = read_loop(operation)
+    marks = [each for each in _marks(loop.body) if _has_a_shape(each.result.type)]
+    if not marks or not loop.trip_count:
+        return
+    for mark in marks:
+        mark.result.replace_all_uses_with(mark.operands[0])
+    values = dict.fromkeys(mark.operands[0] for mark in marks)
+    for mark in marks:
+        mark.erase()
+    counting = {loop.body.arguments[counter.index] for counter in loop.counters}
+    carried = zip(loop.body.arguments, terminator(loop.body).operands, strict=True)
+    values |= dict.fromkeys(a for a, v in carried if v in values and a not in counting)
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        new = slots.stacked(operation, list(values), loop.trip_count)
+        count = len(operation.results)
+        for old, result in zip(operation.results, list(new.results)[:count], strict=True):
+            old.replace_all_uses_with(result)
+        for buffer in list(new.results)[count : count + len(values)]:
+            _mark(diff, buffer)
+    operation.erase()
+
+
+def _has_a_shape(type: Any) -> bool:
+    return build.info(type).kind != "?" and -1 not in build.shape_of(type)
+
+
+def _mark(diff: Differentiation, v: Value) -> None:
+    def derive() -> str:
+        name, block = diff.add_function("saved", [v.type], [v.type], build.here.loc)
+        with build.inserting(ir.InsertionPoint(block), build.here.loc):
+            build.emit("func.return", (), list(block.arguments))
+        return name
+
+    name = diff.cached(("saved", str(v.type)), derive)
+    attributes = {
+        "name": build.string(remat.SAVED),
+        "decomposition": build.symbol(name),
+        "composite_attributes": ir.DictAttr.get({}, _jax.context()),
+    }
+    build.emit(ops.COMPOSITE, [v.type], [v], attributes)
