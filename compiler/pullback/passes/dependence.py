@@ -11,11 +11,9 @@ from typing import Any
 
 from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
-from pullback.passes.regions import BRANCHES, blocks, captures, operations, terminator
+from pullback.passes.regions import APART, BRANCHES, blocks, captures, operations, terminator
 from pullback.passes.symbols import called
 
-_APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
-"""Ops that hand each operand on, in an order that depends on some of them."""
 _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
 """Ops that depend on the shape of an operand alone."""
 
@@ -53,7 +51,7 @@ class Dependence:
             return self._of_call(function, given)
         captured = captures(operation) if len(operation.regions) else ()
         inside = any(v in found for v in captured)
-        if operation.name in _APART:
+        if operation.name in APART:
             decides = any(g and k for g, k in zip(given, _decide(operation), strict=True))
             return [g or inside or decides for g in given]
         return [inside or any(given)] * len(operation.results)

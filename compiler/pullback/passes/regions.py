@@ -11,6 +11,8 @@ from pullback.dialect.build import Value
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
+"""Ops that hand each operand on, in an order that depends on some of them."""
 
 
 def operations(block: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import BRANCHES, captures, operations, terminator
+from pullback.passes.regions import APART, BRANCHES, captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
 from pullback_runtime._jax import text_alone
 
@@ -71,9 +71,6 @@ _OF_ZEROS: dict[str, slice] = {
 """Ops that are zero where these of their operands are."""
 
 RETURN = "stablehlo.return"
-_APART = frozenset(_stablehlo("optimization_barrier sort"))
-"""Ops that hand each operand on."""
-
 _PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
 """Ops that are zero where one of their operands is."""
 
@@ -175,7 +172,7 @@ class _Search:
         if name in BRANCHES:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
-        if name in _APART:
+        if name in APART:
             return [operation.operands[v.result_number]], False
         if name == "stablehlo.custom_call" and _is_triangular_solve(operation):
             return [operation.operands[1]], False
