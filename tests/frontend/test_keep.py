@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import closure_convert, linear_call
+from jax.experimental import compute_on
 
 import pullback as pb
 from pullback.passes.symbols import Symbols
@@ -346,6 +347,18 @@ def test_a_rule_of_jax_in_which_a_function_ignores_its_argument(name: str, encod
     for _ in range(3):
         of_batch = pb.grad(lambda x, g=of_batch: jnp.sum(g(x)))
     np.testing.assert_allclose(of_batch(V), third, rtol=1e-5)
+
+
+def test_a_custom_vjp_function_in_a_call_that_says_where_it_runs(encoding: str) -> None:
+    pulse, where = with_vjp(), {"compute_type": "device_host"}
+    here = getattr(compute_on, "compute_on2", compute_on.compute_on)
+    marked = here(lambda x: pulse(x) * x, out_memory_spaces=jax.memory.Space.Device, **where)
+
+    def curvature(f):
+        return pb.grad(lambda x: jnp.sum(pb.grad(lambda x: jnp.sum(jnp.sin(f(x))))(x)))(V)
+
+    expected = curvature(lambda x: pulse(x) * x)
+    np.testing.assert_allclose(curvature(marked), expected, rtol=1e-5)
 
 
 def test_linear_call_keeps_its_transpose() -> None:

@@ -66,6 +66,9 @@ ON_EVERY_DEVICE = frozenset(
 devices once. In the IR its cotangents are parts, one per device, and `rules/collectives.py`
 differentiates what these lower to accordingly."""
 
+MARKED = frozenset({"compute_on", "xla_metadata_call", "program_order"})
+"""Calls that say where, or how, a function is to run; JAX's rules mark its derivatives, too."""
+
 CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
 
 
@@ -156,7 +159,7 @@ class Keeper:
             return self._checkpoint(equation)
         if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation
-        if name in RECURSED or not _carries_derivative(equation):
+        if name in RECURSED or not _carries_derivative(equation) or _is_backward_only(equation):
             return self._inside(equation)
         return self._primitive(equation, debug_info)
 
@@ -321,6 +324,13 @@ def shares_values(jaxpr: Any) -> bool:
 
 def _checkpoint_name(body: Any) -> str:
     return "checkpoint_" + link.identifier(source_info.function_name(body))
+
+
+def _is_backward_only(equation: Any) -> bool:
+    """Whether it marks a call of tangent maps that JAX can only transpose; here both ways go."""
+    bodies = jaxprs.bodies_of(equation) if jaxprs.name_of(equation) in MARKED else ()
+    inside = (each for _, body in bodies for each in jaxprs.equations_in(body))
+    return any(jaxprs.name_of(each) in user_rules.BACKWARD_ONLY for each in inside)
 
 
 def _carries_derivative(equation: Any) -> bool:
