@@ -480,3 +480,13 @@ def test_places_that_do_not_fit_are_an_error(places, words: str) -> None:
     with pytest.raises(pb.ArgumentMismatchError, match=words) as caught:
         pull.with_refs(*places)
     assert re.search("name a place for each leaf", str(caught.value))
+
+
+def test_a_place_of_another_type_is_an_error() -> None:
+    _, pull = pb.vjp(lambda x, n: x * n, X, 2)
+    pull.with_refs(jax.new_ref(jnp.zeros_like(X)), jax.new_ref(0))
+    for place in (X[:1], np.zeros(X.shape, np.int32)):
+        words = r"args\[0\] is added to a jax.Ref of .*, but there is one of "
+        with pytest.raises(pb.ArgumentMismatchError, match=words) as caught:
+            pull.with_refs(jax.new_ref(place), jax.ad.DontWant())
+        assert "jnp.zeros_like" in str(caught.value)

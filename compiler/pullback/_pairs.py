@@ -18,7 +18,7 @@ from pullback._errors import ArgumentMismatchError
 from pullback._jax import high, references
 from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._program import Program
-from pullback.frontend.keep import high_type
+from pullback.frontend.keep import high_type, is_inexact
 from pullback_runtime import ArgumentError, _trees
 
 
@@ -86,7 +86,7 @@ class PullBack:
             )
         missing = [i for i in self.sources if i is not None and _is_mark(leaves[i])]
         if missing:
-            names = self._names()
+            names = self.names()
             raise ArgumentMismatchError(
                 "the VJP function was applied before restoring its not-saveable residuals",
                 where=", ".join(names[i] for i in missing),
@@ -96,7 +96,8 @@ class PullBack:
         rest = iter(others)
         return [next(rest) if i is None else leaves[i] for i in self.sources]
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """How each leaf of the arguments is named."""
         numbered = _flags.mirrored(self.in_tree, range(self.in_tree.num_leaves))
         paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
         return [f"args{jax.tree_util.keystr(path)}" for path, _ in paths]
@@ -164,7 +165,7 @@ class VJP:
 
         Raises:
           ArgumentMismatchError: the places have another structure than the arguments, or are of no
-            such kind.
+            such kind, or of another type than the cotangent.
         """
         leaves, tree = jax.tree.flatten(places)
         wrong = [leaf for leaf in leaves if not _is_place(leaf)]
@@ -176,6 +177,15 @@ class VJP:
                 where="with_refs",
                 do="name a place for each leaf of the arguments",
             )
+        avals = jax.tree.leaves(self.fun.primals)
+        for name, place, aval in zip(self.fun.names(), leaves, avals, strict=True):
+            if references.is_one(place) and not _holds(place, aval):
+                raise ArgumentMismatchError(
+                    f"the cotangent of {name} is added to a jax.Ref of {_slots.spell(aval)}, "
+                    f"but there is one of {_slots.spell(place)}",
+                    where="with_refs",
+                    do="make it with jax.new_ref(jnp.zeros_like(…)) of the argument",
+                )
         return jax.tree_util.Partial(_put, self, places)
 
     def replace(self, **changes: Any) -> VJP:
@@ -195,6 +205,11 @@ class VJP:
 
 def _is_place(leaf: Any) -> bool:
     return references.is_one(leaf) or isinstance(leaf, (jax.ad.GradValue, jax.ad.DontWant))
+
+
+def _holds(place: Any, aval: Any) -> bool:
+    """Whether a mutable array is one for cotangents of this type; integers have none."""
+    return not is_inexact(aval) or (place.shape, place.dtype) == (aval.shape, aval.dtype)
 
 
 def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:

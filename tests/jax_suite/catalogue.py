@@ -209,6 +209,8 @@ API_WORDS = (
     "leak_checker_catches_linearize_tracer_escape",
     "linear_transpose_error",
     "linearize_aval_error",
+    "vjp3_with_refs_aval_mismatch_errors",
+    "vjp3_with_refs_tree_errors",
     "vjp_bad_cotangent_shape",
     "vjp_mismatched_arguments",
     "vjp_multiple_arguments_error_message",
