@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.custom_derivatives import linear_call
 from jax.experimental.ode import odeint
 
 import pullback as pb
@@ -151,3 +152,17 @@ def test_a_rule_may_have_the_name_of_the_second_function_of_a_split():
     for ours, expected in zip(found, (3.0 * factor * y, 5.0 * factor), strict=True):
         assert jnp.allclose(ours, expected)
     assert jnp.allclose(pb.linearize(function, x, y)[1](ct, ct), factor * (3.0 * y + 5.0))
+
+
+def test_the_map_of_a_linear_call_is_its_own_where_its_transpose_stops_a_cotangent():
+    """`linearize` had left out the tangent by which the transpose gives zero."""
+
+    def function(x, y):
+        def transpose(_, ct):
+            return ct, jnp.zeros_like(ct)
+
+        return linear_call(lambda _, v: v[0] + v[1], transpose, (), (x, y))
+
+    _, linear = pb.linearize(function, 1.0, 2.0)
+    assert linear(3.0, 5.0) == pb.jvp(function, (1.0, 2.0), (3.0, 5.0))[1] == 8.0
+    assert pb.grad(function, (0, 1))(1.0, 2.0) == (1.0, 0.0)

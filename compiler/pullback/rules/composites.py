@@ -81,7 +81,9 @@ class Composite:
                     decomposition(op), mask_of(op.active), op.frame
                 )
                 # It may be linear by its own transpose, as `jnp.ldexp`, which goes through bits.
-                if any(flags) or not (ours and of_kind(op, _has_transpose)):
+                # That of a linear_call may be of more results than its code shows.
+                seen = any(flags) and kind != ops.LinearCall.NAME
+                if seen or not (ours and of_kind(op, _has_transpose)):
                     return flags
             elif kind in _ACTIVITY:
                 return of_kind(op, _ACTIVITY[kind])
