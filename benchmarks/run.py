@@ -9,6 +9,7 @@ ours / JAX.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -70,6 +71,30 @@ def logsumexp(rows: int = 2048, columns: int = 1024) -> tuple[Function, Any]:
     return lambda x: jnp.sum(jax.nn.logsumexp(x, axis=1)), (array(rows, columns),)
 
 
+def stencil(steps: int = 30, width: int = 256) -> tuple[Function, Any]:
+    def loss(u, diffusivity):
+        def step(_, u):
+            neighbours = sum(jnp.roll(u, shift, axis) for shift in (1, -1) for axis in (0, 1))
+            return u + 0.1 * diffusivity * (neighbours - 4 * u) + 0.01 * u * (1 - u**2)
+
+        return jnp.mean(jax.lax.fori_loop(0, steps, step, u) ** 2)
+
+    return loss, (array(width, width), np.ones((width, width), np.float32))
+
+
+def checkpointed(steps: int = 20, width: int = 128) -> tuple[Function, Any]:
+    """A policy that says what is kept of the iterations of a scan."""
+
+    def loss(w, xs):
+        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+        def scanned(h, xs):
+            return jax.lax.scan(lambda h, x: (jnp.sin(jnp.tanh(h @ w + x)), None), h, xs)[0]
+
+        return jnp.sum(jnp.tanh(scanned(xs[0], xs) @ w))
+
+    return loss, (array(width, width) * 0.1, array(steps, width, width))
+
+
 CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
     "mlp 20x64": derive.mlp,
     "transformer, 4 layers": lambda: derive.transformer(4, width=128),
@@ -81,6 +106,8 @@ CASES: dict[str, Callable[[], tuple[Function, Any]]] = {
     "rnn 256, 50 steps": lambda: derive.rnn(50, 256),
     "lstm 128, 100 steps": lambda: derive.lstm(100, 128),
     "lstm 32, 500 steps": lambda: derive.lstm(500, 32),
+    "stencil 256, 30 steps": stencil,
+    "scan, products saved": checkpointed,
 }
 
 
