@@ -1,6 +1,7 @@
 """What is traced, derived and compiled goes when nobody has it any more."""
 
 import gc
+import itertools
 import weakref
 
 import jax
@@ -48,6 +49,13 @@ def linearize():
 
 
 CONTENT = serialize(new_program())
+NUMBERS = itertools.count(2.0)
+
+
+def new_file():
+    function, number = new(), next(NUMBERS)
+    return serialize(pb.trace(lambda x: number * function(x))(X))
+
 
 USES = {
     "call": lambda: new_program()(X),
@@ -73,13 +81,19 @@ USES = {
     "static argument": lambda: pb.grad(lambda x, name: new()(x) * len(name))(X, "name"),
     "load": lambda: pb.load(CONTENT).grad()(X),
     "load in the runtime": lambda: pullback_runtime.load(CONTENT)(X),
+    "jax.grad in the runtime": lambda: jax.grad(pullback_runtime.load(new_file()))(X),
     "compile in the runtime": lambda: pullback_runtime.load(CONTENT).executable(X),
 }
 KINDS = Program, ModuleHandle, LoadedProgram, _Diagnostics
 
 
+def collect() -> None:
+    for _ in range(2):  # what JAX has compiled is let go by the first
+        gc.collect()
+
+
 def alive() -> int:
-    gc.collect()
+    collect()
     return sum(isinstance(each, KINDS) for each in gc.get_objects())
 
 
@@ -177,8 +191,7 @@ def test_what_rules_close_over_dies(derive, monkeypatch):
         values[0] *= 1 + number
         assert jnp.allclose(derive(closing_over(values)), np.sum(values) * jnp.cos(X))
         contexts.append([weakref.ref(shared()) for shared in (_jax.shared, runtime_jax.context)])
-    for _ in range(2):  # what JAX has compiled is let go by the first
-        gc.collect()
+    collect()
     assert [context() for context in contexts[1]] == [None, None]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -151,10 +152,19 @@ def _origin(handle: ModuleHandle) -> Origin:
     return _adopted(handle)
 
 
-@functools.lru_cache(maxsize=256)
+_ORIGINS: weakref.WeakValueDictionary[Any, Origin] = weakref.WeakValueDictionary()
+
+
 def _adopted(handle: ModuleHandle) -> Origin:
-    """The origin of a handle that the runtime made of a module without a program."""
-    return Origin(lambda: program_of(_read(handle).handle))
+    """The origin of a handle that the runtime made of a module without a program.
+
+    It goes with the handles of the module, which hold it.
+    """
+    origin = _ORIGINS.get(handle.key)
+    if origin is None:
+        origin = _ORIGINS[handle.key] = Origin(lambda: program_of(_read(handle).handle))
+    vars(handle)["origin"] = origin
+    return origin
 
 
 def _read(handle: ModuleHandle) -> Program:
