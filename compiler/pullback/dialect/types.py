@@ -185,6 +185,19 @@ def integers(attribute: Any) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(attribute))
 
 
+def integers_or_ones(attributes: Any, name: str, count: int) -> tuple[int, ...]:
+    """The integers of a window, one for each dimension; ones where nothing is said."""
+    return integers(attributes[name]) if name in attributes else (1,) * count
+
+
+def paddings(attributes: Any, count: int) -> list[tuple[int, int]]:
+    """Of each dimension of a window, the padding before and behind it."""
+    if "padding" not in attributes or not count:
+        return [(0, 0)] * count
+    given = np.asarray(ir.DenseIntElementsAttr(attributes["padding"]))
+    return [(int(low), int(high)) for low, high in np.broadcast_to(given, (count, 2))]
+
+
 def i64(value: int) -> Any:
     return attr(f"{value} : i64")
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback.dialect import build
@@ -53,33 +51,20 @@ def read_window(op: Op | MappedOp) -> Window:
         lhs,
         rhs,
         out,
-        strides=_integers(op, "window_strides", count),
-        padding=_padding(op, count),
-        lhs_dilation=_integers(op, "lhs_dilation", count),
-        rhs_dilation=_integers(op, "rhs_dilation", count),
+        strides=build.integers_or_ones(op.attributes, "window_strides", count),
+        padding=build.paddings(op.attributes, count),
+        lhs_dilation=build.integers_or_ones(op.attributes, "lhs_dilation", count),
+        rhs_dilation=build.integers_or_ones(op.attributes, "rhs_dilation", count),
         reversal=_reversal(op, count),
         feature_groups=build.number(op, "feature_group_count"),
         batch_groups=build.number(op, "batch_group_count"),
     )
 
 
-def _integers(op: Op | MappedOp, name: str, count: int) -> Sequence[int]:
-    if name not in op.attributes:
-        return [1] * count
-    return build.integers(op.attributes[name])
-
-
 def _reversal(op: Op | MappedOp, count: int) -> list[bool]:
     if "window_reversal" not in op.attributes:
         return [False] * count
     return [bool(b) for b in ir.DenseBoolArrayAttr(op.attributes["window_reversal"])]
-
-
-def _padding(op: Op | MappedOp, count: int) -> list[tuple[int, int]]:
-    if "padding" not in op.attributes or not count:
-        return [(0, 0)] * count
-    pairs = np.asarray(ir.DenseIntElementsAttr(op.attributes["padding"])).reshape(count, 2)
-    return [(int(low), int(high)) for low, high in pairs]
 
 
 # -------------------------------------------------------------------------------- transposes

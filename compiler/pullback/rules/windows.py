@@ -7,14 +7,12 @@ differentiated from there.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
@@ -65,22 +63,15 @@ class Window:
     def read(cls, attributes: Any, rank: int) -> Window:
         """Those of an op with these attributes, on operands of a rank."""
 
-        def integers(name: str) -> tuple[int, ...]:
-            if name not in attributes:
-                return (1,) * rank
-            return build.integers(attributes[name])
-
-        padding = np.zeros((rank, 2), np.int64)
-        if "padding" in attributes:
-            given = np.asarray(ir.DenseElementsAttr(attributes["padding"]))
-            padding = np.broadcast_to(given, (rank, 2))
+        padding = build.paddings(attributes, rank)
+        integers = functools.partial(build.integers_or_ones, attributes, count=rank)
         return cls(
             integers("window_dimensions"),
             integers("window_strides"),
             integers("base_dilations"),
             integers("window_dilations"),
-            tuple(int(p) for p in padding[:, 0]),
-            tuple(int(p) for p in padding[:, 1]),
+            tuple(low for low, _ in padding),
+            tuple(high for _, high in padding),
         )
 
     def attributes(self) -> dict[str, Any]:
