@@ -35,7 +35,6 @@ func.func @f(%x: tensor<7x3xf64>, %y: tensor<2x3x4xf64>, %n: tensor<2xi32>) -> t
 // VJP: %[[COMPARE2:.*]] = stablehlo.compare LT, %[[VALUE6]], %[[VALUE7:.*]], SIGNED
 // VJP: %[[AND:.*]] = stablehlo.and %[[COMPARE1]], %[[COMPARE2]]
 // VJP: %[[SELECT1:.*]] = stablehlo.select %[[AND]], %[[VALUE8:.*]], %[[VALUE9:.*]]
-// VJP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[SELECT1]], %[[Y]], contracting_dims = [2, 0] x [1, 0]
 // VJP: %[[DOT_GENERAL1:.*]] = stablehlo.dot_general %[[CT]], %[[Y]], contracting_dims = [1] x [2]
 // VJP: %[[TRANSPOSE:.*]] = stablehlo.transpose %[[DOT_GENERAL1]], dims = [1, 0, 2]
 // VJP: %[[DOT_GENERAL2:.*]] = stablehlo.dot_general %[[SELECT1]], %[[CT]], contracting_dims = [1] x [0]

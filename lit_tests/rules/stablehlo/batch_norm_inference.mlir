@@ -24,9 +24,6 @@ func.func @f(%x: tensor<4x3xf64>, %scale: tensor<3xf64>, %offset: tensor<3xf64>,
 // VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[MULTIPLY]], dims = [1]
 // VJP: %[[BROADCAST_IN_DIM_2:.*]] = stablehlo.broadcast_in_dim %[[MEAN]], dims = [1]
 // VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[X]], %[[BROADCAST_IN_DIM_2]]
-// VJP: %[[MULTIPLY_2:.*]] = stablehlo.multiply %[[SUBTRACT]], %[[BROADCAST_IN_DIM]]
-// VJP: %[[BROADCAST_IN_DIM_3:.*]] = stablehlo.broadcast_in_dim %[[OFFSET]], dims = [1]
-// VJP: %[[ADD_2:.*]] = stablehlo.add %[[MULTIPLY_2]], %[[BROADCAST_IN_DIM_3]]
 // VJP: %[[C_2:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[REDUCE:.*]] = stablehlo.reduce(%[[CT]] init: %[[C_2]]) applies stablehlo.add across dimensions = [0]
 // VJP: %[[MULTIPLY_3:.*]] = stablehlo.multiply %[[CT]], %[[BROADCAST_IN_DIM]]

@@ -18,7 +18,6 @@ func.func @f(%x: tensor<3xf64>, %shape: tensor<2xi32>) -> tensor<3x2xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<3xf64>, %[[SHAPE:.*]]: tensor<2xi32>, %[[CT:.*]]: tensor<3x2xf64>)
 // VJP: %[[DYNAMIC_BROADCAST_IN_DIM:.*]] = stablehlo.dynamic_broadcast_in_dim %[[X]], %[[SHAPE]], dims = [0]
-// VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[X]], dims = [0]
 // VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[REDUCE:.*]] = stablehlo.reduce(%[[CT]] init: %[[C]]) applies stablehlo.add across dimensions = [1]
 // VJP: return %[[DYNAMIC_BROADCAST_IN_DIM]], %[[REDUCE]]

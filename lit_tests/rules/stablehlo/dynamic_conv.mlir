@@ -25,7 +25,6 @@ func.func @f(%x: tensor<1x1x6xf64>, %k: tensor<1x1x2xf64>) -> tensor<1x1x6xf64> 
 // VJP-SAME: (%[[X:.*]]: tensor<1x1x6xf64>, %[[K:.*]]: tensor<1x1x2xf64>, %[[CT:.*]]: tensor<1x1x6xf64>)
 // VJP: %[[C:.*]] = stablehlo.constant 
 // VJP: %[[DYNAMIC_CONV:.*]] = "stablehlo.dynamic_conv"(%[[X]], %[[K]], %[[C]])
-// VJP: %[[CONVOLUTION:.*]] = stablehlo.convolution(%[[X]], %[[K]]) dim_numbers = [b, f, 0]x[o, i, 0]->[b, f, 0], window = {pad = [[1, 0]]} {batch_group_count = 1
 // VJP: %[[REVERSE:.*]] = stablehlo.reverse %[[K]], dims = [2]
 // VJP: %[[CONVOLUTION_2:.*]] = stablehlo.convolution(%[[CT]], %[[REVERSE]]) dim_numbers = [b, f, 0]x[i, o, 0]->[b, f, 0], window = {stride = [1], pad = [[0, 1]], lhs_dilate = [1], rhs_dilate = [1]} {batch_group_count = 1
 // VJP: %[[CONVOLUTION_3:.*]] = stablehlo.convolution(%[[X]], %[[CT]]) dim_numbers = [f, b, 0]x[i, o, 0]->[f, b, 0], window = {stride = [1], pad = [[1, 0]], lhs_dilate = [1], rhs_dilate = [1]} {batch_group_count = 1

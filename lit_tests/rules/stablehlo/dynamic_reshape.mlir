@@ -17,6 +17,5 @@ func.func @f(%x: tensor<2x3xf64>, %shape: tensor<2xi32>) -> tensor<3x2xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<2x3xf64>, %[[SHAPE:.*]]: tensor<2xi32>, %[[CT:.*]]: tensor<3x2xf64>)
 // VJP: %[[DYNAMIC_RESHAPE:.*]] = stablehlo.dynamic_reshape %[[X]], %[[SHAPE]]
-// VJP: %[[RESHAPE:.*]] = stablehlo.reshape %[[X]]
 // VJP: %[[RESHAPE_2:.*]] = stablehlo.reshape %[[CT]]
 // VJP: return %[[DYNAMIC_RESHAPE]], %[[RESHAPE_2]]

@@ -42,10 +42,7 @@ func.func @f(%x: tensor<5xf64>) -> tensor<4xf64> {
 // VJP: %[[PAD:.*]] = stablehlo.pad %[[X]], %[[C]], low = [0], high = [0], interior = [0]
 // VJP: %[[SLICE:.*]] = stablehlo.slice %[[PAD]] [0:4]
 // VJP: %[[SLICE_2:.*]] = stablehlo.slice %[[PAD]] [1:5]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[SLICE]], %[[SLICE_2]]
-// VJP: %[[SLICE_3:.*]] = stablehlo.slice %[[MULTIPLY]] [0:4]
 // VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[C]], dims = []
-// VJP: %[[MULTIPLY_2:.*]] = stablehlo.multiply %[[BROADCAST_IN_DIM]], %[[SLICE_3]]
 // VJP: %[[MULTIPLY_3:.*]] = stablehlo.multiply %[[BROADCAST_IN_DIM]], %[[CT]]
 // VJP: %[[C_2:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[PAD_2:.*]] = stablehlo.pad %[[MULTIPLY_3]], %[[C_2]], low = [0], high = [0], interior = [0]
