@@ -178,7 +178,7 @@ FORMULAS = (
         rule("stablehlo.concatenate"),
     ),
     Mutant(
-        "rules/shape.py",
+        "rules/parts.py",
         "return build.dynamic_update_slice(total, build.add(here, ct), starts)",
         "return build.dynamic_update_slice(total, ct, starts)",
         rule("stablehlo.slice-overlapping"),
@@ -397,7 +397,7 @@ DRIVERS = (
         flow("while, counting down in steps-vjp"),
     ),
     Mutant(
-        "rules/loops.py",
+        "rules/slots.py",
         "if counter is None or (counter.start, counter.step) != (0, 1):",
         "if counter is None:",
         flow("fori_loop, start not 0-vjp", "while, counting down in steps-vjp"),
@@ -606,8 +606,8 @@ LOOPS = (
     ),
     Mutant(
         "rules/sums.py",
-        "if size > min(self.room, build.size_in_bytes(summand.source.type)):",
-        "if size > build.size_in_bytes(summand.source.type):",
+        "if size > min(self.room, total if summand.slots is not None else total // MUCH_LARGER):",
+        "if size > (total if summand.slots is not None else total // MUCH_LARGER):",
         (SUMS,),
     ),
     Mutant(
@@ -617,10 +617,16 @@ LOOPS = (
         ("tests/rules/test_parts.py",),
     ),
     Mutant(
-        "passes/reverse.py",
-        "if self.value is None and len(parts) == len(self.places) > 1:",
-        "if len(parts) == len(self.places) > 1:",
+        "rules/parts.py",
+        "if total is None and not others and len(parts) > 1:",
+        "if not others and len(parts) > 1:",
         ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
+        "rules/saving.py",
+        "    _replace(value, slot)",
+        "    return",
+        ("tests/test_memory.py",),
     ),
     Mutant(
         "passes/residuals.py",
