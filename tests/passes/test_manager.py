@@ -68,12 +68,13 @@ class BreakRule(Pass):
     name: ClassVar[str] = "break-rule"
 
     def run(self, module, rules) -> None:
-        from pullback.dialect import ops
+        from pullback.dialect import build, ops
 
         block = module.body.operations[0].regions[0].blocks[0]
         x = block.arguments[0]
-        place = ir.InsertionPoint(block.operations[0])
-        ops.custom_jvp_call("negate", [x], [x.type], jvp="nowhere", ip=place)
+        place, loc = ir.InsertionPoint(block.operations[0]), ir.Location.unknown(module.context)
+        with build.inserting(place, loc):
+            ops.call(ops.CustomJVPCall, "negate", [x], [x.type], jvp="nowhere")
 
 
 @pytest.mark.parametrize("verify_each", [False, True])
