@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import pullback as pb
 import pullback_runtime
 from pullback import _jax
 from pullback._jax import ir
@@ -77,3 +79,22 @@ def test_nothing_is_kept_that_only_the_op_itself_needs():
     module = ir.Module.parse(text, _jax.context())
     run_pipeline(module, "vjp{wrt=0 split=true}", verify_each=True)
     assert "@main.bwd(%arg0: tensor<2xi32>, %arg1: tensor<2xf64>)" in str(module)
+
+
+@pytest.mark.usefixtures("float64")
+def test_the_maximum_of_dilated_windows_is_transposed():
+    """Its jvp is a window with a body of JAX's own, which JAX does not transpose with dilation."""
+    x = jnp.asarray(np.random.default_rng(0).permutation(24).reshape(4, 6), float)
+
+    def maximum(x):
+        dilation = {"window_dilation": (2, 3)}
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, (2, 2), (1, 1), "VALID", **dilation)
+
+    def tangent(t):
+        return jax.jvp(maximum, (x,), (t,))[1]
+
+    ct = np.random.default_rng(1).standard_normal(maximum(x).shape)
+    with pytest.raises(NotImplementedError, match="window dilation"):
+        jax.linear_transpose(tangent, x)(ct)
+    (found,) = pb.linear_transpose(tangent, x)(ct)
+    np.testing.assert_allclose(found, np.einsum("abij,ab", jax.jacfwd(maximum)(x), ct))
