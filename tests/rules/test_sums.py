@@ -186,11 +186,16 @@ def test_stacks_for_sums_take_no_more_room_than_those_that_are_read():
 def test_a_carry_that_the_iteration_uses_is_no_sum():
     """Its cotangent is multiplied by what is stacked, and added to itself."""
 
-    def loss(h, matrices):
-        return jnp.sum(jax.lax.scan(lambda h, a: (h + a @ h, None), h, matrices)[0] ** 2)
+    def loss(h, columns, rows):
+        def step(h, factors):
+            column, row = factors
+            return h + column @ (row @ h), None
 
-    args = array(WIDTH, 2), array(STEPS, WIDTH, WIDTH, seed=3)
+        return jnp.sum(jax.lax.scan(step, h, (columns, rows))[0] ** 2)
+
+    columns, rows = array(STEPS, WIDTH, 1, seed=3), array(STEPS, 1, WIDTH, seed=4)
+    args = array(WIDTH, WIDTH), columns, rows
     for found, expected in zip(
-        pb.grad(loss, (0, 1))(*args), jax.grad(loss, (0, 1))(*args), strict=True
+        pb.grad(loss, (0, 1, 2))(*args), jax.grad(loss, (0, 1, 2))(*args), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
