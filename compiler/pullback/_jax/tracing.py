@@ -15,6 +15,7 @@ from jax._src import (
     source_info_util as _source_info,
     util as _util,
 )
+from jax._src.interpreters import partial_eval as _pe
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from pullback._jax import jaxprs, named_axes, objects
@@ -154,6 +155,23 @@ def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
 def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
     """The results of a closed jaxpr, in the trace that is going on."""
     return _core.eval_jaxpr(jaxprs.opened(closed), closed.consts, *operands)
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The closed jaxpr of a function of ours, for abstract arguments in trees.
+
+    It is what `jax.make_jaxpr` gives, without what `jax.jit` does for each function beside that,
+    which takes longer than to trace a small one.
+    """
+    structs, tree = jax.tree.flatten(arguments)
+
+    def flat(*values: Any) -> list[Any]:
+        return jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
+
+    info = _linear_util.DebugInfo("jit", function.__qualname__, None, None)
+    wrapped = _linear_util.wrap_init(flat, debug_info=info)
+    jaxpr, _, constants = _pe.trace_to_jaxpr_dynamic(wrapped, [*map(_core.shaped_abstractify, structs)])
+    return jaxprs.closed_with(jaxpr, constants)
 
 
 def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:

@@ -162,6 +162,17 @@ def rule_inside(equation: Any) -> RuleInside:
     return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
 
 
+def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
+    """The closed jaxpr of a `jvp` rule for tangents of all operands, and which tangents are zero.
+
+    Its results are those of the function, and the tangents that are not zero.
+    """
+    thunk = equation.params["jvp_jaxpr_fun"]
+    count = len(equation.invars) - equation.params["num_consts"]
+    jaxpr, constants, zeros = thunk.call_wrapped(*[False] * count)
+    return jaxprs.closed_with(jaxpr, constants), zeros
+
+
 def forget_runs(closed: Any) -> None:
     """Lets the forward rule of the one call in there run again for arguments that it has had.
 

@@ -57,8 +57,12 @@ def _function_of(rule: Rule) -> Any:
 
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
-    call = _function_of(rule)
     results, outs = rule.call.out_avals, rule.inexact_results
+    types = [*results, *(results[i] for i in outs)]
+    if (own := _own_jvp(rule, chosen)) is not None:
+        _check_results(rule, "jvp", own, types)
+        return (own,)
+    call = _function_of(rule)
 
     def jvp(args, tangents):
         primals = [args[i] for i in chosen]
@@ -67,8 +71,8 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
     args = tracing.structs(rule.call.in_avals)
     tangents = [args[i] for i in chosen]
-    closed = jax.make_jaxpr(jvp)(args, tangents)
-    _check_results(rule, "jvp", closed, [*results, *(results[i] for i in outs)])
+    closed = tracing.traced(jvp, args, tangents)
+    _check_results(rule, "jvp", closed, types)
     if rule.primitive in USERS:
         return (closed,)
     given = [False] * len(args) + [True] * len(tangents)
@@ -83,7 +87,27 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         pairs = zip(derivatives, moving, strict=True)
         return results, [t if moves else jax.numpy.zeros_like(t) for t, moves in pairs]
 
-    return (closed if all(moving) else jax.make_jaxpr(linear)(args, tangents),)
+    return (closed if all(moving) else tracing.traced(linear, args, tangents),)
+
+
+def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
+    """What a user's `jvp` rule is traced to by itself, where nothing need be put around it.
+
+    That is for tangents of all operands, in the types that JAX gives them.
+    """
+    if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
+        return None
+    if rule.sees_zeros or rule.checked_axes:
+        return None
+    user_rules.forget_runs(rule.call)
+    closed, zeros = user_rules.traced_jvp(rule.call.eqns[0])
+    if any(zeros):
+        return None
+    results = jaxprs.outputs_of(closed)
+    tangents = results[len(zeros) :]
+    return jaxprs.with_outputs(
+        closed, [*results[: len(zeros)], *(tangents[i] for i in rule.inexact_results)]
+    )
 
 
 def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
@@ -119,11 +143,11 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
         return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
 
     args = tracing.structs(rule.call.in_avals)
-    forward_closed = jax.make_jaxpr(forward)(args)
+    forward_closed = tracing.traced(forward, args)
     _check_results(rule, "vjp", forward_closed, outs)
     residuals = tracing.structs(forward_closed.out_avals[len(outs) :])
     cotangents = tracing.cotangents(outs[i] for i in inexact)
-    return forward_closed, jax.make_jaxpr(backward)(residuals, cotangents)
+    return forward_closed, tracing.traced(backward, residuals, cotangents)
 
 
 def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
@@ -193,7 +217,7 @@ def _transposed(
 
     outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
-    return jax.make_jaxpr(transpose)([avals[i] for i in kept], tracing.cotangents(given))
+    return tracing.traced(transpose, [avals[i] for i in kept], tracing.cotangents(given))
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
@@ -221,7 +245,7 @@ def forward_of_backward(rule: Rule) -> Any:
         (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)
         return results
 
-    return jax.make_jaxpr(forward)(avals[:count], avals[count:])
+    return tracing.traced(forward, avals[:count], avals[count:])
 
 
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
