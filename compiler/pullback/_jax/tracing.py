@@ -170,7 +170,9 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Any:
 
     info = _linear_util.DebugInfo("jit", function.__qualname__, None, None)
     wrapped = _linear_util.wrap_init(flat, debug_info=info)
-    jaxpr, _, constants = _pe.trace_to_jaxpr_dynamic(wrapped, [*map(_core.shaped_abstractify, structs)])
+    jaxpr, _, constants = _pe.trace_to_jaxpr_dynamic(
+        wrapped, [*map(_core.shaped_abstractify, structs)]
+    )
     return jaxprs.closed_with(jaxpr, constants)
 
 

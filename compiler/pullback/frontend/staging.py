@@ -1,7 +1,8 @@
-"""Trace one derivative rule of one call, through JAX's public transformations only.
+"""Trace one derivative rule of one call, through JAX's public transformations.
 
 Binding the single equation under `jax.jvp`, `jax.vjp` or `jax.linear_transpose` lets JAX handle
-symbolic zeros, float0, cotangents that are None, and trees.
+symbolic zeros, float0, cotangents that are None, and trees. Only a `jvp` rule in which there is
+none of these is taken as JAX has traced it.
 """
 
 from __future__ import annotations
@@ -57,12 +58,8 @@ def _function_of(rule: Rule) -> Any:
 
 def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
-    results, outs = rule.call.out_avals, rule.inexact_results
-    types = [*results, *(results[i] for i in outs)]
-    if (own := _own_jvp(rule, chosen)) is not None:
-        _check_results(rule, "jvp", own, types)
-        return (own,)
     call = _function_of(rule)
+    results, outs = rule.call.out_avals, rule.inexact_results
 
     def jvp(args, tangents):
         primals = [args[i] for i in chosen]
@@ -71,8 +68,8 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
     args = tracing.structs(rule.call.in_avals)
     tangents = [args[i] for i in chosen]
-    closed = tracing.traced(jvp, args, tangents)
-    _check_results(rule, "jvp", closed, types)
+    closed = _own_jvp(rule, chosen) or tracing.traced(jvp, args, tangents)
+    _check_results(rule, "jvp", closed, [*results, *(results[i] for i in outs)])
     if rule.primitive in USERS:
         return (closed,)
     given = [False] * len(args) + [True] * len(tangents)
@@ -91,23 +88,20 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 
 
 def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
-    """What a user's `jvp` rule is traced to by itself, where nothing need be put around it.
+    """The jaxpr of a user's `jvp` rule, which JAX traces anyway, where it is all that is wanted.
 
-    That is for tangents of all operands, in the types that JAX gives them.
+    None where some operand has no tangent, or some result has none by the rule.
     """
     if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
         return None
     if rule.sees_zeros or rule.checked_axes:
         return None
-    user_rules.forget_runs(rule.call)
     closed, zeros = user_rules.traced_jvp(rule.call.eqns[0])
     if any(zeros):
         return None
-    results = jaxprs.outputs_of(closed)
-    tangents = results[len(zeros) :]
-    return jaxprs.with_outputs(
-        closed, [*results[: len(zeros)], *(tangents[i] for i in rule.inexact_results)]
-    )
+    count, outs = len(zeros), jaxprs.outputs_of(closed)
+    tangents = [outs[count + i] for i in rule.inexact_results]
+    return jaxprs.with_outputs(closed, [*outs[:count], *tangents])
 
 
 def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
