@@ -91,6 +91,23 @@ def test_a_jvp_rule_sees_which_tangents_are_zero():
     same(pb.jvp(lambda x: f(x, Y), (X,), (X,)), jax.jvp(lambda x: f(x, Y), (X,), (X,)))
 
 
+def test_a_jvp_rule_may_say_that_a_result_has_no_tangent():
+    @jax.custom_jvp
+    def f(x):
+        return jnp.cos(x), jnp.sin(x)
+
+    @partial(f.defjvp, symbolic_zeros=True)
+    def _(primals, tangents):
+        (x,), (dx,) = primals, tangents
+        first, second = f(x)
+        return (first, second), (SymbolicZero.from_primal_value(first), 3 * dx * first)
+
+    for of in (lambda x: f(x)[1].sum(), lambda x: (f(x)[0] * f(x)[1]).sum()):
+        same(pb.grad(of)(X), jax.grad(of)(X))
+        same(pb.jacfwd(pb.grad(of))(X), jax.jacfwd(jax.grad(of))(X))
+    same(pb.jvp(f, (X,), (Y,)), jax.jvp(f, (X,), (Y,)))
+
+
 def test_a_fwd_rule_sees_which_arguments_are_perturbed():
     @jax.custom_vjp
     def f(x, y):

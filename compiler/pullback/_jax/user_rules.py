@@ -169,7 +169,8 @@ def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
     """
     thunk = equation.params["jvp_jaxpr_fun"]
     count = len(equation.invars) - equation.params["num_consts"]
-    jaxpr, constants, zeros = thunk.call_wrapped(*[False] * count)
+    with equation.ctx.manager:  # as where JAX evaluates the call
+        jaxpr, constants, zeros = thunk.call_wrapped(*[False] * count)
     return jaxprs.closed_with(jaxpr, constants), zeros
 
 

@@ -94,8 +94,6 @@ def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
     """
     if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
         return None
-    if rule.sees_zeros or rule.checked_axes:
-        return None
     closed, zeros = user_rules.traced_jvp(rule.call.eqns[0])
     if any(zeros):
         return None
