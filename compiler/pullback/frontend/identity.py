@@ -147,19 +147,24 @@ class Identities:
     def _values(self, items: Iterable[Any], inside: tuple[int, ...]) -> tuple[Hashable, ...]:
         """Of each item; of half of them no more need be asked than their class."""
         return tuple(
-            (kind.__name__, item) if (kind := type(item)) in AT_ONCE else self._value(item, inside)
-            for item in items
+            [
+                (kind.__name__, item)
+                if (kind := type(item)) in AT_ONCE
+                else self._value(item, inside)
+                for item in items
+            ]
         )
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function
         cells = tuple(contents(cell) for cell in function.__closure__ or ())
         closed_over = self._values(cells, inside)
-        defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
+        defaults = self._values(function.__defaults__ or (), inside)
+        named = self._values((function.__kwdefaults__ or {}).items(), inside)
         code = id(function.__code__), id(function.__globals__)
         own = self._attributes(function, inside) if objects.is_of_a_user(function) else ()
         self.reads_globals |= self._of_arguments and _reads_globals(function)
-        return "function", code, self._value(defaults, inside), closed_over, own
+        return "function", code, defaults, named, closed_over, own
 
     def _attributes(self, value: Any, inside: tuple[int, ...]) -> Hashable:
         """What an object holds beside the parts that we see."""
@@ -257,10 +262,16 @@ def _parts(value: Any) -> tuple[Any, ...] | None:
 
     A user's class may say other things of what it holds, or nothing: its base is asked.
     """
-    kind = type(value)
-    is_known = kind in _CONTAINERS or kind.__flags__ & _MADE_BY_PYTHON
-    base = next((each for each in _OPENED if isinstance(value, each)), None) if is_known else None
+    kind: Any = type(value)
+    base = _base_of(kind)
     return None if base is None else tuple(_OPENED[base](value))
+
+
+@functools.lru_cache(maxsize=1024)
+def _base_of(kind: Any) -> Any:
+    """The class whose parts those of a class are; None of one that may hold more."""
+    is_known = kind in _CONTAINERS or kind.__flags__ & _MADE_BY_PYTHON
+    return next((each for each in _OPENED if issubclass(kind, each)), None) if is_known else None
 
 
 def _parts_of_partial(value: Any) -> tuple[Any, ...]:
