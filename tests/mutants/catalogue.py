@@ -564,6 +564,24 @@ AROUND = (
         (f"{VALUES_OF_RULES}::test_by_what_only_the_rule_uses",),
     ),
     Mutant(
+        "frontend/staging.py",
+        "    if any(zeros):",
+        "    if False:",
+        ("tests/test_user_rules.py::test_a_jvp_rule_may_say_that_a_result_has_no_tangent",),
+    ),
+    Mutant(
+        "frontend/staging.py",
+        " or len(chosen) < len(rule.call.in_avals):",
+        ":",
+        ("tests/test_user_rules.py::test_a_jvp_rule_sees_which_tangents_are_zero",),
+    ),
+    Mutant(
+        "_jax/user_rules.py",
+        "    with equation.ctx.manager:  # as where JAX evaluates the call",
+        "    if True:",
+        ("tests/test_explicit_meshes.py",),
+    ),
+    Mutant(
         "frontend/rebinding.py",
         "return not any(_changing(function, name, running, ASSIGNED))",
         "return True",
