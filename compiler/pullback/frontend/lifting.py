@@ -198,7 +198,7 @@ class _Bwd(user_rules.RuleOfOperands):
             results[:] = leaves, tree
             return [leaf for leaf in leaves if not derivatives.is_zero(leaf)]
 
-        closed = jax.make_jaxpr(arrays)(*tracing.structs(jax.typeof(given[i]) for i in places))
+        closed = tracing.traced(arrays, *tracing.structs(jax.typeof(given[i]) for i in places))
         leading = [jaxprs.Var(jax.typeof(value)) for value in operands]
         found = _closed_rule(closed, leading, jaxprs.inputs_of(closed), self.known)
         outs = iter(tracing.apply(found, [*operands, *(given[i] for i in places)]))
