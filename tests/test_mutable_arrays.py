@@ -217,6 +217,20 @@ def test_derivatives(name: str) -> None:
     assert_agrees(rows, jnp.stack([gradient(X), gradient(2 * X)]))
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX's barrier takes none")
+def test_a_barrier() -> None:
+    def f(x):
+        r, other = jax.new_ref(jnp.sin(x)), jax.new_ref(x)
+        y, r, held = jax.lax.optimization_barrier((x**2, r, other))
+        r[...] = r[...] * y * held[1]
+        held[0] += 1.0
+        return jnp.sum(r[...]) * other[0]
+
+    assert_agrees(pb.trace(f)(X)(X), f(jnp.array(X)))
+    assert_agrees(pb.grad(f)(X), jax.grad(f)(X))
+    np.testing.assert_allclose(pb.hessian(f)(X), differences(pb.grad(f), X), rtol=1e-6, atol=1e-7)
+
+
 # ------------------------------------------------------------------------------------- rules
 
 

@@ -25,6 +25,7 @@ _DISCHARGED = frozenset(
         "addupdate",
         "freeze",
         "free_ref",
+        "optimization_barrier",
         "jit",
         "pjit",
         "scan",
