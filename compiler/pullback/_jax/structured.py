@@ -68,6 +68,12 @@ def _closed_over(solve: Any) -> int:
     return sum(solve.params["const_lengths"])
 
 
+def right_sides(equation: Any) -> range:
+    """The positions of the right-hand sides of a linear solve; none of another equation."""
+    count = len(equation.invars)
+    return range(_closed_over(equation) if jaxprs.name_of(equation) == SOLVE else count, count)
+
+
 def solves_met(closed: Any, arguments: Sequence[Any]) -> Iterator[Solve]:
     """The linear solves that a function calls, though not in a loop or a branch."""
     return _solves_met(closed, arguments, [True] * len(arguments))

@@ -14,7 +14,7 @@ import jax
 from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, headline
-from pullback._jax import high, ir, jaxprs, named_axes, tracing, user_rules
+from pullback._jax import high, ir, jaxprs, named_axes, structured, tracing, user_rules
 from pullback.dialect import build
 from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend import (
@@ -92,6 +92,11 @@ class Rule:
         """The masks in which one of these operands is perturbed."""
         own, count = self.own_mask, len(self.inexact)
         return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count) if own[i] == "1"]
+
+    @property
+    def right_sides(self) -> range:
+        """The positions of the operands that a linear solve is linear in, jointly."""
+        return structured.right_sides(self.call.eqns[0])
 
     @property
     def places(self) -> str:

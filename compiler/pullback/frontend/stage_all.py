@@ -130,8 +130,10 @@ class _Module:
         """Adds the transposes of a call: for all operands, and for each that it is linear in.
 
         Beside residuals there may be many operands that it is linear in: these together, too.
+        JAX knows the right-hand sides of a linear solve together only.
         """
-        masks = dict.fromkeys([rule.own_mask, *rule.single_masks])
+        sides = "".join("01"[i in rule.right_sides] for i in rule.inexact)
+        masks = dict.fromkeys([rule.own_mask, *rule.single_masks, *[sides] * ("1" in sides)])
         self._try(found, rule, "transpose", masks)
         accepted = [mask for mask in masks if f"transpose.{mask}" in found]
         if rule.own_mask not in accepted and len(accepted) > 1:
