@@ -16,7 +16,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import hijax
+from jax.experimental import compute_on, hijax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.interpreters import ad, mlir
 
@@ -379,6 +379,16 @@ def test_a_call_is_differentiated_by_its_methods(
         np.testing.assert_allclose(pb.grad(f)(x), jax.grad(f)(x), rtol=1e-6)
     if kind is not Backward:
         np.testing.assert_allclose(pb.jvp(f, (x,), (x,))[1], jax.jvp(f, (x,), (x,))[1], rtol=1e-6)
+
+
+def test_a_call_that_knows_backwards_only_inside_of_one_that_says_where_it_runs() -> None:
+    here = getattr(compute_on, "compute_on2", compute_on.compute_on)
+    where = {"compute_type": "device_host", "out_memory_spaces": jax.memory.Space.Device}
+    first = pb.grad(here(lambda x: x * applied(Backward)(x), **where))
+    x = np.float32(0.7)
+    np.testing.assert_allclose(first(x), np.sin(x) + 3.0 * x * np.cos(x), rtol=1e-6)
+    second = 6.0 * np.cos(x) - 3.0 * x * np.sin(x)
+    np.testing.assert_allclose(pb.jvp(first, (x,), (1.0,))[1], second, rtol=1e-6)
 
 
 def test_a_function_with_a_partition_of_its_own_is_what_it_computes():

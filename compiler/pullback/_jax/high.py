@@ -48,6 +48,12 @@ def rules_of(equation: Any) -> set[str]:
 _ONE_RULE = {"CustomJVPTraced": "jvp", "CustomVJPTraced": "vjp"}
 
 
+def goes_back_only(equation: Any) -> bool:
+    """Whether a call is of a class whose rules JAX cannot take for forward mode."""
+    prim = mapped(equation.params["_prim"])
+    return type(prim).__name__ not in _ONE_RULE and rules_of(equation) & {"jvp", "vjp"} == {"vjp"}
+
+
 def expand(equation: Any) -> Any:
     """The computation of such a call, without its rules, as a closed jaxpr."""
     prim = equation.params["_prim"]

@@ -327,10 +327,14 @@ def _checkpoint_name(body: Any) -> str:
 
 
 def _is_backward_only(equation: Any) -> bool:
-    """Whether it marks a call of tangent maps that JAX can only transpose; here both ways go."""
+    """Whether it marks a call that JAX knows backwards only; here both ways go."""
     bodies = jaxprs.bodies_of(equation) if jaxprs.name_of(equation) in MARKED else ()
     inside = (each for _, body in bodies for each in jaxprs.equations_in(body))
-    return any(jaxprs.name_of(each) in user_rules.BACKWARD_ONLY for each in inside)
+    return any(
+        (name := jaxprs.name_of(each)) in user_rules.BACKWARD_ONLY
+        or (name == "call_hi_primitive" and high.goes_back_only(each))
+        for each in inside
+    )
 
 
 def _carries_derivative(equation: Any) -> bool:
