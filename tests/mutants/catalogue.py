@@ -83,8 +83,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "share = select(tie, full_like(mine, 0.5), full_like(mine, 1))",
-        "share = full_like(mine, 1)",
+        'select(compare("EQ", mine, other), full_like(mine, 0.5), whole)',
+        "whole",
         rule("stablehlo.maximum-edges"),
     ),
     Mutant(

@@ -178,19 +178,26 @@ elementwise(
 
 
 # ------------------------------------------------------------------------------- selection
-def _share(op: Op, t: Value, mine: Value, other: Value) -> Value:
-    """1 where this operand is the result, 1/2 where both are."""
-    tie = compare("EQ", other, op.result)
-    share = select(tie, full_like(mine, 0.5), full_like(mine, 1))
-    return mul(t, select(compare("EQ", mine, op.result), share, None))
+def _share(t: Value, mine: Value, other: Value, direction: str) -> Value:
+    """1 where this operand is the result, 1/2 where both are.
+
+    Neither is compared with the result: a compiler that computes an operand twice may round it in
+    two ways, and then neither would equal it.
+    """
+    whole = select(compare(direction, mine, other), full_like(mine, 1), None)
+    return mul(t, select(compare("EQ", mine, other), full_like(mine, 0.5), whole))
 
 
-for _name in ("stablehlo.maximum", "stablehlo.minimum"):
+def _extremum(name: str, direction: str) -> None:
     elementwise(
-        _name,
-        lambda op, t: _share(op, t, op.lhs, op.rhs),
-        lambda op, t: _share(op, t, op.rhs, op.lhs),
+        name,
+        lambda op, t: _share(t, op.lhs, op.rhs, direction),
+        lambda op, t: _share(t, op.rhs, op.lhs, direction),
     )
+
+
+_extremum("stablehlo.maximum", "GT")
+_extremum("stablehlo.minimum", "LT")
 
 
 @rule("stablehlo.select", linear=jointly, keeps_type=True, family="elementwise")

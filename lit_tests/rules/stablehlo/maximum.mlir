@@ -9,36 +9,36 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[MAXIMUM:.*]] = stablehlo.maximum %[[X]], %[[Y]]
-// JVP: %[[COMPARE:.*]] = stablehlo.compare EQ, %[[Y]], %[[MAXIMUM]], FLOAT
-// JVP: %[[C:.*]] = stablehlo.constant dense<5.000000e-01>
-// JVP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
-// JVP: %[[SELECT:.*]] = stablehlo.select %[[COMPARE]], %[[C]], %[[C1]]
-// JVP: %[[COMPARE1:.*]] = stablehlo.compare EQ, %[[X]], %[[MAXIMUM]], FLOAT
-// JVP: %[[C2:.*]] = stablehlo.constant dense<0.000000e+00>
-// JVP: %[[SELECT1:.*]] = stablehlo.select %[[COMPARE1]], %[[SELECT]], %[[C2]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[SELECT1]]
-// JVP: %[[COMPARE2:.*]] = stablehlo.compare EQ, %[[X]], %[[MAXIMUM]], FLOAT
-// JVP: %[[SELECT2:.*]] = stablehlo.select %[[COMPARE2]], %[[C]], %[[C1]]
-// JVP: %[[COMPARE3:.*]] = stablehlo.compare EQ, %[[Y]], %[[MAXIMUM]], FLOAT
-// JVP: %[[SELECT3:.*]] = stablehlo.select %[[COMPARE3]], %[[SELECT2]], %[[C2]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DY]], %[[SELECT3]]
+// JVP: %[[WON:.*]] = stablehlo.compare GT, %[[X]], %[[Y]], FLOAT
+// JVP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00>
+// JVP: %[[WHOLE:.*]] = stablehlo.select %[[WON]], %[[ONE]], %[[ZERO]]
+// JVP: %[[TIE:.*]] = stablehlo.compare EQ, %[[X]], %[[Y]], FLOAT
+// JVP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
+// JVP: %[[SHARE:.*]] = stablehlo.select %[[TIE]], %[[HALF]], %[[WHOLE]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[SHARE]]
+// JVP: %[[WON1:.*]] = stablehlo.compare GT, %[[Y]], %[[X]], FLOAT
+// JVP: %[[WHOLE1:.*]] = stablehlo.select %[[WON1]], %[[ONE]], %[[ZERO]]
+// JVP: %[[TIE1:.*]] = stablehlo.compare EQ, %[[Y]], %[[X]], FLOAT
+// JVP: %[[SHARE1:.*]] = stablehlo.select %[[TIE1]], %[[HALF]], %[[WHOLE1]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DY]], %[[SHARE1]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[MULTIPLY1]]
 // JVP: return %[[MAXIMUM]], %[[ADD]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[MAXIMUM:.*]] = stablehlo.maximum %[[X]], %[[Y]]
-// VJP: %[[COMPARE:.*]] = stablehlo.compare EQ, %[[Y]], %[[MAXIMUM]], FLOAT
-// VJP: %[[C:.*]] = stablehlo.constant dense<5.000000e-01>
-// VJP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
-// VJP: %[[SELECT:.*]] = stablehlo.select %[[COMPARE]], %[[C]], %[[C1]]
-// VJP: %[[COMPARE1:.*]] = stablehlo.compare EQ, %[[X]], %[[MAXIMUM]], FLOAT
-// VJP: %[[C2:.*]] = stablehlo.constant dense<0.000000e+00>
-// VJP: %[[SELECT1:.*]] = stablehlo.select %[[COMPARE1]], %[[SELECT]], %[[C2]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[SELECT1]]
-// VJP: %[[COMPARE2:.*]] = stablehlo.compare EQ, %[[X]], %[[MAXIMUM]], FLOAT
-// VJP: %[[SELECT2:.*]] = stablehlo.select %[[COMPARE2]], %[[C]], %[[C1]]
-// VJP: %[[COMPARE3:.*]] = stablehlo.compare EQ, %[[Y]], %[[MAXIMUM]], FLOAT
-// VJP: %[[SELECT3:.*]] = stablehlo.select %[[COMPARE3]], %[[SELECT2]], %[[C2]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[SELECT3]]
+// VJP: %[[WON:.*]] = stablehlo.compare GT, %[[X]], %[[Y]], FLOAT
+// VJP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[WHOLE:.*]] = stablehlo.select %[[WON]], %[[ONE]], %[[ZERO]]
+// VJP: %[[TIE:.*]] = stablehlo.compare EQ, %[[X]], %[[Y]], FLOAT
+// VJP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
+// VJP: %[[SHARE:.*]] = stablehlo.select %[[TIE]], %[[HALF]], %[[WHOLE]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[SHARE]]
+// VJP: %[[WON1:.*]] = stablehlo.compare GT, %[[Y]], %[[X]], FLOAT
+// VJP: %[[WHOLE1:.*]] = stablehlo.select %[[WON1]], %[[ONE]], %[[ZERO]]
+// VJP: %[[TIE1:.*]] = stablehlo.compare EQ, %[[Y]], %[[X]], FLOAT
+// VJP: %[[SHARE1:.*]] = stablehlo.select %[[TIE1]], %[[HALF]], %[[WHOLE1]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[SHARE1]]
 // VJP: return %[[MAXIMUM]], %[[MULTIPLY]], %[[MULTIPLY1]]
