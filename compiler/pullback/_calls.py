@@ -21,7 +21,7 @@ from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._interface import Interface
 from pullback._jax import boundary, high, tracing
 from pullback._slots import spell
-from pullback.frontend.keep import high_type, is_inexact
+from pullback.frontend.tangents import high_type, is_inexact
 from pullback.passes.purity import acts
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype

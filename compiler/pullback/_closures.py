@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 
 from pullback._slots import positions, several
 from pullback.frontend.closures import Nothing, contents
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 
 
 def custom_jvp(

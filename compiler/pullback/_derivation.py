@@ -25,7 +25,7 @@ from pullback._interface import Interface
 from pullback._jax import ir, tracing
 from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
 from pullback.passes.batching import Batching
 from pullback.passes.differentiation import Differentiation

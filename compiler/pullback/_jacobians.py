@@ -15,7 +15,7 @@ from pullback._api import program_of
 from pullback._cache import derived_once, jitted
 from pullback._errors import DerivativeTypeError
 from pullback._slots import argnums_of, is_complex, positions, spell
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 
 
 def jacfwd(

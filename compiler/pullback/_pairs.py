@@ -18,7 +18,7 @@ from pullback._errors import ArgumentMismatchError
 from pullback._jax import high, references
 from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._program import Program
-from pullback.frontend.keep import high_type, is_inexact
+from pullback.frontend.tangents import high_type, is_inexact
 from pullback_runtime import ArgumentError, _trees
 
 

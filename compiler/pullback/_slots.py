@@ -16,7 +16,7 @@ import numpy as np
 
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError
 from pullback._jax import derivatives, tracing
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback_runtime._arguments import spell as spell
 
 FLOAT0 = jax.dtypes.float0

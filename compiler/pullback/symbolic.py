@@ -22,7 +22,7 @@ import numpy as np
 from pullback import _derivation
 from pullback._errors import MissingRuleError
 from pullback._slots import argnums_of, several
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback_runtime import _symbolic, _trees
 from pullback_runtime._callable import argument_paths
 

@@ -17,7 +17,7 @@ import numpy as np
 from pullback._jax import boundary, ir
 from pullback.frontend import link
 from pullback.frontend.constants import hoist
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback_runtime import _blobs, _constants, _jax as runtime_jax, _module, _resources
 from pullback_runtime._constants import Stub
 from pullback_runtime._jax import operations_named

@@ -18,7 +18,7 @@ from pullback._platforms import together
 from pullback.artifact import high_level
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
 from pullback.symbolic import SymbolicProgram, differentiable
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic

@@ -9,14 +9,10 @@ so nothing is traced again.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-import jax.numpy as jnp
 
 from pullback._errors import PullbackError
 from pullback._jax import (
-    derivatives,
     high,
     jaxprs,
     named_axes,
@@ -30,6 +26,7 @@ from pullback.frontend import adoption, link, locations
 from pullback.frontend.native import is_native
 from pullback.frontend.powers import is_negative_power, with_a_rule
 from pullback.frontend.simpler import in_simpler_terms
+from pullback.frontend.tangents import check_tangents, is_inexact
 from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
@@ -75,12 +72,6 @@ CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
 def has_batching_rule(jaxpr: Any) -> bool:
     """Whether it calls a function with a rule of batching of the user's, at any depth."""
     return any(jaxprs.name_of(each) == BATCHED_BY_JAX for each in jaxprs.equations_in(jaxpr))
-
-
-def is_inexact(aval: Any) -> bool:
-    """Whether a value of this type has a tangent: its elements are floats or complex numbers."""
-    dtype = getattr(aval, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
 
 
 class Keeper:
@@ -217,32 +208,6 @@ class Keeper:
                 where=self.place,
                 do="leave out ordered=True, or take the effect out of there",
             )
-
-
-def check_tangents(values: Iterable[Any], place: str | None) -> None:
-    """Raises where a value, or its tangent in JAX, has another type than a module could hold.
-
-    Without that the value would count as an integer, whose derivatives are zero.
-    """
-    for value in values:
-        if high.is_type(value.aval):
-            raise high_type(value.aval, place)
-        if derivatives.has_tangents_of_its_own(value.aval):
-            raise PullbackError(
-                f"cannot trace a value of type {value.aval.dtype}: its tangents have another type",
-                where=place,
-                do="convert it to floats outside of the function, or differentiate by JAX",
-            )
-
-
-def high_type(aval: Any, place: str | None) -> PullbackError:
-    """The error of a value of a type that a user has defined for JAX."""
-    return PullbackError(
-        f"cannot trace a value of type {type(aval).__name__}: it is no array, but of a type of its "
-        "own (jax.experimental.hijax)",
-        where=place,
-        do="hand on the arrays that it is made of, in a pytree; or differentiate by JAX",
-    )
 
 
 def without_mutable_arrays(closed: Any) -> Any:

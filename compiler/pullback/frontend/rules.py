@@ -29,7 +29,8 @@ from pullback.frontend import (
     staging,
 )
 from pullback.frontend.identity import Identities
-from pullback.frontend.keep import Keeper, is_inexact
+from pullback.frontend.keep import Keeper
+from pullback.frontend.tangents import is_inexact
 from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
 

@@ -17,15 +17,10 @@ from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import constants, lifting, portable
-from pullback.frontend.keep import (
-    check_tangents,
-    is_inexact,
-    mutable_array,
-    shares_values,
-    without_mutable_arrays,
-)
+from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules import RuleTable
 from pullback.frontend.supply import Supply
+from pullback.frontend.tangents import check_tangents, is_inexact
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 

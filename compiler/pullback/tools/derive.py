@@ -13,7 +13,7 @@ from pullback import Program
 from pullback._derivation import Signature
 from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
-from pullback.frontend.keep import is_inexact
+from pullback.frontend.tangents import is_inexact
 from pullback.passes.options import parse_number
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback.frontend.keep import is_inexact
 from pullback.frontend.rules import Rule
+from pullback.frontend.tangents import is_inexact
 from pullback.tools import slopes
 
 INPUTS = (0.1, 0.9)
