@@ -1,4 +1,4 @@
-"""Programs as functions of JAX: the handle that is called, and its transformations.
+"""Programs as functions of JAX: calls of them, and what JAX's transformations make of a call.
 
 `pullback_runtime.call_module` is one JAX primitive. Its jvp, transpose and batching rules are set
 here: they find the program behind a handle and derive new programs in the IR, rules kept.
@@ -7,99 +7,28 @@ here: they find the program behind a handle and derive new programs in the IR, r
 from __future__ import annotations
 
 import dataclasses
-import functools
-import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 
 import pullback_runtime
-from pullback import _derivation, _jax
+from pullback import _derivation
+from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, MissingRuleError
+from pullback._handles import Origin, origin_of, program_of
 from pullback._interface import Interface
-from pullback._jax import boundary, high, tracing
+from pullback._jax import boundary, high, ir, tracing
+from pullback._program import Program
+from pullback._recipe import Recipe
 from pullback._slots import spell
 from pullback.frontend.tangents import high_type, is_inexact
-from pullback.passes.purity import acts
+from pullback.frontend.trace import trace
+from pullback.passes import manager
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
-from pullback_runtime._jax import operations_where
+from pullback_runtime._load import flat_trees
 from pullback_runtime._meshes import on_devices_of
-
-if TYPE_CHECKING:
-    from pullback._program import Program
-
-
-@dataclass(eq=False)
-class Origin:
-    """What a handle is known by: the program behind it, made when it is first needed.
-
-    JAX keeps handles in what it has traced, for as long as the traced function lives. So the
-    program here is not the one that is called: it would hold that function, and neither would die.
-
-    Attributes:
-      make: gives the program, of which every operand of the handle is an argument, and every
-        result an item of a tuple.
-      transposed: the handle of the transpose in `linear` operands, where one is known.
-    """
-
-    make: Callable[[], Program]
-    linear: tuple[int, ...] = ()
-    transposed: ModuleHandle | None = None
-
-    @functools.cached_property
-    def program(self) -> Program:
-        """The program, with the operands and results of the handle."""
-        return self.make()
-
-    @functools.cached_property
-    def derivatives(self) -> dict[Any, Any]:
-        """Handles of programs derived before, so that equal questions get equal answers."""
-        return {}
-
-
-def handle_of(program: Program) -> ModuleHandle:
-    """The handle of a program: hidden constants are its leading operands."""
-    hidden = tuple(jax.typeof(constant) for constant in program.constants)
-    operands = tuple(map(boundary.physical_type, (*hidden, *program.in_avals)))
-    results = tuple(map(boundary.physical_type, program.out_avals))
-    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
-    flat = _flat(program, operands, results, names)
-    return _handle(
-        Origin(lambda: flat),
-        program.rules,
-        operands,
-        results,
-        arg_names=names,
-        pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
-    )
-
-
-def _handle(origin: Origin, rules: Any, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
-    """A handle that loads the program when it is lowered.
-
-    A program shares its rules with what it is derived from: making it may add callbacks to them.
-    """
-
-    def load() -> bytes:
-        return _module.prepare(_module.read(origin.program.module)).bytecode
-
-    return ModuleHandle(
-        origin,
-        functools.cache(load),
-        in_avals,
-        out_avals,
-        host_callbacks=rules.host_callbacks,
-        keepalives=rules.keepalives,
-        **more,
-    )
-
-
-def program_of(handle: ModuleHandle) -> Program:
-    """The program behind a handle, its rules included."""
-    return _origin(handle).program
 
 
 def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -128,61 +57,9 @@ def check_operands(program: Program, operands: list[Any]) -> None:
             )
 
 
-# ------------------------------------------------------------------------------ transforms
-
-
-def _flat(
-    program: Program, operands: tuple[Any, ...], results: tuple[Any, ...], names: tuple[str, ...]
-) -> Program:
-    """The program without its constants, which are arguments, and without what it has cached."""
-
-    def interface() -> Interface:
-        in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
-        out_tree = jax.tree.structure(tuple(range(len(results))))
-        return Interface(in_tree, out_tree, operands, results, names)
-
-    return dataclasses.replace(
-        program, interface=interface, constants=(), variants=(), shares_values=False
-    )
-
-
-def _origin(handle: ModuleHandle) -> Origin:
-    if isinstance(handle.key, Origin):
-        return handle.key
-    return _adopted(handle)
-
-
-_ORIGINS: weakref.WeakValueDictionary[Any, Origin] = weakref.WeakValueDictionary()
-
-
-def _adopted(handle: ModuleHandle) -> Origin:
-    """The origin of a handle that the runtime made of a module without a program.
-
-    It goes with the handles of the module, which hold it.
-    """
-    origin = _ORIGINS.get(handle.key)
-    if origin is None:
-        origin = _ORIGINS[handle.key] = Origin(lambda: program_of(_read(handle).handle))
-    vars(handle)["origin"] = origin
-    return origin
-
-
-def _read(handle: ModuleHandle) -> Program:
-    """The program of a handle's module: its entry, and the callbacks that it numbers."""
-    from pullback.artifact.read import of_module
-
-    content = handle.load() if handle.source is None else handle.source
-    program = of_module(_module.parse(content, _jax.context()), handle.entry)
-    rules: Any = program.rules
-    rules = dataclasses.replace(
-        rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
-    )
-    return dataclasses.replace(program, rules=rules)
-
-
 def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:
     """Reverse mode in two programs; the linear map of forward mode is the second's transpose."""
-    origin = _origin(handle)
+    origin = origin_of(handle)
     key = "jvp", perturbed
     if key not in origin.derivatives:
         origin.derivatives[key] = _split(origin.program, perturbed)
@@ -203,7 +80,7 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
     operands = (*residuals, *tangents)
     # What a linear map calls back for is used, or nobody misses it.
-    return SplitJVP(forward.handle, _handle(linear, flat.rules, operands, moved, pure=True))
+    return SplitJVP(forward.handle, linear.handle(flat.rules, operands, moved, pure=True))
 
 
 def _swapped(backward: Program) -> Program:
@@ -211,7 +88,7 @@ def _swapped(backward: Program) -> Program:
 
 
 def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
-    origin = _origin(handle)
+    origin = origin_of(handle)
     if origin.transposed is not None and origin.linear == linear:
         return origin.transposed
     key = "transpose", linear
@@ -224,7 +101,7 @@ def _batched(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int | None, ...]]:
     """The program batched by the pass; or made again for a batch, or run once per item."""
-    origin = _origin(handle)
+    origin = origin_of(handle)
     key = "batch", in_axes, size, along
     if key not in origin.derivatives:
         origin.derivatives[key] = _mapped(origin, in_axes, size) or _repeated(
@@ -253,8 +130,6 @@ def _repeated(
 
     Only JAX knows how a `custom_vmap` is batched, and shardings over devices.
     """
-    from pullback.frontend.trace import trace
-
     operands = list(zip(handle.in_avals, in_axes, strict=True))
     program = program_of(handle)
     function = _together(program, in_axes, size, along)
@@ -273,7 +148,7 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
     if recipe is None:
         return None
     flags = recipe.must_batch(in_axes)
-    again = recipe.batched(flags, size, along)
+    again = _made_again(recipe, flags, size, along)
     if again is None:
         return None
 
@@ -282,6 +157,37 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
         return call_module(again.handle, *leading)
 
     return batched
+
+
+def _made_again(recipe: Recipe, flags: Sequence[bool], size: int, along: Any) -> Program | None:
+    """The program for a batch: flagged operands and all results have it as leading axis.
+
+    It lies along the axis of a mesh that is named. None where JAX cannot batch the function.
+    """
+    mine = {o for o, flag in zip(recipe.origins, flags, strict=True) if flag} | recipe.moved
+    axes = tuple(0 if i in mine else None for i in range(len(recipe.closed.in_avals)))
+    function = jax.vmap(tracing.equations_to_function(recipe.closed), axes, 0, axis_size=size)
+    items = zip(tracing.structs(recipe.closed.in_avals), axes, strict=True)
+    types = [tracing.batch_type_along(*item, size, along) for item in items]
+    try:
+        program = trace(function)(*types)
+    except NotImplementedError:  # a primitive that JAX cannot batch
+        return None
+    if program.constants or program.recipe is None:
+        return None
+    module = clone(program.module)
+    manager.run_stages(module, recipe.stages, program.rules)
+    made = dataclasses.replace(recipe, closed=program.recipe.closed)
+    return _of_module(program, module, made)
+
+
+def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
+    """The program of a module whose operands and results are arguments and results as they are."""
+    ins, outs = _module.signature(_module.find_entry(module, "main"), "main")
+    in_tree, out_tree = flat_trees(len(ins), len(outs))
+    paths = tuple(f"operand {i}" for i in range(len(ins)))
+    interface = Interface(in_tree, out_tree, ins, outs, paths)
+    return dataclasses.replace(program, module=module, interface=interface, recipe=recipe)
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:

@@ -6,24 +6,26 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _calls, _derivation, _platforms
+from pullback import _derivation, _handles, _platforms
 from pullback._edits import clone
 from pullback._errors import PullbackError
 from pullback._interface import Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback._slots import spell
-from pullback.frontend.rules import RuleTable
 from pullback.passes import manager
 from pullback.passes.symbols import functions
 from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules import RuleTable
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -253,7 +255,7 @@ class Program:
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:
         """The program as a value that `pullback_runtime.call_module` calls."""
-        return _calls.handle_of(_platforms.here(self))
+        return _handles.handle_of(_platforms.here(self))
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""

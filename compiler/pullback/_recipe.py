@@ -8,23 +8,11 @@ JAX knows how to batch: functions with a `custom_vmap`, and shardings over devic
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import jax
-
-from pullback._edits import clone
-from pullback._interface import Interface
-from pullback._jax import ir, tracing
-from pullback.passes import manager
 from pullback.passes.pipelines import Stage, parse_pipeline
-from pullback_runtime import _module
-from pullback_runtime._load import flat_trees
-
-if TYPE_CHECKING:
-    from pullback._program import Program
 
 
 @dataclass(frozen=True)
@@ -70,35 +58,3 @@ class Recipe:
             axis is not None or origin is None or origin in self.moved
             for axis, origin in zip(in_axes, self.origins, strict=True)
         ]
-
-    def batched(self, flags: Sequence[bool], size: int, along: Any = None) -> Program | None:
-        """The program for a batch: flagged operands and all results have it as leading axis.
-
-        It lies along the axis of a mesh that is named. None where JAX cannot batch the function.
-        """
-        from pullback.frontend.trace import trace
-
-        mine = {o for o, flag in zip(self.origins, flags, strict=True) if flag} | self.moved
-        axes = tuple(0 if i in mine else None for i in range(len(self.closed.in_avals)))
-        function = jax.vmap(tracing.equations_to_function(self.closed), axes, 0, axis_size=size)
-        items = zip(tracing.structs(self.closed.in_avals), axes, strict=True)
-        types = [tracing.batch_type_along(*item, size, along) for item in items]
-        try:
-            program = trace(function)(*types)
-        except NotImplementedError:  # a primitive that JAX cannot batch
-            return None
-        if program.constants or program.recipe is None:
-            return None
-        module = clone(program.module)
-        manager.run_stages(module, self.stages, program.rules)
-        again = dataclasses.replace(self, closed=program.recipe.closed)
-        return _of_module(program, module, again)
-
-
-def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
-    """The program of a module whose operands and results are arguments and results as they are."""
-    ins, outs = _module.signature(_module.find_entry(module, "main"), "main")
-    in_tree, out_tree = flat_trees(len(ins), len(outs))
-    paths = tuple(f"operand {i}" for i in range(len(ins)))
-    interface = Interface(in_tree, out_tree, ins, outs, paths)
-    return dataclasses.replace(program, module=module, interface=interface, recipe=recipe)

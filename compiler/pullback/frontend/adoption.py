@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pullback._edits import clone
+from pullback._handles import program_of
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.frontend import link
@@ -31,11 +32,9 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
     table = weakref.ref(rules)
 
     def merge(target: ir.Module) -> tuple[str, list[Any]]:
-        from pullback import _calls
-
         rules = table()
         assert rules is not None  # it is what lowers the equation
-        program = _calls.program_of(equation.params["handle"])
+        program = program_of(equation.params["handle"])
         source, symbol = _prepared(program, rules)
         before = {op.operation for op in target.body.operations}
         name = link.merge(target, source, symbol)

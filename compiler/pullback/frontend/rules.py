@@ -31,6 +31,8 @@ from pullback.frontend import (
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper
 from pullback.frontend.tangents import is_inexact
+from pullback.passes.batching import Batching, Signature
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
 
@@ -286,9 +288,6 @@ class RuleTable:
 
     def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
         """The functions for one item, batched in a module of their own."""
-        from pullback.passes.batching import Batching, Signature
-        from pullback.passes.differentiation import Differentiation
-
         sources = self._sources(batch.rule, kind, mask)
         if batch.rule.batch is None and any(
             map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))

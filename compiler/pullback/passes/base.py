@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pullback._errors import MissingRuleError
+from pullback._jax import ir
+from pullback.dialect import ops
 
 if TYPE_CHECKING:
-    from pullback._jax import ir
     from pullback.passes.symbols import Symbols
 
 
@@ -57,8 +58,6 @@ class NoRules:
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> None:
         """Raises MissingRuleError for the first `rule` that is not staged."""
-        from pullback.dialect import ops
-
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
                 raise _without_table(call.rule_key, "derivative", call.mask)

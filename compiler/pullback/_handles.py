@@ -1,0 +1,144 @@
+"""Handles: programs as values that `pullback_runtime.call_module` calls, and back.
+
+How JAX's transformations of a call become programs is in `_calls`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax
+from pullback._interface import Interface
+from pullback._jax import boundary
+from pullback.passes.purity import acts
+from pullback_runtime import ModuleHandle, _module
+from pullback_runtime._jax import operations_where
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+
+@dataclass(eq=False)
+class Origin:
+    """What a handle is known by: the program behind it, made when it is first needed.
+
+    JAX keeps handles in what it has traced, for as long as the traced function lives. So the
+    program here is not the one that is called: it would hold that function, and neither would die.
+
+    Attributes:
+      make: gives the program, of which every operand of the handle is an argument, and every
+        result an item of a tuple.
+      transposed: the handle of the transpose in `linear` operands, where one is known.
+    """
+
+    make: Callable[[], Program]
+    linear: tuple[int, ...] = ()
+    transposed: ModuleHandle | None = None
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The program, with the operands and results of the handle."""
+        return self.make()
+
+    @functools.cached_property
+    def derivatives(self) -> dict[Any, Any]:
+        """Handles of programs derived before, so that equal questions get equal answers."""
+        return {}
+
+    def handle(self, rules: Any, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
+        """A handle that loads the program when it is lowered.
+
+        A program shares its rules with what it is derived from: making it may add callbacks to
+        them.
+        """
+
+        def load() -> bytes:
+            return _module.prepare(_module.read(self.program.module)).bytecode
+
+        return ModuleHandle(
+            self,
+            functools.cache(load),
+            in_avals,
+            out_avals,
+            host_callbacks=rules.host_callbacks,
+            keepalives=rules.keepalives,
+            **more,
+        )
+
+
+def handle_of(program: Program) -> ModuleHandle:
+    """The handle of a program: hidden constants are its leading operands."""
+    hidden = tuple(jax.typeof(constant) for constant in program.constants)
+    operands = tuple(map(boundary.physical_type, (*hidden, *program.in_avals)))
+    results = tuple(map(boundary.physical_type, program.out_avals))
+    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
+    flat = _flat(program, operands, results, names)
+    return Origin(lambda: flat).handle(
+        program.rules,
+        operands,
+        results,
+        arg_names=names,
+        pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
+    )
+
+
+def program_of(handle: ModuleHandle) -> Program:
+    """The program behind a handle, its rules included."""
+    return origin_of(handle).program
+
+
+def _flat(
+    program: Program, operands: tuple[Any, ...], results: tuple[Any, ...], names: tuple[str, ...]
+) -> Program:
+    """The program without its constants, which are arguments, and without what it has cached."""
+
+    def interface() -> Interface:
+        in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
+        out_tree = jax.tree.structure(tuple(range(len(results))))
+        return Interface(in_tree, out_tree, operands, results, names)
+
+    return dataclasses.replace(
+        program, interface=interface, constants=(), variants=(), shares_values=False
+    )
+
+
+def origin_of(handle: ModuleHandle) -> Origin:
+    """What a handle is known by; one that the runtime made gets an origin here."""
+    if isinstance(handle.key, Origin):
+        return handle.key
+    return _adopted(handle)
+
+
+_ORIGINS: weakref.WeakValueDictionary[Any, Origin] = weakref.WeakValueDictionary()
+
+
+def _adopted(handle: ModuleHandle) -> Origin:
+    """The origin of a handle that the runtime made of a module without a program.
+
+    It goes with the handles of the module, which hold it.
+    """
+    origin = _ORIGINS.get(handle.key)
+    if origin is None:
+        origin = _ORIGINS[handle.key] = Origin(lambda: program_of(_read(handle).handle))
+    vars(handle)["origin"] = origin
+    return origin
+
+
+def _read(handle: ModuleHandle) -> Program:
+    """The program of a handle's module: its entry, and the callbacks that it numbers."""
+    from pullback.artifact.read import of_module
+
+    content = handle.load() if handle.source is None else handle.source
+    program = of_module(_module.parse(content, _jax.context()), handle.entry)
+    rules: Any = program.rules
+    rules = dataclasses.replace(
+        rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
+    )
+    return dataclasses.replace(program, rules=rules)
