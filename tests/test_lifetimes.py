@@ -14,7 +14,7 @@ import pullback_runtime
 from pullback import _jax, _statics
 from pullback._program import Program
 from pullback.artifact import serialize
-from pullback.artifact.write import _Diagnostics
+from pullback.artifact.sealing import _Diagnostics
 from pullback_runtime import ModuleHandle, _contexts, _jax as runtime_jax
 from pullback_runtime._load import LoadedProgram
 

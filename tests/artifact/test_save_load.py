@@ -19,7 +19,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import _jax, artifact
 from pullback._jax import ir
-from pullback.artifact import write
+from pullback.artifact import sealing
 from pullback.dialect import ops
 from pullback_runtime import _container, _module
 from tests.artifact import models
@@ -340,7 +340,7 @@ def test_a_callback_without_a_line_is_named_by_its_function():
     }"""
     module = ir.Module.parse(text, _jax.context())
     with pytest.raises(pb.NotPortableError) as caught:
-        write.refuse_callbacks(module)
+        sealing.refuse_callbacks(module)
     assert caught.value.where == "the function `@inner` of the module"
 
 
@@ -474,7 +474,7 @@ def test_loading_puts_no_array_anywhere_before_it_is_used(monkeypatch):
     weights = models.weights(1 << 14)
     content = artifact.serialize(pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)))
     monkeypatch.setattr(
-        "pullback.artifact.read.put_to_keep",
+        "pullback.artifact.programs.put_to_keep",
         lambda arrays, **options: put.append(1) or jax.device_put(arrays, **options),
     )
     loaded = pb.load(content)

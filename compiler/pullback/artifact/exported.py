@@ -15,7 +15,7 @@ from pullback import _jax
 from pullback._edits import clone
 from pullback._jax import boundary, ir
 from pullback._platforms import together
-from pullback.artifact import high_level
+from pullback.artifact import high_level, programs
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.frontend.tangents import is_inexact
@@ -74,8 +74,6 @@ def _has_vjp(exported: Any) -> bool:
 
 def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> Any:
     """The program, with rules up to this order; an endless export has more than it shows."""
-    from pullback.artifact.read import variant
-
     exported = opened.exported
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
@@ -87,7 +85,7 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
     for module in {id(each): each for each in modules.values()}.values():
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-    program = together([variant(opened, each, names) for names, each in modules.items()])
+    program = together([programs.variant(opened, each, names) for names, each in modules.items()])
     return _with_derivative(program, exported, order) if order else program
 
 

@@ -10,7 +10,7 @@ import jax
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir, tracing
-from pullback.artifact import constants, write
+from pullback.artifact import constants, sealing
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
@@ -30,20 +30,20 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     modules = {kind: _module_of(each) for kind, each in exported.items()}
     module = modules[MAIN]
     names = {kind: _linked(module, kind, modules[kind]) for kind in kinds[1:]}
-    write.refuse_callbacks(module)
+    sealing.refuse_callbacks(module)
     _refuse_several_devices(module)
     with as_ours():
         description = {
-            **write.versions(),
+            **sealing.versions(),
             "platforms": list(program.platforms),
-            **write.described_trees(program),
+            **sealing.described_trees(program),
             _symbolic.METADATA: {
                 kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
                 for kind, each in exported.items()
             },
         }
         embedding = constants.Embedding.of((), module)
-        return write.sealed(module, embedding, description, target)
+        return sealing.sealed(module, embedding, description, target)
 
 
 def _refuse_several_devices(module: ir.Module) -> None:

@@ -1,0 +1,201 @@
+"""A module and what describes it as the bytes of a file, for a version of StableHLO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax
+from pullback._edits import clone
+from pullback._jax import ir
+from pullback._version import installed_version
+from pullback.artifact import constants, variants
+from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.frontend import locations, portable
+from pullback.passes import purity, symbols
+from pullback_runtime import _constants, _container, _jax as runtime_jax, _meshes, _trees
+from pullback_runtime._artifact import version_numbers
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+    from pullback.symbolic import SymbolicProgram
+
+OLDEST_TARGET = (1, 0, 0)
+ACCURACY = "result_accuracy"
+ACCURACIES_SINCE = (1, 10, 0)  # that of `exponential` since 1.9.0
+EXPAND_FOR = "stablehlo-compatibility-expander"
+
+
+def versions() -> dict[str, str]:
+    """The versions that write a file."""
+    return {"pullback": installed_version(), "jax": jax.__version__}
+
+
+def described_trees(program: Program | SymbolicProgram) -> dict[str, Any]:
+    """The structures of the arguments and of the result."""
+    with as_ours():
+        trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
+        return {side: _trees.describe(tree) for side, tree in trees.items()}
+
+
+def refuse_callbacks(module: ir.Module) -> None:
+    """Raises NotPortableError, naming the first one, for a module that calls back into Python."""
+    attributes = module.operation.attributes
+    if portable.ATTRIBUTE in attributes:
+        notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
+        raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
+    for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
+        if name := purity.callback(op):
+            raise _not_portable(name, locations.user_line_of(op) or _function_around(op))
+
+
+def _function_around(op: ir.Operation) -> str:
+    """Where an op without a line of the user's is, such as one of a library's rule."""
+    while op.name != symbols.FUNC:
+        op = op.parent.operation
+    return f"the function `@{ir.StringAttr(op.attributes['sym_name']).value}` of the module"
+
+
+def _not_portable(name: str, where: str | None) -> NotPortableError:
+    return NotPortableError(
+        f"a program with `{name}` cannot be saved: it calls Python in this process",
+        where=where,
+        do="remove the callback or debug print, or put it outside the traced function",
+    )
+
+
+def sealed(
+    module: ir.Module,
+    embedding: constants.Embedding,
+    description: dict[str, Any],
+    target: str | None,
+) -> list[Any]:
+    """The file in pieces, with its digest."""
+    content = _portable(module, embedding, description, target)
+    try:
+        return _container.seal_pieces(_constants.put_in(content, embedding.stored()))
+    except _constants.AmbiguousStub:  # another constant has the bytes of a stub
+        whole = _portable(module, embedding.without_stubs(), description, target)
+        return _container.seal_pieces([whole])
+
+
+def _portable(
+    module: ir.Module,
+    embedding: constants.Embedding,
+    description: dict[str, Any],
+    target: str | None,
+) -> bytes:
+    """Serialises for the first version that can hold the module."""
+    failures = []
+    if described := embedding.describe():
+        description = {**description, _constants.METADATA: described}
+    context = module.context
+    sharded = bool(_meshes.shardings(module))
+    for version in _targets(target):
+        copy = clone(module)  # serialising changes it
+        if target is not None:
+            _expand(copy, version)  # before there are stubs, which must not be folded
+        embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
+        _attach(copy, {**description, "stablehlo": version})
+        _verify(copy)
+        diagnostics = _Diagnostics(context)
+        try:
+            with context, ir.Location.unknown(context):
+                return _jax.stablehlo.serialize_portable_artifact(copy, version, sharded)
+        except (ir.MLIRError, ValueError):
+            failures.append(f"StableHLO {version}: {diagnostics.first()}")
+        finally:
+            diagnostics.detach()
+    raise ArtifactError(
+        "the program does not fit the StableHLO version it is saved for",
+        where="; ".join(failures),
+        do=f"save with a newer target=, up to {_jax.stablehlo.get_current_version()!r}",
+    )
+
+
+def _expand(module: ir.Module, version: str) -> None:
+    """Replaces what a version has not, such as `tan` and locations that are ranges, in place.
+
+    A reader of before 1.9 fails on such locations, which no version of an op guards.
+    """
+    if version_numbers(version) < ACCURACIES_SINCE:
+        _drop_highest_accuracies(module)
+    runtime_jax.run_passes(module, f"builtin.module({EXPAND_FOR}{{target={version}}})")
+
+
+def _drop_highest_accuracies(module: ir.Module) -> None:
+    """The highest accuracy there is means no number; JAX asks for it in the derivative of `erf`."""
+    for op in runtime_jax.operations_where(
+        module, lambda op: "HIGHEST" in str(op.attributes.get(ACCURACY))
+    ):
+        del op.attributes[ACCURACY]
+
+
+def _attach(module: ir.Module, description: dict[str, Any]) -> None:
+    """Puts the metadata, and room for the digest, on the module."""
+    attributes = module.operation.attributes
+    with module.context:
+        text = ir.StringAttr.get(_container.dump_metadata(description))
+        attributes[_container.METADATA_ATTRIBUTE] = text
+        placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
+        attributes[_container.DIGEST_ATTRIBUTE] = placeholder
+
+
+def _verify(module: ir.Module) -> None:
+    """Neither writing VHLO nor loading what a save wrote verifies StableHLO's ops."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise ArtifactError(
+            f"the program is not valid: {error}",
+            do="if nothing else than pullback has edited its module, report this",
+        ) from error
+
+
+class _Diagnostics:
+    """Collects what MLIR says, which would go to standard error."""
+
+    def __init__(self, context: ir.Context):
+        self.messages: list[str] = []
+        self._handler = context.attach_diagnostic_handler(self._take)
+
+    def _take(self, diagnostic: Any) -> bool:
+        line = locations.user_line(diagnostic.location) or "an unknown line"
+        self.messages.append(f"{diagnostic.message.partition(': %')[0][:200]} ({line})")
+        return True
+
+    def first(self) -> str:
+        return self.messages[0] if self.messages else "MLIR gives no reason"
+
+    def detach(self) -> None:
+        self._handler.detach()
+        del self._handler  # it holds this object, which Python does not see
+
+
+def oldest_compatible_version() -> str:
+    """The StableHLO version of twelve weeks before this jaxlib, which is what JAX exports for."""
+    window = _jax.stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    return _jax.stablehlo.get_version_from_compatibility_requirement(window)
+
+
+def _targets(target: str | None) -> list[str]:
+    """The versions to try, in this order."""
+    if target is not None:
+        return [_checked(target)]
+    current = _jax.stablehlo.get_current_version()
+    return list(dict.fromkeys([oldest_compatible_version(), current]))
+
+
+def _checked(target: str) -> str:
+    current = _jax.stablehlo.get_current_version()
+    try:
+        numbers = version_numbers(target)
+    except ValueError:
+        numbers = ()
+    if len(numbers) == 3 and OLDEST_TARGET <= numbers <= version_numbers(current):
+        return target
+    raise ArtifactError(
+        f"cannot save for StableHLO {target!r}: this jaxlib writes 1.0.0 to {current}",
+        do="leave target= out, or name a version in this range",
+    )
