@@ -19,7 +19,11 @@ GATES = {*GATE.glob("*.py"), RUNTIME / "_jax.py"}
 
 def imported_modules(source: str) -> Iterator[str]:
     """Every module that a text imports; `from jax import interpreters` counts as that module."""
-    for node in ast.walk(ast.parse(source)):
+    yield from modules_below(ast.parse(source))
+
+
+def modules_below(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
@@ -57,6 +61,17 @@ def test_the_runtime_knows_nothing_of_the_compiler(path):
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_imports_are_absolute(path):
     assert not {m for m in imported_modules(path.read_text()) if m.startswith(".")}
+
+
+REACH_UP = {COMPILER / name for name in ("_handles.py", "_program.py", "symbolic.py")}
+"""Where a program makes, saves or reads another one, for which everything else is needed."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_imports_are_at_the_top(path):
+    functions = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef))
+    inside = {m for f in functions for m in modules_below(f) if m.startswith("pullback")}
+    assert path in REACH_UP or not inside
 
 
 @pytest.mark.parametrize(
