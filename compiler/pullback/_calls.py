@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 import pullback_runtime
-from pullback import _derivation
+from pullback import _batches
 from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._handles import Origin, origin_of, program_of
@@ -117,7 +117,7 @@ def _mapped(
     if origin.program.rules.has_batching_rules or origin.program.rules.mesh is not None:
         return None
     try:
-        batched, flags = _derivation.batched(origin.program, in_axes, size)
+        batched, flags = _batches.batched(origin.program, in_axes, size)
     except MissingRuleError:  # tokens, dynamic shapes
         return None
     return batched.handle, tuple(0 if flag else None for flag in flags)
@@ -136,7 +136,7 @@ def _repeated(
     if function is not None:
         types = [tracing.batch_type_along(*operand, size, along) for operand in operands]
     else:  # nothing is said of where the batch lies: no loop is along a mesh
-        _derivation.check_batching_rules(program)
+        _batches.check_batching_rules(program)
         function = _one_by_one(handle, in_axes)
         types = [tracing.batch_type(*operand, size) for operand in operands]
     return trace(function)(*types).handle, (0,) * len(handle.out_avals)

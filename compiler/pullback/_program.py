@@ -12,7 +12,7 @@ import jax
 from jax.tree_util import PyTreeDef
 
 import pullback_runtime
-from pullback import _derivation, _handles, _platforms
+from pullback import _batches, _derivation, _handles, _platforms
 from pullback._edits import clone
 from pullback._errors import PullbackError
 from pullback._interface import Interface
@@ -164,7 +164,7 @@ class Program:
     transpose = _platforms.for_each(_derivation.transpose)
     grad = _platforms.for_each(_derivation.grad)
     value_and_grad = _platforms.for_each(_derivation.value_and_grad)
-    vmap = _platforms.for_each(_derivation.vmap)
+    vmap = _platforms.for_each(_batches.vmap)
 
     @_platforms.for_each
     def split_vjp(

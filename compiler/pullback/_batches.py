@@ -1,0 +1,138 @@
+"""Programs for batches: where the batch axis of each leaf is, and the pass that adds it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax, _slots
+from pullback._derivation import INLINE, result_paths
+from pullback._edits import clone
+from pullback._errors import ArgumentMismatchError, PullbackError
+from pullback._interface import Interface
+from pullback._jax import ir, tracing
+from pullback.passes import manager
+from pullback.passes.batching import Batching
+from pullback.passes.differentiation import Differentiation
+from pullback.passes.symbols import erase_unreachable
+from pullback.passes.vmap import VMap
+
+if TYPE_CHECKING:
+    from pullback._program import Program
+
+
+def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
+    """The program for a batch of `axis_size` items: its rules are batched with it.
+
+    Args:
+      program: of a function of one item.
+      in_axes: where the batch axis of each argument is, an integer, or None for what all items
+        share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
+        arguments have it in front.
+      out_axes: the same for the result; None only for what does not depend on the batch.
+      axis_size: how many items there are.
+
+    Raises:
+      ArgumentMismatchError: axes that do not fit.
+      MissingRuleError: an op that has no batch, such as one on tokens.
+    """
+    rules = program.rules
+    check_batching_rules(program)
+    if rules.has_batching_rules or rules.mesh is not None:
+        what = "shardings" if rules.mesh is not None else "batching rules (jax.custom_vmap)"
+        raise PullbackError(
+            f"no vmap of a program with {what}: only JAX knows how they are batched",
+            do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
+        )
+    if not hasattr(axis_size, "__index__"):
+        raise ArgumentMismatchError(
+            f"axis_size={axis_size!r} is no number of items", do="give an integer"
+        )
+    in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes  # as jax.vmap
+    ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
+    paths = result_paths(program)
+    outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
+    module = clone(program.module)
+    hidden = [None] * len(program.constants)
+    batching = VMap(int(axis_size), in_axes=(*hidden, *ins), out_axes=tuple(outs))
+    manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
+    return _with_batch(program, module, ins, outs, int(axis_size))
+
+
+def check_batching_rules(program: Program) -> None:
+    """Raises PullbackError for a program from a file that had rules of batching."""
+    if program.rules.lost_batching_rules:
+        raise PullbackError(
+            "no vmap of this program from a file: it had batching rules (jax.custom_vmap), which "
+            "a file does not keep",
+            do="save the batched function, pb.trace(jax.vmap(f)); or, if a batch is what each item "
+            "is by itself, run one after the other: jax.lax.map(program, xs)",
+        )
+
+
+def _axes(
+    axes: Any, what: str, tree: Any, avals: Sequence[Any], paths: Sequence[str]
+) -> list[int | None]:
+    """The batch axis of each leaf, of axes for a tree or for its parts; counted from the front."""
+    marked = jax.tree.map(lambda axis: _SHARED if axis is None else axis, axes, is_leaf=_is_none)
+    try:
+        full = jax.tree.broadcast(marked, jax.tree.unflatten(tree, range(len(avals))))
+    except ValueError as error:
+        raise ArgumentMismatchError(
+            f"the axes {axes} do not have the structure of the {what}, {tree}",
+            do="give one axis for all, or one for each part: integers, or None for what is shared",
+        ) from error
+    leaves = zip(jax.tree.leaves(full), avals, paths, strict=True)
+    return [None if axis is _SHARED else _axis(axis, *of) for axis, *of in leaves]
+
+
+_SHARED = object()
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _axis(axis: Any, aval: Any, path: str) -> int:
+    count = len(aval.shape) + 1
+    if not hasattr(axis, "__index__") or not -count <= axis < count:
+        raise ArgumentMismatchError(
+            f"no batch axis {axis!r} for {path}, of type {_slots.spell(aval)}",
+            where=path,
+            do=f"with that axis it has {count} dimensions: give {-count} to {count - 1}, or None",
+        )
+    return int(axis) % count
+
+
+def batched(
+    program: Program, in_axes: Sequence[int | None], size: int
+) -> tuple[Program, list[bool]]:
+    """A flat program for a batch, each result in front or, if all items share it, as it is.
+
+    Also gives which results are batched.
+    """
+    module = clone(program.module)
+    with _jax.working_in(module), Differentiation(module, program.rules) as functions:
+        flags = Batching(functions, size).entry("main", in_axes, None)
+    erase_unreachable(module)
+    out_axes = [0 if flag else None for flag in flags]
+    return _with_batch(program, module, in_axes, out_axes, size), flags
+
+
+def _with_batch(
+    program: Program,
+    module: ir.Module,
+    in_axes: Sequence[int | None],
+    out_axes: Sequence[int | None],
+    size: int,
+) -> Program:
+    """The program of a batched module, with the trees of the old one."""
+    ins, outs = (
+        tuple(tracing.batch_type(*each, size) for each in zip(avals, axes, strict=True))
+        for avals, axes in ((program.in_avals, in_axes), (program.out_avals, out_axes))
+    )
+    interface = Interface(program.in_tree, program.out_tree, ins, outs, program.arg_paths)
+    return dataclasses.replace(program, module=module, interface=interface, recipe=None)
