@@ -30,6 +30,8 @@ MATRIX = np.array([[0.4, -0.3, 0.2], [0.1, 0.5, -0.6], [-0.2, 0.3, 0.7]])
 FALSE_FORWARD = 1.5
 FALSE_REVERSE = 0.75
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 Chain = list[tuple[Any, ...]]
 Step = Callable[..., jax.Array]
 
@@ -236,12 +238,6 @@ programs = st.lists(st.recursive(leaves, chains_of, max_leaves=4), min_size=1, m
 # --------------------------------------------------------------------------------------- test
 
 SECOND = {"jvp of vjp": ("vjp", "jvp"), "vjp of vjp": ("vjp", "vjp"), "vjp of jvp": ("jvp", "vjp")}
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    with jax.enable_x64(True):
-        yield
 
 
 def forward(f: Step, count: int) -> Step:

@@ -12,7 +12,8 @@ from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
-from pullback.passes.manager import run_pipeline
+from pullback.passes.manager import run_pipeline, run_stages
+from pullback.passes.vmap import VMap
 from pullback_runtime import _module, call_module, make_handle
 from tests.rules import harness
 from tests.rules.record import Case
@@ -78,8 +79,7 @@ def check(case: Case, pipeline: str, alone: bool) -> None:
 def batched(module: Any, axes: list[int | None]) -> Any:
     """The module of a batch; verified."""
     copy = clone(module)
-    in_axes = ",".join("none" if axis is None else str(axis) for axis in axes)
-    run_pipeline(copy, f"builtin.module(vmap{{size={ITEMS} in-axes={in_axes}}})")
+    run_stages(copy, (VMap(ITEMS, in_axes=tuple(axes)),))
     assert copy.operation.verify()
     return copy
 

@@ -19,7 +19,8 @@ from jax import lax
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
-from pullback.passes.manager import run_pipeline
+from pullback.passes.manager import run_stages
+from pullback.passes.vmap import VMap
 from pullback_runtime import call_module, make_handle
 from tests.rules import harness
 from tests.rules.record import Case
@@ -175,8 +176,7 @@ def module_of(f: Any, args: list[np.ndarray]) -> Any:
 
 
 def mapped(module: Any, axes: Any, size: int = ITEMS) -> Any:
-    in_axes = ",".join("none" if axis is None else str(axis) for axis in axes)
-    run_pipeline(module, f"builtin.module(vmap{{size={size} in-axes={in_axes}}})")
+    run_stages(module, (VMap(size, in_axes=tuple(axes)),))
     assert module.operation.verify()
     assert "stablehlo.while" not in str(module)
     return module

@@ -18,7 +18,8 @@ from jax import lax
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.passes.manager import run_pipeline
+from pullback.passes.manager import run_pipeline, run_stages
+from pullback.passes.vmap import VMap
 from pullback_runtime import call_module, make_handle
 from tests.rules import cases_einsum, harness
 from tests.rules.record import Case
@@ -42,8 +43,7 @@ def each_alone(count: int) -> list[Axes]:
 def batched(text: str, axes: Axes, size: int = SIZE) -> ir.Module:
     """A module, for a batch."""
     module = ir.Module.parse(text, _jax.context())
-    in_axes = ",".join("none" if axis is None else str(axis) for axis in axes)
-    run_pipeline(module, f"builtin.module(vmap{{size={size} in-axes={in_axes}}})")
+    run_stages(module, (VMap(size, in_axes=tuple(axes)),))
     assert module.operation.verify()
     return module
 
