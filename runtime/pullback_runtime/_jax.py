@@ -19,7 +19,7 @@ from jax._src import (
     util as _util,
     xla_bridge as xla_bridge,
 )
-from jax._src.callback import IOEffect as _IOEffect, _IOEffect as IO_EFFECT
+from jax._src.callback import _IOEffect as IO_EFFECT
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.stages import Compiled as Compiled
@@ -39,8 +39,6 @@ from pullback_runtime._contexts import Shared, cached
 from pullback_runtime._lazy import made_once
 
 __all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
-
-assert isinstance(IO_EFFECT, _IOEffect)
 
 TO_STABLEHLO = "vhlo-legalize-to-stablehlo"
 VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before it ends with NUL too

@@ -77,8 +77,7 @@ def _sort_positions(op: Op) -> tuple[int, Value]:
     """Sort along with an iota, in the place of the op; its axis, and where elements came from."""
     given = ("dimension", "is_stable")
     attributes = {name: op.attributes[name] for name in given if name in op.attributes}
-    axis = ir.IntegerAttr(attributes.get("dimension", build.i64(-1))).value
-    axis %= max(len(op.shape(0)), 1)
+    axis = _dimension(op) % max(len(op.shape(0)), 1)
     operands, results = list(op.operands), list(op.results)
     position = build.with_element(operands[0].type, build.element_type("i32"))
     with before(op):
@@ -92,6 +91,11 @@ def _sort_positions(op: Op) -> tuple[int, Value]:
     *sorted_, origin = list(new.results)
     op.frame.replace(op, sorted_)
     return axis, op.frame.primal(origin)
+
+
+def _dimension(op: Op | MappedOp) -> int:
+    """The dimension that an op sorts along; a negative one is counted from the end."""
+    return ir.IntegerAttr(op.attributes.get("dimension", build.i64(-1))).value
 
 
 def _along(origin: Value, axis: int) -> tuple[Value, Dimensions]:
@@ -151,5 +155,5 @@ def _batch_sort(op: MappedOp) -> list[Value]:
     """Along the same dimension of each item; one counted from the end stays."""
     if not op.shape(0):
         return op.operands()
-    dimension = ir.IntegerAttr(op.attributes.get("dimension", build.i64(-1))).value
+    dimension = _dimension(op)
     return op.again(dimension=build.i64(dimension + 1 if dimension >= 0 else dimension))
