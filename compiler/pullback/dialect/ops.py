@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import build, masks
 from pullback.dialect.build import inexact
 from pullback_runtime._jax import operations_named
 
@@ -69,8 +69,7 @@ class DerivativeCall:
     @property
     def own_mask(self) -> str:
         """The mask of the inexact operands that the function does not close over."""
-        positions, closed_over = inexact_positions(self.operands), self.closed_over
-        return "".join("1" if i >= closed_over else "0" for i in positions)
+        return masks.behind(inexact_positions(self.operands), self.closed_over)
 
     @property
     def attributes(self) -> dict[str, ir.Attribute]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback.dialect.build import inexact
+from pullback.dialect.masks import masked
 from pullback.dialect.ops import (
     REFUSED,
     RULE,
@@ -290,8 +291,7 @@ def _transpose_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
 
 
 def _masked_types(call: DerivativeCall, mask: str) -> list[ir.Type]:
-    types = _inexact_types(call.operands)
-    return [type_ for type_, bit in zip(types, mask, strict=True) if bit == "1"]
+    return masked(_inexact_types(call.operands), mask)
 
 
 def _error(op: ir.Operation, label: str, message: str) -> VerificationError:

@@ -15,7 +15,7 @@ from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, headline
 from pullback._jax import high, ir, jaxprs, named_axes, structured, tracing, user_rules
-from pullback.dialect import build
+from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend import (
     closures,
@@ -88,13 +88,12 @@ class Rule:
     @property
     def own_mask(self) -> str:
         """The mask of the inexact operands, but for those that the function closes over."""
-        return "".join("1" if i >= self.closed_over else "0" for i in self.inexact)
+        return masks.behind(self.inexact, self.closed_over)
 
     @property
     def single_masks(self) -> list[str]:
         """The masks in which one of these operands is perturbed."""
-        own, count = self.own_mask, len(self.inexact)
-        return ["0" * i + "1" + "0" * (count - i - 1) for i in range(count) if own[i] == "1"]
+        return masks.singles(self.own_mask)
 
     @property
     def right_sides(self) -> range:
@@ -127,7 +126,7 @@ class Rule:
     @property
     def linear_mask(self) -> str:
         """The mask of the operands that a linear call is linear in."""
-        return "".join("1" if i >= (self.num_residuals or 0) else "0" for i in self.inexact)
+        return masks.behind(self.inexact, self.num_residuals or 0)
 
 
 class RuleTable:
@@ -357,8 +356,8 @@ class RuleTable:
         self._generation = rule.generation + 1
         self._others_here = self._others.get(rule.key, {})
         outer, self.keeper.place = self.keeper.place, rule.where
-        chosen = _marked(rule.inexact, of_operands)
-        given = [_marked(rule.inexact_results, of_results)] if of_results else []
+        chosen = masks.masked(rule.inexact, of_operands)
+        given = [masks.masked(rule.inexact_results, of_results)] if of_results else []
         try:
             checked = bool(rule.checked_axes)
             with (
@@ -458,10 +457,6 @@ def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
 
 def _name(equation: Any) -> str:
     return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)
-
-
-def _marked(positions: list[int], mask: str) -> list[int]:
-    return [i for i, bit in zip(positions, mask, strict=True) if bit == "1"]
 
 
 def _leaking(rule: Rule) -> LeakedValueError:

@@ -15,6 +15,7 @@ from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
+from pullback.dialect.masks import masked
 from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.dependence import Dependence
@@ -347,4 +348,4 @@ def _transpose_in_place(
 
 
 def _masked(values: Sequence[Value], mask: str) -> list[Value]:
-    return [v for v, m in zip(list(values)[: len(mask)], mask, strict=True) if m == "1"]
+    return masked(list(values)[: len(mask)], mask)

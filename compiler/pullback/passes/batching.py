@@ -19,6 +19,7 @@ from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
+from pullback.dialect.masks import mask_of, masked
 from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
@@ -31,7 +32,7 @@ from pullback.passes.regions import (
     replace_terminator,
     terminator,
 )
-from pullback.passes.signatures import mask_of, set_signature
+from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
 from pullback.rules import slots
@@ -449,7 +450,7 @@ class Signature:
         The cotangent of an operand that all items share is the sum of what each item has for it.
         """
         of_operands = mask.partition("|")[0]
-        chosen = [i for i, m in zip(self.inexact, of_operands, strict=True) if m == "1"]
+        chosen = masked(self.inexact, of_operands)
         moved = [self.flags[i] for i in chosen]
         cts = [True] * self.inexact_results  # all of them, also of a rule that is told of zeros
         if kind == "jvp":

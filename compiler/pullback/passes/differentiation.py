@@ -11,6 +11,7 @@ from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import masked
 from pullback.frontend.locations import user_line
 from pullback.passes.activity import analyze
 from pullback.passes.regions import terminator
@@ -212,7 +213,7 @@ class Differentiation:
 
         def compute() -> list[bool]:
             block = self.block(name)
-            active = {a for a, m in zip(block.arguments, mask, strict=True) if m == "1"}
+            active = set(masked(block.arguments, mask))
             analyze(block, active, frame)
             return [v in active for v in terminator(block).operands]
 

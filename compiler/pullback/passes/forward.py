@@ -11,6 +11,7 @@ from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import masked
 from pullback.passes.activity import active_results
 from pullback.passes.checks import check_body, check_count, check_known, check_type
 from pullback.passes.differentiation import Differentiation
@@ -147,9 +148,7 @@ def jvp_in_place(
     function, block = diff.function(name), diff.block(name)
     loc = function.location
     arguments = list(block.arguments)
-    tangents = {
-        a: block.add_argument(a.type, loc) for a, m in zip(arguments, mask, strict=True) if m == "1"
-    }
+    tangents = {a: block.add_argument(a.type, loc) for a in masked(arguments, mask)}
     found = Forward(diff, tangents).sweep(block)
     outs = list(terminator(block).operands)
     if instantiate:

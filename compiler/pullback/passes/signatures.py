@@ -1,8 +1,4 @@
-"""The arguments and results of functions: masks of positions, types, attributes.
-
-A *mask* is a string with one character per position, '1' where a tangent or cotangent is present.
-Masks of functions range over all positions; masks of custom rules over inexact ones only.
-"""
+"""The arguments and results of functions: masks of positions, types, attributes."""
 
 from __future__ import annotations
 
@@ -13,15 +9,12 @@ from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback.dialect.build import hides_inexact, inexact
+from pullback.dialect.masks import mask_of
 from pullback.frontend.locations import user_line
 from pullback.passes.regions import terminator
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
-
-
-def mask_of(flags: Sequence[bool]) -> str:
-    return "".join("1" if f else "0" for f in flags)
 
 
 def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
+from pullback.dialect.masks import masked
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import APART, BRANCHES, captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
@@ -270,7 +271,7 @@ def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
     def derive() -> str:
         copy = diff.clone_function(name, f"{name}.given_zeros")
         block = diff.block(copy)
-        values = [v for v, m in zip(block.arguments, mask, strict=True) if m == "1"]
+        values = masked(block.arguments, mask)
         known = dict.fromkeys(values, True)
         search = _Search(diff.functions, with_derivatives=True)
         for operation in operations(block):

@@ -9,11 +9,11 @@ from typing import Any
 from pullback._jax import ir, remat
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import mask_of
 from pullback.passes.backward import Split, split
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_function
 from pullback.passes.inlining import call, emit_call
-from pullback.passes.signatures import mask_of
 from pullback.passes.symbols import callee
 from pullback.passes.zeros import is_nan, stays_zero
 from pullback.rules.batching import MappedOp, batch, batch_type

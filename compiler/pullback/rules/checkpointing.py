@@ -22,6 +22,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import mask_of
 from pullback.passes.backward import Constants, split
 from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
@@ -29,7 +30,7 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.inlining import call
 from pullback.passes.purity import is_used
 from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
-from pullback.passes.signatures import mask_of, set_signature
+from pullback.passes.signatures import set_signature
 from pullback.passes.zeros import stays_zero
 from pullback.rules import slots
 from pullback.rules.calls import before, scatter

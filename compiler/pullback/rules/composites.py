@@ -12,6 +12,7 @@ from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir, remat
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
+from pullback.dialect.masks import behind, mask_of, masked
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
@@ -20,7 +21,7 @@ from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.reverse import check_no_term
-from pullback.passes.signatures import mask_of, set_signature
+from pullback.passes.signatures import set_signature
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch
 from pullback.rules.calls import (
@@ -211,7 +212,7 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
     ct_mask = "0" * count + mask_of([cts[i] is not None for i in slots])
     rules = []
     for mask, pair, ct_now in _linear_parts(op, ct_mask):
-        takes = [i for i, m in zip(slots, ct_now[count:], strict=True) if m == "1"]
+        takes = masked(slots, ct_now[count:])
         pairs = zip(in_mask(op, mask), pair.nonzero, strict=True)
         gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
         rules.append(Pullback(pair.forward, len(pair.kept), pair.backward, takes, gives))
@@ -371,7 +372,7 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
         copy = diff.clone_function(name, f"{name}.{mask}")
         block = diff.block(copy)
         results = terminator(block).operands
-        replace_terminator(block, [v for v, m in zip(results, mask, strict=True) if m == "1"])
+        replace_terminator(block, masked(results, mask))
         set_signature(diff.function(copy))
         return copy
 
@@ -465,7 +466,7 @@ def _batch_rules(op: MappedOp, view: Any) -> Any:
     signature = Signature.of(view.operands, view.results, op.batched)
     own = view.own_mask
     if view.NAME == ops.LinearCall.NAME:
-        own = mask_of([i >= view.num_residuals for i in signature.inexact])
+        own = behind(signature.inexact, view.num_residuals)
     found: dict[str, Any] = {}
     for name, symbol in view.symbols.items():
         kind, dot, mask = name.partition(".")

@@ -13,10 +13,10 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import mask_of
 from pullback.passes.checks import FROM_OUTSIDE, missing_rule
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import captures, operations
-from pullback.passes.signatures import mask_of
 from pullback.passes.symbols import callee
 from pullback.rules.batching import BATCHES, MappedOp
 from pullback.rules.bodies import CONSTRAINT

@@ -8,12 +8,12 @@ from typing import Any
 from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
+from pullback.dialect.masks import mask_of
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import split
 from pullback.passes.forward import unrefused
 from pullback.passes.inlining import call
 from pullback.passes.reverse import check_no_term
-from pullback.passes.signatures import mask_of
 from pullback.rules.calls import before, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
 

@@ -10,10 +10,10 @@ from pullback._errors import LeakedValueError, MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
+from pullback.dialect.masks import mask_of, masked, singles
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
-from pullback.passes.signatures import mask_of
 from pullback.passes.zeros import stays_zero
 from pullback.rules.calls import scatter
 from pullback.rules.linear_calls import check_not_refused, missing_rule_of
@@ -76,7 +76,7 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
         return [(mask, found)]
     if (staged := view.jvp(full)) is not None:
         return [(full, staged)]
-    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in _singles(mask)]
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles(mask)]
     missing = [m for m, f in parts if f is None]
     if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
         return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
@@ -87,11 +87,6 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
         which = f" with respect to inexact operand {missing[0].index('1')}"
         raise missing_rule_of(view, "jvp", which)
     return [(m, f) for m, f in parts if f is not None]
-
-
-def _singles(mask: str) -> list[str]:
-    """The masks of each operand of a mask alone."""
-    return [mask_of([i == j for i in range(len(mask))]) for j, m in enumerate(mask) if m == "1"]
 
 
 def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
@@ -115,8 +110,7 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
 
 def in_mask(op: Op, mask: str) -> list[int]:
     """The operands that a rule with this mask has tangents or cotangents for."""
-    slots = [i for i, v in enumerate(op.operands) if inexact(v.type)]
-    return [i for i, m in zip(slots, mask, strict=True) if m == "1"]
+    return masked(ops.inexact_positions(op.operands), mask)
 
 
 def inexact_results(op: Op) -> list[int]:
@@ -183,9 +177,9 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     view, mask = ops.view(op.operation), rule_mask(op)
     pairs = view.pairs()
     for fwd, bwd, covered in pairs:
-        if all(c == "1" for a, c in zip(mask, covered, strict=True) if a == "1"):
+        if "0" not in masked(covered, mask):
             return fwd, bwd, covered
-    check_not_refused(view, "vjp", [mask, *_singles(mask), view.mask])
+    check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
     if view.rule_key is None:
         raise missing_rule_of(view, "vjp")
     present = absent.translate(_OPPOSITE)

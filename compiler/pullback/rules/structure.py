@@ -9,9 +9,9 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.masks import mask_of
 from pullback.passes.checks import missing_rule
 from pullback.passes.regions import blocks, terminator
-from pullback.passes.signatures import mask_of
 from pullback.rules.batching import MappedOp, batch, repeated
 from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
