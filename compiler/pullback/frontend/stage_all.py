@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
 from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
+from pullback.dialect.masks import mask_of
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
 from pullback.passes.symbols import Symbols
@@ -132,7 +133,7 @@ class _Module:
         Beside residuals there may be many operands that it is linear in: these together, too.
         JAX knows the right-hand sides of a linear solve together only.
         """
-        sides = "".join("01"[i in rule.right_sides] for i in rule.inexact)
+        sides = mask_of(i in rule.right_sides for i in rule.inexact)
         masks = dict.fromkeys([rule.own_mask, *rule.single_masks, *[sides] * ("1" in sides)])
         self._try(found, rule, "transpose", masks)
         accepted = [mask for mask in masks if f"transpose.{mask}" in found]
