@@ -1,8 +1,9 @@
 """Programs with symbolic dimensions: one module for arguments of every size.
 
-JAX's own rules differentiate them, custom rules included, while dimensions are still symbols; a
-file holds the function and its derivatives of first order. Give sizes with `with_shapes`, and
-the program is one like any other, of any order.
+JAX's own rules differentiate them, custom rules included, while dimensions are still symbols. A
+file holds the function with all its rules; once arguments give the sizes, by a call or by
+`with_shapes`, it is a program like any other, of any order. For what still has symbols, such as
+what is to be exported, it holds the derivatives of first order.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ class SymbolicProgram:
       example: `(args, kwargs)` with a `jax.ShapeDtypeStruct` for each leaf.
       platforms: what it is lowered for.
       stored: for a loaded program, how to get each function that its file holds.
-      order: how often it can be differentiated; None without limit.
+      order: how often it can be differentiated while dimensions are symbols; None without limit.
+      fixed: for a loaded program, the one that it is for arguments of given types, where its file
+        holds the rules.
+      kept: how its file holds them.
+      is_endless: whether there is no limit where sizes are given.
+      why_not: why its file holds no rules.
+      result: the types of the result, where they are known without a trace.
       constants: none, for what the function closes over stays in it.
     """
 
@@ -52,6 +59,11 @@ class SymbolicProgram:
     platforms: tuple[str, ...] = ("cpu",)
     stored: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     order: int | None = None
+    fixed: Callable[..., Program] | None = None
+    kept: Any = None
+    is_endless: bool = False
+    why_not: str = ""
+    result: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program, on arrays of any sizes that fit the dimensions."""
@@ -74,6 +86,8 @@ class SymbolicProgram:
 
     @functools.cached_property
     def _result(self) -> Any:
+        if self.result is not None:
+            return self.result
         args, kwargs = self.example
         return jax.eval_shape(self.function, *args, **kwargs)
 
@@ -106,14 +120,17 @@ class SymbolicProgram:
         """The program for the sizes of these arguments, with all its rules, of any order.
 
         Raises:
-          MissingRuleError: the program comes from a file, which has first derivatives only.
+          MissingRuleError: the program comes from a file that has first derivatives only.
         """
         from pullback.frontend.trace import trace
 
-        if self.order is None:
+        if self.fixed is not None:
+            return self.fixed(*map(_struct, self._leaves(args, kwargs)))
+        if self.order is None or self.is_endless:
             return trace(self.function, platforms=self.platforms)(*args, **kwargs)
         raise MissingRuleError(
-            "a loaded program with symbolic dimensions cannot become one of fixed sizes",
+            "the file of this program with symbolic dimensions has no rules: it cannot become one "
+            f"of fixed sizes{self._because}",
             do="call with_shapes where the program is traced, and save what it returns",
         )
 
@@ -126,7 +143,8 @@ class SymbolicProgram:
             return out, backward(cotangent)
 
         args, kwargs = self.example
-        return self._derived(derived, ((*args, _moving(self._result)), kwargs))
+        example = (*args, _moving(self._result)), kwargs
+        return self._derived(derived, example, (self._result, self._cotangents(wrt)))
 
     def jvp(self, wrt: int | Sequence[int] | None = None) -> SymbolicProgram:
         """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`."""
@@ -139,13 +157,17 @@ class SymbolicProgram:
             still = [jax.tree.map(jnp.zeros_like, _moving(primal)) for primal in primals]
             return self._pushed(primals, _filled(still, numbers, moved), kwargs)
 
-        return self._derived(derived, ((*args, *tangents), kwargs))
+        example = (*args, *tangents), kwargs
+        return self._derived(derived, example, (self._result, _moving(self._result)))
 
     def grad(self, argnums: int | Sequence[int] = 0) -> SymbolicProgram:
         """The gradient of a scalar result."""
         derived = self.value_and_grad(argnums)
         function = derived.function
-        return self._derived(lambda *args, **kwargs: function(*args, **kwargs)[1], self.example)
+        gradients = self._cotangents(argnums)
+        return self._derived(
+            lambda *args, **kwargs: function(*args, **kwargs)[1], self.example, gradients
+        )
 
     def value_and_grad(self, argnums: int | Sequence[int] = 0) -> SymbolicProgram:
         """The result and its gradient.
@@ -160,20 +182,39 @@ class SymbolicProgram:
             out, backward = _pulled(self._with_rules, args, kwargs, argnums)
             return out, backward(jnp.ones((), out.dtype))
 
-        return self._derived(derived, self.example)
+        return self._derived(derived, self.example, (self._result, self._cotangents(argnums)))
 
     def _check_order(self) -> None:
-        if self.order == 0:
+        if self.order == 0 and not self.is_endless:
             raise MissingRuleError(
-                "the file of a program with symbolic dimensions has derivatives of first order",
+                "the file of this program with symbolic dimensions has derivatives of first order "
+                f"only{self._because}",
                 do="differentiate once before saving: what is saved has its own derivative; of "
                 "a file of jax.export, write it with serialize(vjp_order=…)",
             )
 
-    def _derived(self, function: Callable[..., Any], example: Any) -> SymbolicProgram:
+    @property
+    def _because(self) -> str:
+        return f": {self.why_not}" if self.why_not else ""
+
+    def _derived(self, function: Callable[..., Any], example: Any, result: Any) -> SymbolicProgram:
         self._check_order()
-        order = None if self.order is None else self.order - 1
-        return SymbolicProgram(function, example, self.platforms, order=order)
+        return SymbolicProgram(
+            function,
+            example,
+            self.platforms,
+            order=None if self.order is None else self.order - 1,
+            is_endless=self.is_endless,
+            why_not=self.why_not,
+            result=result,
+        )
+
+    def _cotangents(self, wrt: int | Sequence[int] | None) -> Any:
+        """The types of the cotangents of the chosen arguments."""
+        args = self.example[0]
+        chosen = argnums_of(wrt, len(args), "wrt")
+        trees = tuple(_moving(args[number]) for number in several(chosen))
+        return trees[0] if isinstance(chosen, int) else trees
 
     def _with_rules(self, *args: Any, **kwargs: Any) -> Any:
         """The function, with the derivative that its file holds."""
@@ -183,6 +224,19 @@ class SymbolicProgram:
 
     @functools.cached_property
     def _with_derivative(self) -> Callable[..., Any]:
+        if (fixed := self.fixed) is None:
+            return self._of_symbols
+
+        def flat(*leaves: Any) -> Any:
+            if _have_symbols(leaves):
+                return self._of_symbols(*leaves)
+            args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
+            return tuple(jax.tree.leaves(fixed(*map(_struct, leaves))(*args, **kwargs)))
+
+        return flat
+
+    @functools.cached_property
+    def _of_symbols(self) -> Callable[..., Any]:
         if VJP in self.stored:
             return differentiable(self.stored[MAIN]().call, self.stored[VJP]().call)
         return self._flat
@@ -199,7 +253,12 @@ class SymbolicProgram:
 
     def _pushed(self, primals: Any, tangents: Any, kwargs: Any) -> Any:
         leaves = self._leaves(primals, kwargs)
-        outs = self._flat_jvp(*leaves, *jax.tree.leaves(tangents))
+        forward: Callable[..., Any]
+        if self.is_endless and not _have_symbols(leaves):
+            forward = functools.partial(_push, self._with_derivative, len(leaves), self._moving)
+        else:
+            forward = self._flat_jvp
+        outs = forward(*leaves, *jax.tree.leaves(tangents))
         count = len(self.out_avals)
         moved = iter(outs[count:])
         filled = [next(moved) if is_inexact(aval) else None for aval in self.out_avals]
@@ -213,13 +272,17 @@ class SymbolicProgram:
         """
         if JVP in self.stored:
             return self.stored[JVP]().call
-        moving = [i for i, aval in enumerate(self._positional) if is_inexact(aval)]
-        forward = functools.partial(_push, self._flat, len(self.in_avals), moving)
+        forward = functools.partial(_push, self._flat, len(self.in_avals), self._moving)
         try:
             self._export(forward, self._positional)
         except TypeError:
             return functools.partial(_push_back_and_forth, *forward.args)
         return forward
+
+    @property
+    def _moving(self) -> list[int]:
+        """The positions of the positional leaves that have tangents."""
+        return [i for i, aval in enumerate(self._positional) if is_inexact(aval)]
 
     @property
     def _positional(self) -> list[Any]:
@@ -255,7 +318,7 @@ class SymbolicProgram:
         return jax.export.export(jax.jit(self._with_rules), platforms=chosen)(*args, **kwargs)
 
     def save(self, path: str | os.PathLike[str], *, target: str | None = None) -> None:
-        """Writes one file: the function, and its derivatives of first order in both modes."""
+        """Writes one file: the function with its rules, and its derivatives of first order."""
         from pullback import artifact
 
         artifact.save(self, path, target=target)
@@ -274,6 +337,10 @@ def differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> 
 
     function.defvjp(lambda *leaves: (primal(*leaves), leaves), bwd)
     return function
+
+
+def _have_symbols(leaves: Sequence[Any]) -> bool:
+    return any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
 
 
 def _moving(tree: Any) -> Any:

@@ -11,12 +11,22 @@ import jax
 from jax._src import config as _config, effects as _effects, util as _util, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
-from pullback._jax import context as our_context, func, ir, jaxprs, named_axes, stablehlo
+from pullback._jax import (
+    context as our_context,
+    dimensions as _dimensions,
+    func,
+    ir,
+    jaxprs,
+    named_axes,
+    stablehlo,
+)
 from pullback_runtime import _contexts
 
 
 class Lowering:
     """Lowers functions into one module, each function that they have in common once.
+
+    With symbolic dimensions, each takes the sizes of these first.
 
     Attributes:
       module: where the functions are.
@@ -29,8 +39,10 @@ class Lowering:
         platforms: Sequence[str],
         keepalives: list[Any],
         host_callbacks: list[Any],
+        dimensions: Sequence[str] = (),
     ) -> None:
         self.module = module
+        self._dimensions = tuple(dimensions)
         self._symbols = ir.SymbolTable(module.operation)
         self._channels = _Channels()
         self._of_runtime = keepalives, host_callbacks
@@ -53,9 +65,19 @@ class Lowering:
             _contexts.keeps(self.module.context, jaxprs.size_of_constants(closed))
             if entry and ordered:
                 _make_tokens_inside(function, len(ordered))
+            if self._dimensions:
+                self._mark(function, closed)
+                return function.sym_name.value
         if self._outside() == before:
             _share(common, itertools.islice(entries.items(), known, None))
         return function.sym_name.value
+
+    def _mark(self, function: Any, closed: Any) -> None:
+        """Notes the sizes of the function; and what else was made for it is like no other."""
+        _dimensions.mark(function, closed.in_avals, closed.out_avals)
+        for each in self.module.body.operations:
+            if isinstance(each, func.FuncOp):
+                _dimensions.mark_apart(each, f"{each.sym_name.value} on {self._platforms[0]}")
 
     def _context(self, axis_context: Any) -> Any:
         key = axis_context, _config.trace_context()
@@ -73,13 +95,15 @@ class Lowering:
                 host_callbacks=host_callbacks,
                 lowering_cache=_Entries(self.module, self._symbols),
                 lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
+                shape_poly_state=_mlir.ShapePolyLoweringState(self._dimensions, self._platforms),
             )
         return self._contexts[key]
 
     def _common(self) -> dict[Any, Any]:
         """What is known already; nothing in a context that is made for one module."""
         context = self.module.context
-        return _common(self._platforms, context) if context == our_context() else {}
+        shared = context == our_context() and not self._dimensions
+        return _common(self._platforms, context) if shared else {}
 
     def _outside(self) -> tuple[int, ...]:
         """How much of what is outside of the module it refers to."""

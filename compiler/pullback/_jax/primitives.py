@@ -9,7 +9,7 @@ from typing import Any
 from jax._src import core as _core
 from jax._src.interpreters import ad as _ad, batching as _batching, mlir as _mlir
 
-from pullback._jax import func, ir, stablehlo, tracing
+from pullback._jax import dimensions, func, ir, stablehlo, tracing
 from pullback._jax.derivatives import is_zero
 
 
@@ -28,6 +28,8 @@ def decomposition(ctx: Any, name: str, jaxpr: Any) -> Any:
     function, _, _ = _mlir.lower_called_computation(
         name, jaxpr, ctx.module_context, 0, ctx.avals_in, ctx.avals_out, _mlir.TokenSet()
     )
+    if ctx.dim_var_values:
+        dimensions.mark(function, ctx.avals_in, ctx.avals_out)
     return function
 
 

@@ -17,14 +17,20 @@ from pullback.passes.symbols import erase_unreachable, symbol
 from pullback_runtime._jax import operations_where, run_passes
 
 CHLO = "chlo."
+TARGET = "call_target_name"
 CHECKPOINTS = "checkpoints"
 FUNCTION_HINTS = {remat.CHECKPOINT, "no_inline"}
 EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 
 
-def wrap_chlo(module: ir.Module) -> None:
-    """Replaces CHLO ops by composites of the same name, in place."""
-    outliner = _Outliner(module)
+def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
+    """Replaces CHLO ops by composites of the same name, in place.
+
+    Args:
+      expand: what they decompose to is their expansion. It has no portable form where dimensions
+        are symbols; then it is a custom call of that name, in what only `restore` reads.
+    """
+    outliner = _Outliner(module, expand)
     for op in operations_where(module, _can_be_wrapped):
         outliner.wrap(op)
     run_passes(module, f"builtin.module({EXPAND})")
@@ -94,8 +100,9 @@ def put_checkpoints(module: ir.Module, names: Iterable[str]) -> None:
 class _Outliner:
     """Moves ops to functions of their own; equal ops share one."""
 
-    def __init__(self, module: ir.Module):
+    def __init__(self, module: ir.Module, expand: bool):
         self.module = module
+        self.expand = expand
         self.symbols = ir.SymbolTable(module.operation)
         self.functions: dict[Any, str] = {}
 
@@ -127,9 +134,11 @@ class _Outliner:
             function = _jax.func.FuncOp(f"{op.name}.impl", kind, visibility="private")
             body = function.add_entry_block()
             with ir.InsertionPoint(body):
-                attributes = dict(op.attributes.items())
+                name, attributes = op.name, dict(op.attributes.items())
+                if not self.expand:
+                    name, attributes = "stablehlo.custom_call", {TARGET: ir.StringAttr.get(op.name)}
                 copy = ir.Operation.create(
-                    op.name, results=outputs, operands=list(body.arguments), attributes=attributes
+                    name, results=outputs, operands=list(body.arguments), attributes=attributes
                 )
                 _jax.func.ReturnOp(list(copy.results))
         return self.symbols.insert(function).value

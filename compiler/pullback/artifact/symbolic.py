@@ -1,21 +1,26 @@
-"""Programs with symbolic dimensions in a file: the function and its first derivatives."""
+"""Programs with symbolic dimensions in a file: the function, its rules, its first derivatives."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from pullback import _jax
-from pullback._errors import MissingRuleError
-from pullback._jax import ir, tracing
-from pullback.artifact import constants, sealing
+from pullback._errors import MissingRuleError, headline
+from pullback._interface import Interface
+from pullback._jax import dimensions, ir, tracing
+from pullback.artifact import constants, high_level, kept as keeping, sealing, write
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
 from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
 from pullback_runtime import _meshes, _module, _symbolic, _trees, _variants
+from pullback_runtime._callable import argument_paths
+
+if TYPE_CHECKING:
+    from pullback._program import Program
 
 CALLBACK = "callback"
 
@@ -25,15 +30,28 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 
     Raises: ArtifactError and its kinds, as for other programs.
     """
-    kinds = (MAIN,) if program.order == 0 else (MAIN, JVP, VJP)
-    exported = {kind: _exported(program, kind) for kind in kinds}
+    exported = {MAIN: _exported(program, MAIN)}
+    kept, why_not = _kept(program)
+    for kind in () if program.order == 0 else (JVP, VJP):
+        try:
+            exported[kind] = _exported(program, kind)
+        except MissingRuleError as error:
+            if not kept or (error.__cause__ and refusals.words(error.__cause__)):
+                raise
     modules = {kind: _module_of(each) for kind, each in exported.items()}
-    module = modules[MAIN]
-    names = {kind: _linked(module, kind, modules[kind]) for kind in kinds[1:]}
+    module = modules.pop(MAIN)
+    names = {kind: _linked(module, kind, each) for kind, each in modules.items()}
+    description: dict[str, Any] = {}
+    if kept:
+        description[keeping.METADATA] = keeping.put_into(module, kept)
+        high_level.wrap_chlo(module, expand=False)
+        write.drop_sharding_hints(module)
+    elif why_not:
+        description[keeping.WHY_NOT] = why_not
     sealing.refuse_callbacks(module)
     _refuse_several_devices(module)
     with as_ours():
-        description = {
+        description |= {
             **sealing.versions(),
             "platforms": list(program.platforms),
             **sealing.described_trees(program),
@@ -44,6 +62,19 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
         }
         embedding = constants.Embedding.of((), module)
         return sealing.sealed(module, embedding, description, target)
+
+
+def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
+    """For each platform, the function with its rules; or none, and why."""
+    if program.kept is not None:
+        return program.kept.modules(), ""
+    if program.order is not None:
+        return {}, "it is a derivative of a program from a file"
+    try:
+        with tracing.whole_tracebacks():
+            return keeping.of(program._flat, program.in_avals, program.platforms), ""
+    except Exception as error:  # whatever JAX or a rule raises; then the first order is all
+        return {}, headline(error)
 
 
 def _refuse_several_devices(module: ir.Module) -> None:
@@ -120,4 +151,37 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
 
     example = jax.tree.unflatten(in_tree, structs)
     functions = {kind: functools.partial(stored, kind) for kind in described}
-    return SymbolicProgram(function, example, platforms, functions, order=int(VJP in described))
+    kept = keeping.Kept.read(module, metadata)
+    fixed: Any = None
+    if kept is not None:
+        paths = argument_paths(example)
+        fixed = _fixed(kept, trees, in_avals, out_avals, paths)
+    return SymbolicProgram(
+        function,
+        example,
+        platforms,
+        functions,
+        order=int(VJP in described),
+        fixed=fixed,
+        kept=kept,
+        is_endless=kept is not None,
+        why_not=str(metadata.get(keeping.WHY_NOT, "")),
+    )
+
+
+def _fixed(kept: Any, trees: Any, in_avals: Any, out_avals: Any, paths: Any) -> Any:
+    """The program for arguments of given types, made once for each."""
+
+    @functools.lru_cache(maxsize=256)
+    def of_shapes(*shapes: tuple[int, ...]) -> Program:
+        values = dimensions.sizes(in_avals, trees[0], shapes)
+
+        def sized(avals: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
+            found = [(dimensions.shape_in(aval.shape, values), aval.dtype) for aval in avals]
+            return tuple(jax.ShapeDtypeStruct(*each) for each in found)
+
+        interface = Interface(trees[0], trees[1], sized(in_avals), sized(out_avals), paths)
+        program: Program = kept.program(interface, values)
+        return program
+
+    return lambda *leaves: of_shapes(*(leaf.shape for leaf in leaves))

@@ -106,7 +106,7 @@ def _pieces(
     if checkpoints := high_level.take_checkpoints(module):
         description[high_level.CHECKPOINTS] = checkpoints
     high_level.wrap_chlo(module)
-    _drop_sharding_hints(module)
+    drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
         embedding = constants.Embedding.of(program.constants, module, held.arrays)
@@ -238,7 +238,7 @@ def _refuse_tracers(program: Program) -> None:
         )
 
 
-def _drop_sharding_hints(module: ir.Module) -> None:
+def drop_sharding_hints(module: ir.Module) -> None:
     """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
     for op in runtime_jax.operations_where(module, lambda op: SHARDING_HINT in op.attributes):
         del op.attributes[SHARDING_HINT]

@@ -100,6 +100,7 @@ class Lowered:
             platforms=self._table.platforms,
             keepalives=self._table.keepalives,
             host_callbacks=self._table.host_callbacks,
+            dimensions=self._table.dimensions,
         )
 
     def taken(self) -> ir.Module:

@@ -134,8 +134,11 @@ class RuleTable:
 
     lost_batching_rules = False  # as those of a program from a file are
 
-    def __init__(self, platforms: tuple[str, ...] = ("cpu",)):
+    def __init__(
+        self, platforms: tuple[str, ...] = ("cpu",), dimensions: tuple[str, ...] = ()
+    ) -> None:
         self.platforms = platforms
+        self.dimensions = dimensions  # symbols, whose sizes all functions take first
         self.keepalives: list[Any] = []
         self.host_callbacks: list[Any] = []
         self.mesh: jax.sharding.Mesh | None = None

@@ -34,13 +34,19 @@ def info(file: str, entry: str | None) -> None:
         click.echo(f"{label:18}{text}")
 
 
+def _orders(program: SymbolicProgram) -> str:
+    if program.is_endless:
+        return "of any order"
+    return "none" if program.order == 0 else "of first order, both modes"
+
+
 def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str, str]]:
     """Each fact and its name."""
     yield from _file(content)
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):
         yield "symbolic", repr(program).removeprefix("SymbolicProgram")
-        yield "derivatives", "none" if program.order == 0 else "of first order, both modes"
+        yield "derivatives", _orders(program)
         return
     if program.rules.axes:
         yield "mesh", _meshes.text(program.rules.axes)

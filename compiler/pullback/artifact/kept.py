@@ -1,0 +1,344 @@
+"""A function of symbolic dimensions with its rules, and the program that it is for given sizes.
+
+All its functions take the sizes of the symbols first. JAX has told the types of those that calls
+with rules name; given the sizes, they are types like others, from which StableHLO infers the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback import _jax
+from pullback._edits import clone, take_entry
+from pullback._interface import Interface
+from pullback._jax import dimensions, ir, tracing
+from pullback._platforms import together
+from pullback._program import Program
+from pullback.artifact import high_level
+from pullback.artifact.errors import ArtifactError, NotPortableError
+from pullback.artifact.programs import LoadedRules
+from pullback.dialect import build, ops
+from pullback.dialect.verify import verify
+from pullback.frontend import lifting, link
+from pullback.frontend.keep import without_mutable_arrays
+from pullback.frontend.locations import user_line_of
+from pullback.frontend.rules import RuleTable
+from pullback.passes.base import NO_RULES
+from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.regions import terminator
+from pullback.passes.signatures import set_signature
+from pullback.passes.stock import run_stock
+from pullback.passes.symbols import CALL, callee, erase_unreachable, functions
+from pullback_runtime._jax import operations_named, operations_where
+
+ENTRY = "main.kept"
+METADATA = "kept"
+WHY_NOT = "not_kept"
+DYNAMIC = "stablehlo.dynamic_"
+DYNAMIC_GATHER = f"{DYNAMIC}gather"
+SMALL = 64  # ops of functions to inline: those that compute sizes, such as a quotient, are smaller
+ARGUMENTS = "arg_attrs"
+POLYMORPHIC = "jax.uses_shape_polymorphism"
+REFINE = (
+    "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
+    "func.func(stablehlo-check-shape-assertions)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What holds the function for each platform.
+
+    Attributes:
+      module: where it is, beside other functions.
+      entries: its name, by platform.
+      sizes: by function, the shapes of its arguments and of its results.
+      checkpoints: the functions of `jax.checkpoint`.
+    """
+
+    module: ir.Module
+    entries: Mapping[str, str]
+    sizes: Mapping[str, Sequence[Sequence[str]]]
+    checkpoints: Sequence[str]
+
+    @staticmethod
+    def read(module: ir.Module, metadata: Mapping[str, Any]) -> Kept | None:
+        """What the metadata of a file say of its module; None where it holds no rules."""
+        if METADATA not in metadata:
+            return None
+        try:
+            described = metadata[METADATA]
+            entries, sizes = dict(described["entries"]), dict(described["sizes"])
+            return Kept(module, entries, sizes, list(described[high_level.CHECKPOINTS]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"the file's metadata are damaged: {METADATA}: {error}", do="save the program again"
+            ) from error
+
+    def modules(self) -> dict[str, ir.Module]:
+        """A module for each platform, as `of` makes them."""
+        made = {entry: self._alone(entry) for entry in {*self.entries.values()}}
+        for entry, module in made.items():
+            _name_entry(module)
+            with module.context:
+                for name, function in functions(module).items():
+                    sides = self.sizes.get(entry if name == ENTRY else name)
+                    dimensions.mark_again(function, sides, f"{name} of {entry}")
+        return {platform: made[entry] for platform, entry in self.entries.items()}
+
+    def _alone(self, entry: str) -> ir.Module:
+        """A copy in which this is `@main`, with what a file cannot hold put back."""
+        module = clone(self.module)
+        high_level.restore(module, erase=False)
+        take_entry(module, entry)
+        if POLYMORPHIC in module.operation.attributes:
+            del module.operation.attributes[POLYMORPHIC]
+        names = functions(module)
+        high_level.put_checkpoints(module, [each for each in self.checkpoints if each in names])
+        return module
+
+    def program(self, interface: Interface, values: Mapping[str, int]) -> Program:
+        """The program where the symbols have these values."""
+        modules: dict[str, ir.Module] = {}
+        for entry in self.entries.values():
+            if entry not in modules:
+                modules[entry] = self._fixed(entry, values)
+        return together(
+            [
+                Program(modules[entry], interface, (), LoadedRules((platform,)))  # type: ignore[arg-type]
+                for platform, entry in self.entries.items()
+            ]
+        )
+
+    def _fixed(self, entry: str, values: Mapping[str, int]) -> ir.Module:
+        module = self._alone(entry)
+        table = functions(module)
+        shapes = {
+            "main" if name == entry else name: [
+                [dimensions.shape_of(text, values) for text in side] for side in sides
+            ]
+            for name, sides in self.sizes.items()
+            if name == entry or name in table
+        }
+        with _jax.working_in(module):
+            _give_sizes(table, set(shapes), list(values.values()))
+            InlineCalls(max_ops=SMALL).run(module, NO_RULES)
+            table = functions(module)
+            shapes = {name: sides for name, sides in shapes.items() if name in table}
+            _give_types(table, shapes)
+            _refine(module, table, shapes)
+        _check(module)
+        return module
+
+
+def of(function: Any, in_avals: Sequence[Any], platforms: Sequence[str]) -> dict[str, ir.Module]:
+    """For each platform, a module whose `@main.kept` is a flat function, all rules beside it.
+
+    Raises: what JAX or a rule raises, and PullbackError.
+    """
+    stages = jax.jit(function).trace(*in_avals)
+    if tracing.lifted_tracers(stages):
+        raise NotPortableError(
+            "a program that closes over values of a trace that still goes on cannot be saved",
+            do="pass these values as arguments, or trace the program outside",
+        )
+    closed = without_mutable_arrays(lifting.close(stages.jaxpr))
+    return {each: _of_platform(closed, dimensions.names(in_avals), each) for each in platforms}
+
+
+def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Module:
+    rules = RuleTable((platform,), names)
+    module = rules.lower_entry(rules.keeper.keep(closed), "main")
+    rules.stage_all(module)
+    _refuse_unknown(module)
+    _name_entry(module)
+    return module
+
+
+def _refuse_unknown(module: ir.Module) -> None:
+    """Raises for what is no op of StableHLO, such as a top_k of a symbolic number."""
+    for op in operations_named(module, "stablehlo.custom_call"):
+        name = ir.StringAttr(op.attributes["call_target_name"]).value
+        if name.startswith(DYNAMIC):
+            raise ArtifactError(
+                f"the sizes of what `{name.removeprefix(DYNAMIC)}` gives are not inferred from "
+                f"those of the arguments ({user_line_of(op)})",
+                do="trace the program for arrays of known shapes, and save that",
+            )
+
+
+def _name_entry(module: ir.Module) -> None:
+    symbols = ir.SymbolTable(module.operation)
+    symbols.set_symbol_name(symbols["main"], ENTRY)
+
+
+def put_into(module: ir.Module, kept: Mapping[str, ir.Module]) -> dict[str, Any]:
+    """Copies the functions for each platform into a module; what `Kept` needs besides, as JSON."""
+    entries = {platform: link.merge(module, each, ENTRY) for platform, each in kept.items()}
+    table = functions(module)
+    with module.context:
+        for name in entries.values():
+            table[name].attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return {
+        "entries": entries,
+        "sizes": dimensions.take(table),
+        high_level.CHECKPOINTS: high_level.take_checkpoints(module),
+    }
+
+
+def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]) -> None:
+    """Puts the sizes of the symbols in the place of the arguments that stand for them."""
+    taking = _taking_sizes(table, known, len(values))
+    for name in taking:
+        block = table[name].regions[0].blocks[0]
+        with ir.InsertionPoint.at_block_begin(block):
+            for argument, value in zip(list(block.arguments)[: len(values)], values, strict=True):
+                argument.replace_all_uses_with(_scalar(value, argument.type))
+        for _ in values:
+            block.erase_argument(0)
+        if ARGUMENTS in table[name].attributes:
+            kept = list(ir.ArrayAttr(table[name].attributes[ARGUMENTS]))[len(values) :]
+            table[name].attributes[ARGUMENTS] = ir.ArrayAttr.get(kept)
+        set_signature(table[name])
+    for function in table.values():
+        for call in operations_named(function, CALL):
+            if callee(call) in taking:
+                _without_leading(call, len(values))
+        for call in operations_named(function, ops.COMPOSITE):
+            if ir.FlatSymbolRefAttr(call.attributes["decomposition"]).value in taking:
+                _without_leading(call, len(values))
+
+
+def _taking_sizes(table: Mapping[str, Any], known: set[str], count: int) -> set[str]:
+    """The functions that take the sizes: those known to, and those that such hand them on to."""
+    calls: dict[str, list[tuple[str, bool]]] = {}
+    for name, function in table.items():
+        given = list(function.regions[0].blocks[0].arguments)[:count]
+        for call in operations_named(function, CALL):
+            hands_on = list(call.operands)[:count] == given and len(given) == count
+            calls.setdefault(callee(call), []).append((name, hands_on))
+    taking = known | calls.keys()
+    while others := {
+        name
+        for name in taking - known
+        if not all(hands_on and caller in taking for caller, hands_on in calls[name])
+    }:
+        taking -= others
+    return taking
+
+
+def _scalar(value: int, kind: Any) -> ir.Value:
+    element = np.dtype(f"int{ir.IntegerType(ir.RankedTensorType(kind).element_type).width}")
+    return _jax.stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(value, element)))
+
+
+def _without_leading(call: ir.Operation, count: int) -> None:
+    new = ir.Operation.create(
+        call.name,
+        results=[result.type for result in call.results],
+        operands=list(call.operands)[count:],
+        attributes=dict(call.attributes.items()),
+        loc=call.location,
+        ip=ir.InsertionPoint(call),
+    )
+    for old, result in zip(call.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    call.erase()
+
+
+def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+    """Gives the arguments of functions, and the results of calls with rules, their types."""
+    for name, (inputs, outputs) in shapes.items():
+        block = table[name].regions[0].blocks[0]
+        _set_types(block.arguments, inputs)
+        given = zip(terminator(block).operands, outputs, strict=True)
+        set_signature(table[name], results=[_of_shape(v.type, shape) for v, shape in given])
+    for function in table.values():
+        for call in operations_named(function, ops.COMPOSITE):
+            name = ir.FlatSymbolRefAttr(call.attributes["decomposition"]).value
+            if name in shapes:
+                _set_types(call.results, shapes[name][1])
+
+
+def _set_types(values: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    for value, shape in zip(values, shapes, strict=True):
+        value.set_type(_of_shape(value.type, shape))
+
+
+def _of_shape(kind: Any, shape: tuple[int, ...]) -> ir.Type:
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(kind).element_type)
+
+
+def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any]) -> None:
+    """Infers all other types, by a function that calls all whose arguments have theirs."""
+    _name_entry(module)
+    roots = {name: table["main" if name == "main" else name] for name in shapes}
+    for function in roots.values():
+        function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    inputs = [kind for each in roots.values() for kind in each.regions[0].blocks[0].arguments.types]
+    with ir.InsertionPoint.at_block_begin(module.body):
+        caller = _jax.func.FuncOp("main", ir.FunctionType.get(inputs, []))
+        block = caller.add_entry_block()
+        given = iter(block.arguments)
+        with ir.InsertionPoint(block):
+            for function in roots.values():
+                kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+                operands = [next(given) for _ in kind.inputs]
+                symbol = ir.FlatSymbolRefAttr.get(
+                    ir.StringAttr(function.attributes["sym_name"]).value
+                )
+                _jax.func.CallOp(list(kind.results), symbol, operands)
+            _jax.func.ReturnOp([])
+    run_stock(module, REFINE)
+    while sum(map(_infer_gather, operations_named(module, DYNAMIC_GATHER))):
+        run_stock(module, REFINE)
+    table.clear()
+    table.update(functions(module))
+    table.pop("main").erase()
+    main = table["main"] = table.pop(ENTRY)
+    main.attributes["sym_name"] = ir.StringAttr.get("main")
+    main.attributes["sym_visibility"] = ir.StringAttr.get("public")
+    erase_unreachable(module)
+    table.clear()
+    table.update(functions(module))
+    for function in table.values():
+        set_signature(function)
+
+
+def _infer_gather(op: ir.Operation) -> bool:
+    """Infers the type of a gather, which StableHLO does not; whether that is something new."""
+    _, indices, sizes = op.operands
+    if not _is_dynamic(op.result) or _is_dynamic(indices) or not build.is_constant(sizes):
+        return False
+    numbers = _jax.stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    slices = np.asarray(ir.DenseElementsAttr(sizes.owner.attributes["value"])).tolist()
+    inner = iter([size for i, size in enumerate(slices) if i not in dropped])
+    batch = [n for i, n in enumerate(indices.type.shape) if i != numbers.index_vector_dim]
+    outer, rank = iter(batch), len(batch) + len(numbers.offset_dims)
+    shape = tuple(next(inner if i in numbers.offset_dims else outer) for i in range(rank))
+    op.result.set_type(_of_shape(op.result.type, shape))
+    return True
+
+
+def _check(module: ir.Module) -> None:
+    """Raises ArtifactError where a type is not known, and MLIRError where one is not right."""
+    dynamic = operations_where(module, lambda op: any(map(_is_dynamic, op.results)))
+    if dynamic:
+        raise ArtifactError(
+            f"the type of what `{dynamic[0].name}` gives does not follow from the sizes of the "
+            "arguments",
+            where=str(dynamic[0].location),
+            do="trace the program for arrays of known shapes, and save that",
+        )
+    module.operation.verify()
+    verify(module)
+
+
+def _is_dynamic(value: Any) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape
