@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback import _derivation
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._slots import argnums_of, several
 from pullback.frontend.tangents import is_inexact
 from pullback_runtime import _symbolic, _trees
@@ -230,8 +230,12 @@ class SymbolicProgram:
         def flat(*leaves: Any) -> Any:
             if _have_symbols(leaves):
                 return self._of_symbols(*leaves)
+            try:
+                program = fixed(*map(_struct, leaves))
+            except PullbackError:  # not all types follow from the sizes: the first order is left
+                return self._of_symbols(*leaves)
             args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
-            return tuple(jax.tree.leaves(fixed(*map(_struct, leaves))(*args, **kwargs)))
+            return tuple(jax.tree.leaves(program(*args, **kwargs)))
 
         return flat
 

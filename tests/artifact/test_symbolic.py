@@ -16,7 +16,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback._errors import DerivativeTypeError
-from pullback.artifact import symbolic as files
+from pullback.artifact import kept, symbolic as files
 from pullback.tools import cli
 from tests.artifact import models
 
@@ -257,6 +257,15 @@ def test_a_constraint_holds_for_a_file_of_any_order():
     loaded = pb.load(artifact.serialize(program))
     with pytest.raises(ValueError, match="a >= b"):
         loaded.with_shapes(jnp.ones((2, 3)), jnp.ones((3, 2)))
+
+
+def test_the_first_order_is_left_where_a_type_does_not_follow_from_the_sizes(saved, monkeypatch):
+    """Then what JAX has exported runs."""
+    monkeypatch.setattr(kept, "REFINE", "cse")
+    loaded, (args, kwargs) = pb.load(saved), arguments(2)
+    close(loaded.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
+    with pytest.raises(pb.ArtifactError, match="does not follow from the sizes of the arguments"):
+        loaded.with_shapes(*args, **kwargs)
 
 
 def test_what_is_not_inferred_from_sizes_leaves_the_first_order():

@@ -327,7 +327,7 @@ def _infer_gather(op: ir.Operation) -> bool:
 
 
 def _check(module: ir.Module) -> None:
-    """Raises ArtifactError where a type is not known, and MLIRError where one is not right."""
+    """Raises ArtifactError where a type is not known, or is not right."""
     dynamic = operations_where(module, lambda op: any(map(_is_dynamic, op.results)))
     if dynamic:
         raise ArtifactError(
@@ -336,7 +336,13 @@ def _check(module: ir.Module) -> None:
             where=str(dynamic[0].location),
             do="trace the program for arrays of known shapes, and save that",
         )
-    module.operation.verify()
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise ArtifactError(
+            f"the types that follow from the sizes of the arguments are not right: {error}",
+            do="trace the program for arrays of known shapes, and save that",
+        ) from error
     verify(module)
 
 
