@@ -46,6 +46,10 @@ PADDING = (
     "For the padding value, JAX subtracts two totals, and rounds more than our total of a "
     "difference"
 )
+NO_REVERSE = (
+    "JAX has no reverse mode for windows with a body of their own. Ours are transposed step by "
+    "step; tests/frontend/test_native.py compares them with JAX's tangents of each direction"
+)
 DILATED = (
     "JAX transposes no window with dilation. Ours are transposed step by step; the products of "
     "cotangents with what JAX's jvp gives agree"
@@ -60,6 +64,7 @@ EXCEPTIONS: tuple[Known, ...] = (
     Known("reduce_*", ("jvp", "vjp"), ONLY_JAX_REFUSES, "ad_util.Zero", ZERO_TANGENTS),
     Known("reduce_m??_*", ("jvp", "vjp"), ONLY_JAX_REFUSES, "out_sharding", JAX_CANNOT_0_12),
     Known("pad_inshape_float16_*", ("vjp",), DIFFERS, "e-03 of", PADDING),
+    Known("reduce_window_*", ("vjp",), ONLY_JAX_REFUSES, "Linearization failed", NO_REVERSE),
     Known("select_and_gather_add_*", ("vjp",), ONLY_JAX_REFUSES, "window dilation", DILATED),
     Known("gather_batchdims_*", ("vjp",), DIFFERS, "", BROKEN_PROMISE),
     Known("gather_op_shape_10_10_10_*", ("vjp",), DIFFERS, "", BROKEN_PROMISE),

@@ -46,6 +46,17 @@ def _windows(combine, init, **settings):
     return lambda x: lax.reduce_window(x, init, combine, (2, 3), (1, 2), "SAME", **settings)
 
 
+def _greater(a, b):
+    first = a[0] >= b[0]
+    return tuple(jnp.where(first, *pair) for pair in zip(a, b, strict=True))
+
+
+def _greatest(x, also, init):
+    """What stands beside the greatest element of each window, and that element."""
+    inits = np.float32(-np.inf), init
+    return lax.reduce_window((x, also), inits, _greater, (2, 2), (1, 1), "SAME")
+
+
 def _convolution(**settings):
     return lambda x, k: lax.conv_general_dilated(x, k, (2, 1), ((1, 0), (-1, 2)), **settings)
 
@@ -149,6 +160,11 @@ CASES = [
     ("scatter-sub", _scatter(lax.scatter_sub, "drop"), (MATRIX, UPDATES)),
     ("reduce_max", lambda x: jnp.max(x, axis=1), (INTEGERS,)),
     ("reduce_min", lambda x: jnp.min(x, axis=(0, 1)), (INTEGERS,)),
+    ("reduce_window", _windows(lax.mul, 1.0), (TIES[:, None] * OTHER,)),
+    ("reduce_window", _windows(lax.mul, 2.0, window_dilation=(2, 1)), (MATRIX,)),
+    ("reduce_window", _windows(lax.max, np.float32(0.3)), (MATRIX,)),
+    ("reduce_window", _windows(lax.max, np.float32(0.3), base_dilation=(2, 1)), (MATRIX,)),
+    ("reduce_window", lambda x: _greatest(x, x**3, np.float32(0))[1], (MATRIX,)),
     ("reduce_window_sum", _windows(lax.add, 0.0), (MATRIX,)),
     ("reduce_window_sum", _windows(lax.add, 0.0, base_dilation=(2, 1)), (MATRIX,)),
     ("reduce_window_sum", _windows(lax.add, 0.0, window_dilation=(2, 1)), (MATRIX,)),
@@ -178,6 +194,7 @@ CASES += [
     ("scatter", lambda z, u: z.at[0, jnp.array([2, 2])].set(u), (PLANE, PLANE[0, :2])),
     ("scatter-add", lambda z, u: z.at[0, jnp.array([2, 2])].add(u), (PLANE, PLANE[0, :2])),
     ("scatter-sub", lambda z, u: z.at[0, jnp.array([2, 2])].subtract(u), (PLANE, PLANE[0, :2])),
+    ("reduce_window", _windows(lax.mul, 1.0 + 0j), (PLANE,)),
     ("reduce_window_sum", _windows(lax.add, 0.0j), (PLANE,)),
 ]
 if hasattr(lax, "stack"):
@@ -249,9 +266,38 @@ def test_derivatives_agree_with_jax(name, f, args) -> None:
     _assert_same(program(*args), value)
     _assert_same(program.jvp(wrt)(*args, *directions), (value, tangent))
 
-    value, pull = jax.vjp(restricted, *primals)
     cotangent = jax.tree.map(lambda v: _random(v, 7), value)
-    _assert_same(program.vjp(wrt)(*args, cotangent), (value, pull(cotangent)))
+    pull = _pull_by_directions if name == "reduce_window" else _pull
+    wanted = pull(restricted, primals, cotangent)
+    _assert_same(program.vjp(wrt)(*args, cotangent), (value, wanted))
+
+
+def _pull(f, primals, cotangent):
+    return jax.vjp(f, *primals)[1](cotangent)
+
+
+def _pull_by_directions(f, primals, cotangent):
+    """What JAX has no reverse mode for: a product with the tangent of each direction."""
+    (x,) = primals
+    directions = jnp.eye(x.size, dtype=x.dtype).reshape(x.size, *x.shape)
+    tangents = [jax.jvp(f, (x,), (direction,))[1] for direction in directions]
+    return (jnp.stack([jnp.sum(cotangent * t) for t in tangents]).reshape(x.shape),)
+
+
+def test_integers_beside_the_elements_of_windows_have_no_tangent() -> None:
+    """JAX has no derivative here, in either mode."""
+
+    def pooled(x):
+        places = lax.broadcasted_iota(np.int32, x.shape, 1)
+        value, place = _greatest(x, places, np.int32(-1))
+        return jnp.sum(value**3 * place)
+
+    def expected(x):
+        windows = lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 1), "SAME")
+        return jnp.sum(windows**3 * jnp.array([1, 2, 3, 3]))
+
+    _assert_same(pb.value_and_grad(pooled)(MATRIX), jax.value_and_grad(expected)(MATRIX))
+    _assert_same(pb.hessian(pooled)(MATRIX), jax.hessian(expected)(MATRIX))
 
 
 def test_the_second_derivative_of_a_cube_root_is_infinite_at_zero_and_zero_at_infinity() -> None:

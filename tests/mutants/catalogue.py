@@ -564,6 +564,12 @@ AROUND = (
         (f"{VALUES_OF_RULES}::test_by_what_only_the_rule_uses",),
     ),
     Mutant(
+        "rules/windows.py",
+        "if window.has_gaps() and not _is_neutral(op):",
+        "if False:",
+        ("tests/frontend/test_native.py",),
+    ),
+    Mutant(
         "frontend/staging.py",
         "    if any(zeros):",
         "    if False:",

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pullback._jax import jaxprs
+from pullback.frontend.tangents import is_inexact
 
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"
@@ -59,6 +60,8 @@ NATIVE: dict[str, str] = {
     "sort": _SORTED + ", and so has no rules of rules without end",
     "reduce_sum": "a StableHLO reduce with an add",
     **dict.fromkeys(("reduce_max", "reduce_min"), _SHARED),
+    "reduce_window": "a StableHLO reduce_window, as the tree of such steps that it is; with others "
+    "in its body it is kept, and JAX has no reverse mode",
     "reduce_window_sum": _WINDOWS,
     **dict.fromkeys(("reduce_window_max", "reduce_window_min"), _FIRST),
     "dot_general": "one StableHLO op with the same contraction; casts where JAX casts",
@@ -73,7 +76,7 @@ NATIVE: dict[str, str] = {
 ALSO_COMPLEX = frozenset(
     "add sub mul div neg reshape transpose broadcast_in_dim squeeze rev slice dynamic_slice "
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
-    "scatter-sub reduce_sum reduce_window_sum dot_general fft real imag complex conj "
+    "scatter-sub reduce_sum reduce_window reduce_window_sum dot_general fft real imag complex conj "
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh atan square integer_pow "
     "optimization_barrier reshard copy copy_p name".split()
 )
@@ -93,11 +96,24 @@ def _leaves_a_sum(equation: Any) -> bool:
     return any(spec.unreduced or spec.reduced for spec in specs)
 
 
+def _has_native_steps(equation: Any) -> bool:
+    """Whether the functions inside compute what has tangents by native steps only."""
+    steps = [step for _, body in jaxprs.bodies_of(equation) for step in body.eqns]
+    return all(_is_native_step(step) for step in steps)
+
+
+def _is_native_step(step: Any) -> bool:
+    if not any(is_inexact(variable.aval) for variable in step.outvars):
+        return True
+    return _has_native_steps(step) if jaxprs.name_of(step) == "jit" else is_native(step)
+
+
 ONLY: dict[str, Callable[[Any], bool]] = {
     "integer_pow": lambda equation: equation.params["y"] > 0,
     "tanh": lambda equation: equation.params["accuracy"] is not jax.lax.AccuracyMode.HIGHEST,
     "pow": lambda equation: jnp.issubdtype(equation.invars[1].aval.dtype, jnp.floating),
     "fft": _is_plain_transform,
+    "reduce_window": _has_native_steps,
     "reshard": _leaves_a_sum,
 }
 """For which uses an entry holds, if not for all."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,10 @@ class Window:
     def spans(self) -> list[int]:
         """How far a window reaches along each dim."""
         return [(w - 1) * d + 1 for w, d in zip(self.dims, self.dilation, strict=True)]
+
+    def has_gaps(self) -> bool:
+        """Whether there is padding, or base dilation."""
+        return any(p > 0 for p in (*self.low, *self.high)) or any(d > 1 for d in self.base_dilation)
 
     def pad(self, x: Value, value: Any) -> Value:
         """The operand with its padding and base dilation in place."""
@@ -246,8 +250,15 @@ def _select_and_scatter(x: Value, source: Value, window: Window, larger: str) ->
 # ------------------------------------------------------------------------------- other bodies
 
 
+Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
+
+
 def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
-    """The op on whole arrays: one dim after the other, window sizes doubled at each step."""
+    """The op on whole arrays: one dim after the other, window sizes doubled at each step.
+
+    In the padding there is nothing, as for XLA. For StableHLO's words the initial value is there,
+    too, which is the same if it is neutral.
+    """
     window = Window.of(op)
     half = len(operands) // 2
     xs, inits = operands[:half], operands[half:]
@@ -256,18 +267,42 @@ def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
         return [build.zeros(r.type) for r in op.results]
     body = op.operation.regions[0].blocks[0]
 
-    def combine(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+    def of_all(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         return lift(op.frame.diff, body, [*a, *b], build.shape(a[0]))
 
+    combine: Combine = of_all
     xs = [window.pad(x, init) for x, init in zip(xs, inits, strict=True)]
+    if window.has_gaps() and not _is_neutral(op):
+        combine = _of_those_there(of_all)
+        there = build.full(build.tensor(build.shape(operands[0]), build.boolean()), True)
+        xs, inits = [*xs, window.pad(there, False)], [*inits, build.full(build.scalar("i1"), True)]
     for axis in reversed(range(len(shape))):  # row by row: the body need not commute
         xs = _fold_axis(xs, axis, window.dims[axis], window.dilation[axis], combine)
     starts = [0] * len(shape)
     xs = [build.slice_(x, starts, build.shape(x), window.strides) for x in xs]
-    return combine([build.broadcast_in_dim(init, shape, ()) for init in inits], xs)
+    return combine([build.broadcast_in_dim(init, shape, ()) for init in inits], xs)[:half]
 
 
-def _fold_axis(xs: list[Value], axis: int, count: int, step: int, combine: Any) -> list[Value]:
+def _is_neutral(op: Op) -> bool:
+    """Whether more of the initial value changes nothing, as far as that is seen."""
+    name = body_name(op.operation.regions[0])
+    return name in _LARGER or (name == "stablehlo.multiply" and is_all(op.operands[1], 1))
+
+
+def _of_those_there(combine: Combine) -> Combine:
+    """The same for arrays behind which one more says where they have elements."""
+
+    def combine_those(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        *xs, here = a
+        *ys, there = b
+        both = and_(here, there)
+        triples = zip(combine(xs, ys), xs, ys, strict=True)
+        return [*(select(both, f, select(here, x, y)) for f, x, y in triples), or_(here, there)]
+
+    return combine_those
+
+
+def _fold_axis(xs: list[Value], axis: int, count: int, step: int, combine: Combine) -> list[Value]:
     """Combine `count` neighbours, `step` apart, along an axis."""
     folded: Any = None
     width, power, reach = 0, xs, 1
@@ -282,7 +317,7 @@ def _fold_axis(xs: list[Value], axis: int, count: int, step: int, combine: Any) 
 
 
 def _join(
-    left: list[Value], right: list[Value], axis: int, offset: int, combine: Any
+    left: list[Value], right: list[Value], axis: int, offset: int, combine: Combine
 ) -> list[Value]:
     """left[i] with right[i + offset], where both exist."""
     size = min(build.shape(left[0])[axis], build.shape(right[0])[axis] - offset)
