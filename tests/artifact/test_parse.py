@@ -156,7 +156,7 @@ def test_a_module_that_a_pass_has_broken_is_not_saved(monkeypatch):
         block = module.body.operations[0].regions[0].blocks[0]
         block.arguments[0].set_type(ir.Type.parse("tensor<5xf32>", module.context))
 
-    monkeypatch.setattr(write, "_drop_sharding_hints", break_types)
+    monkeypatch.setattr(write, "drop_sharding_hints", break_types)
     with pytest.raises(pb.ArtifactError, match=r"the program is not valid.*\n.*tensor<5xf32>") as e:
         artifact.serialize(models.program())
     assert "pullback has edited its module" in e.value.do

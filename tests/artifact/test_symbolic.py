@@ -343,6 +343,12 @@ def test_damaged_types_are_refused(saved):
         opened(*arguments(2)[0], **arguments(2)[1])
 
 
+def test_a_file_without_the_function_that_it_names_is_refused():
+    described = {"entries": {"cpu": "elsewhere"}, "sizes": {}, "checkpoints": []}
+    with pytest.raises(pb.ArtifactError, match="damaged: kept: no function elsewhere"):
+        kept.Kept.read(pb.trace(jnp.sin)(1.0).module, {"kept": described})
+
+
 def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():
     args, kwargs = arguments(1)
     shapes = (jax.tree.map(lambda _: "...", args[0]), "batch, 4")

@@ -74,6 +74,8 @@ class Kept:
         try:
             described = metadata[METADATA]
             entries, sizes = dict(described["entries"]), dict(described["sizes"])
+            if missing := set(entries.values()) - functions(module).keys():
+                raise ValueError(f"no function {missing.pop()}")
             return Kept(module, entries, sizes, list(described[high_level.CHECKPOINTS]))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(
