@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,12 +77,7 @@ def take(functions: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     return found
 
 
-@functools.cache
-def _is_extended(dtype: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.extended))
-
-
 def _text(aval: Any) -> str:
-    if _is_extended(aval.dtype):
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
         aval = _core.physical_aval(aval)
     return ", ".join(map(str, aval.shape))

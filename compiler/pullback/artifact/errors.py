@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pullback._errors import PullbackError
+from pullback._jax import ir
 from pullback_runtime import _container
 from pullback_runtime._errors import ModuleError
 
@@ -18,6 +19,14 @@ class ArtifactError(PullbackError, _container.ArtifactError):
 
 class NotPortableError(ArtifactError):
     """The program holds something that exists in this process only, such as a callback."""
+
+
+def check_valid(module: ir.Module, words: str, do: str) -> None:
+    """Raises ArtifactError, in these words and MLIR's, where a module does not verify."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise ArtifactError(f"{words}: {error}", do=do) from error
 
 
 class as_ours:

@@ -20,7 +20,7 @@ from pullback._jax import dimensions, ir, tracing
 from pullback._platforms import together
 from pullback._program import Program
 from pullback.artifact import high_level
-from pullback.artifact.errors import ArtifactError, NotPortableError
+from pullback.artifact.errors import ArtifactError, NotPortableError, check_valid
 from pullback.artifact.programs import LoadedRules
 from pullback.dialect import build, ops
 from pullback.dialect.verify import verify
@@ -33,7 +33,15 @@ from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import set_signature
 from pullback.passes.stock import run_stock
-from pullback.passes.symbols import CALL, callee, erase_unreachable, functions
+from pullback.passes.symbols import (
+    CALL,
+    CALLS,
+    called,
+    callee,
+    erase_unreachable,
+    functions,
+    symbol,
+)
 from pullback_runtime._jax import operations_named, operations_where
 
 ENTRY = "main.kept"
@@ -208,12 +216,10 @@ def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]
             table[name].attributes[ARGUMENTS] = ir.ArrayAttr.get(kept)
         set_signature(table[name])
     for function in table.values():
-        for call in operations_named(function, CALL):
-            if callee(call) in taking:
-                _without_leading(call, len(values))
-        for call in operations_named(function, ops.COMPOSITE):
-            if ir.FlatSymbolRefAttr(call.attributes["decomposition"]).value in taking:
-                _without_leading(call, len(values))
+        for name in CALLS:
+            for call in operations_named(function, name):
+                if called(call) in taking:
+                    _without_leading(call, len(values))
 
 
 def _taking_sizes(table: Mapping[str, Any], known: set[str], count: int) -> set[str]:
@@ -262,8 +268,7 @@ def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
         set_signature(table[name], results=[_of_shape(v.type, shape) for v, shape in given])
     for function in table.values():
         for call in operations_named(function, ops.COMPOSITE):
-            name = ir.FlatSymbolRefAttr(call.attributes["decomposition"]).value
-            if name in shapes:
+            if (name := called(call) or "") in shapes:
                 _set_types(call.results, shapes[name][1])
 
 
@@ -289,12 +294,10 @@ def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any])
         given = iter(block.arguments)
         with ir.InsertionPoint(block):
             for function in roots.values():
-                kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+                kind = function.opview.type
                 operands = [next(given) for _ in kind.inputs]
-                symbol = ir.FlatSymbolRefAttr.get(
-                    ir.StringAttr(function.attributes["sym_name"]).value
-                )
-                _jax.func.CallOp(list(kind.results), symbol, operands)
+                name = ir.FlatSymbolRefAttr.get(symbol(function))
+                _jax.func.CallOp(kind.results, name, operands)
             _jax.func.ReturnOp([])
     run_stock(module, REFINE)
     while sum(map(_infer_gather, operations_named(module, DYNAMIC_GATHER))):
@@ -338,13 +341,11 @@ def _check(module: ir.Module) -> None:
             where=str(dynamic[0].location),
             do="trace the program for arrays of known shapes, and save that",
         )
-    try:
-        module.operation.verify()
-    except ir.MLIRError as error:
-        raise ArtifactError(
-            f"the types that follow from the sizes of the arguments are not right: {error}",
-            do="trace the program for arrays of known shapes, and save that",
-        ) from error
+    check_valid(
+        module,
+        "the types that follow from the sizes of the arguments are not right",
+        do="trace the program for arrays of known shapes, and save that",
+    )
     verify(module)
 
 

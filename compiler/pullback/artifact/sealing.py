@@ -11,7 +11,7 @@ from pullback._edits import clone
 from pullback._jax import ir
 from pullback._version import installed_version
 from pullback.artifact import constants, variants
-from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours, check_valid
 from pullback.frontend import locations, portable
 from pullback.passes import purity, symbols
 from pullback_runtime import _constants, _container, _jax as runtime_jax, _meshes, _trees
@@ -98,7 +98,12 @@ def _portable(
             _expand(copy, version)  # before there are stubs, which must not be folded
         embedding.embed(copy, set(description.get(variants.METADATA, ["main"])))
         _attach(copy, {**description, "stablehlo": version})
-        _verify(copy)
+        # neither writing VHLO nor loading what a save wrote verifies StableHLO's ops
+        check_valid(
+            copy,
+            "the program is not valid",
+            do="if nothing else than pullback has edited its module, report this",
+        )
         diagnostics = _Diagnostics(context)
         try:
             with context, ir.Location.unknown(context):
@@ -140,17 +145,6 @@ def _attach(module: ir.Module, description: dict[str, Any]) -> None:
         attributes[_container.METADATA_ATTRIBUTE] = text
         placeholder = ir.StringAttr.get(_container.DIGEST_PLACEHOLDER)
         attributes[_container.DIGEST_ATTRIBUTE] = placeholder
-
-
-def _verify(module: ir.Module) -> None:
-    """Neither writing VHLO nor loading what a save wrote verifies StableHLO's ops."""
-    try:
-        module.operation.verify()
-    except ir.MLIRError as error:
-        raise ArtifactError(
-            f"the program is not valid: {error}",
-            do="if nothing else than pullback has edited its module, report this",
-        ) from error
 
 
 class _Diagnostics:
