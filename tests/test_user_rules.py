@@ -108,6 +108,62 @@ def test_a_jvp_rule_may_say_that_a_result_has_no_tangent():
     same(pb.jvp(f, (X,), (Y,)), jax.jvp(f, (X,), (Y,)))
 
 
+def test_a_jvp_rule_runs_once_whatever_results_have_no_tangent():
+    runs = []
+
+    @jax.custom_jvp
+    def f(x):
+        return jnp.argmax(x), jnp.cos(x), jnp.round(x)
+
+    @f.defjvp
+    def _(primals, tangents):
+        runs.append(tangents)
+        (x,), (dx,) = primals, tangents
+        index = np.zeros((), jax.dtypes.float0)
+        return (jnp.argmax(x), jnp.cos(x), jnp.round(x)), (index, 3 * dx, jnp.zeros_like(x))
+
+    def of(x):
+        index, wave, whole = f(x)
+        return jnp.sum(x[index] * wave * whole)
+
+    found = pb.grad(of)(X)
+    assert len(runs) == 1
+    same(found, jax.grad(of)(X))
+
+
+def test_a_vjp_rule_runs_once_whatever_its_residuals_are():
+    runs = []
+
+    @jax.custom_vjp
+    def f(x, y, n):
+        return x * y, jnp.argmax(x), x / y
+
+    def fwd(x, y, n):
+        runs.append("fwd")
+        wave = jnp.cos(y)
+        results = x * y, jnp.argmax(x), x / y
+        return results, (wave, (y, x), 2.0, n, wave)
+
+    def bwd(residuals, cts):
+        runs.append("bwd")
+        first, _, last = cts
+        wave, (y, x), number, n, same_wave = residuals
+        first, last = (number + n) * first, same_wave * last
+        return first * y + last / y, wave * first * x + jnp.sin(y) * last, None
+
+    f.defvjp(fwd, bwd)
+
+    def of(x, y):
+        first, index, last = f(x, y, 3)
+        return jnp.sum(first * last) * x[index]
+
+    found = pb.grad(of, argnums=(0, 1))(X, Y)
+    assert runs == ["fwd", "bwd"]
+    same(found, jax.grad(of, argnums=(0, 1))(X, Y))
+    ours = pb.jacfwd(pb.grad(of, argnums=(0, 1)), argnums=(0, 1))(X, Y)
+    same(ours, jax.jacfwd(jax.grad(of, argnums=(0, 1)), argnums=(0, 1))(X, Y))
+
+
 def test_a_fwd_rule_sees_which_arguments_are_perturbed():
     @jax.custom_vjp
     def f(x, y):

@@ -571,9 +571,21 @@ AROUND = (
     ),
     Mutant(
         "frontend/staging.py",
-        "    if any(zeros):",
-        "    if False:",
+        "[None if is_zero else next(given) for is_zero in zeros]",
+        "[next(given, None) for _ in zeros]",
         ("tests/test_user_rules.py::test_a_jvp_rule_may_say_that_a_result_has_no_tangent",),
+    ),
+    Mutant(
+        "_jax/user_rules.py",
+        "[next(own) if i is None else operands[i] for i in forwarded]",
+        "[next(own, operands[0]) for _ in forwarded]",
+        ("tests/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",),
+    ),
+    Mutant(
+        "_jax/user_rules.py",
+        "return closed, [places[id(v)] for v in named]",
+        "return closed, sorted(places[id(v)] for v in named)",
+        ("tests/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",),
     ),
     Mutant(
         "frontend/staging.py",

@@ -174,6 +174,32 @@ def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
     return jaxprs.closed_with(jaxpr, constants), zeros
 
 
+def traced_fwd(equation: Any, perturbed: Sequence[bool]) -> tuple[Any, list[int]]:
+    """The closed jaxpr of a `fwd` rule, and the place of each residual that it names.
+
+    Its results are those of the function, and then the residuals, each of them once.
+    """
+    params = equation.params
+    with equation.ctx.manager:
+        jaxpr, constants = params["fwd_jaxpr_thunk"].call_wrapped(*perturbed)
+    closed, (_, tree, forwarded) = jaxprs.closed_with(jaxpr, constants), params["out_trees"]()
+    operands, outs = jaxprs.inputs_of(closed), jaxprs.outputs_of(closed)
+    count = tree.num_leaves - sum(i is not None for i in forwarded)
+    own = iter(outs[:count])
+    named = [next(own) if i is None else operands[i] for i in forwarded]
+    residuals = {id(v): v for v in named}
+    places = {each: place for place, each in enumerate(residuals)}
+    closed = jaxprs.with_outputs(closed, [*outs[count:], *residuals.values()])
+    return closed, [places[id(v)] for v in named]
+
+
+def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """The cotangents of all operands by a `bwd` rule, some of which JAX's zeros may stand for."""
+    with equation.ctx.manager:
+        returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
+    return list(returned[0] if isinstance(returned, tuple) else returned)  # JAX 0.12 gives logs
+
+
 def forget_runs(closed: Any) -> None:
     """Lets the forward rule of the one call in there run again for arguments that it has had.
 

@@ -1,8 +1,8 @@
 """Trace one derivative rule of one call, through JAX's public transformations.
 
 Binding the single equation under `jax.jvp`, `jax.vjp` or `jax.linear_transpose` lets JAX handle
-symbolic zeros, float0, cotangents that are None, and trees. Only a `jvp` rule in which there is
-none of these is taken as JAX has traced it.
+symbolic zeros, float0, cotangents that are None, and trees. A user's rules that are to know none of
+what is zero are taken as JAX has traced them, which saves to trace the equations again.
 """
 
 from __future__ import annotations
@@ -90,16 +90,25 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
 def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
     """The jaxpr of a user's `jvp` rule, which JAX traces anyway, where it is all that is wanted.
 
-    None where some operand has no tangent, or some result has none by the rule.
+    None where some operand has no tangent.
     """
     if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
         return None
     closed, zeros = user_rules.traced_jvp(rule.call.eqns[0])
-    if any(zeros):
-        return None
     count, outs = len(zeros), jaxprs.outputs_of(closed)
-    tangents = [outs[count + i] for i in rule.inexact_results]
-    return jaxprs.with_outputs(closed, [*outs[:count], *tangents])
+    given = iter(range(count, len(outs)))
+    places = [None if is_zero else next(given) for is_zero in zeros]
+    tangents = [(places[i], rule.call.out_avals[i]) for i in rule.inexact_results]
+    moving = [outs[place] for place, _ in tangents if place is not None]
+    if len(moving) == len(tangents):
+        return jaxprs.with_outputs(closed, [*outs[:count], *moving])
+
+    def filled(*values):
+        found = tracing.apply(closed, values)
+        zeros = derivatives.zeros_of
+        return found[:count], [zeros(t) if i is None else found[i] for i, t in tangents]
+
+    return tracing.traced(filled, *tracing.structs(closed.in_avals))
 
 
 def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
@@ -107,10 +116,29 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
 
     `given` are the outs that have cotangents, if not all inexact ones; the user's rule sees which.
     """
+    outs, inexact = rule.call.out_avals, rule.inexact_results
+    forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact)
+    _check_results(rule, "vjp", forward, outs)
+
+    def backward(residuals, cotangents):
+        found = pull(residuals, dict(zip(inexact, cotangents, strict=True)))
+        wanted = [rule.call.in_avals[i] for i in chosen]
+        # JAX lets a backward rule return another float type than its argument's.
+        typed = [converted(ct, aval.dtype) for aval, ct in zip(wanted, found, strict=True)]
+        return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
+
+    residuals = tracing.structs(forward.out_avals[len(outs) :])
+    cotangents = tracing.cotangents(outs[i] for i in inexact)
+    return forward, tracing.traced(backward, residuals, cotangents)
+
+
+Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
+"""Of residuals, and the cotangents of results by position, the cotangents of chosen operands."""
+
+
+def _vjp(rule: Rule, chosen: list[int], given: list[int]) -> tuple[Any, Pull]:
+    """`args -> (outs, residuals)` by `jax.vjp`, and what pulls cotangents of `given` back."""
     call = _function_of(rule)
-    outs = rule.call.out_avals
-    inexact = rule.inexact_results
-    taken = inexact if given is None else given
     structure = []
 
     def forward(args):
@@ -118,28 +146,43 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
 
         def chosen_results(*values):
             results = restricted(*values)
-            return [results[i] for i in taken], results
+            return [results[i] for i in given], results
 
         _, pull, results = jax.vjp(chosen_results, *[args[i] for i in chosen], has_aux=True)
         residuals, tree = jax.tree.flatten(pull)
         structure.append(tree)
         return results, residuals
 
-    def backward(residuals, cotangents):
+    def pull(residuals, cotangents):
         pull = jax.tree.unflatten(structure[0], residuals)
-        whole = dict(zip(inexact, cotangents, strict=True))
-        found = pull([_whole(rule, outs[i], whole[i]) for i in taken])
-        wanted = [rule.call.in_avals[i] for i in chosen]
-        # JAX lets a backward rule return another float type than its argument's.
-        typed = [converted(ct, aval.dtype) for aval, ct in zip(wanted, found, strict=True)]
-        return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
+        return pull([_whole(rule, rule.call.out_avals[i], cotangents[i]) for i in given])
 
-    args = tracing.structs(rule.call.in_avals)
-    forward_closed = tracing.traced(forward, args)
-    _check_results(rule, "vjp", forward_closed, outs)
-    residuals = tracing.structs(forward_closed.out_avals[len(outs) :])
-    cotangents = tracing.cotangents(outs[i] for i in inexact)
-    return forward_closed, tracing.traced(backward, residuals, cotangents)
+    return tracing.traced(forward, tracing.structs(rule.call.in_avals)), pull
+
+
+def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
+    """The same by the user's own `fwd`, which JAX traces anyway, and `bwd`.
+
+    None where these want to know what is zero, or cotangents have parts on other devices.
+    """
+    if rule.primitive != "custom_vjp_call" or rule.sees_zeros or rule.checked_axes:
+        return None
+    (equation,) = rule.call.eqns
+    user_rules.forget_runs(rule.call)
+    perturbed = [i in chosen for i in range(len(rule.call.in_avals))]
+    forward, places = user_rules.traced_fwd(equation, perturbed)
+
+    def pull(residuals, cotangents):
+        named = [residuals[place] for place in places]
+        cts = [
+            cotangents[i] if i in cotangents else derivatives.zeros_of(aval)
+            for i, aval in enumerate(rule.call.out_avals)
+        ]
+        found = user_rules.run_bwd(equation, named, cts)
+        pairs = [(found[i], rule.call.in_avals[i]) for i in chosen]
+        return [derivatives.zeros_of(aval) if derivatives.is_zero(ct) else ct for ct, aval in pairs]
+
+    return forward, pull
 
 
 def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
