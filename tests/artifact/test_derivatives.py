@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import pullback as pb
+import pullback_runtime
 from pullback import artifact
 from tests.artifact import models
 
@@ -165,24 +166,40 @@ def test_a_module_without_rules_names_what_is_missing():
         pb.load(text.encode()).vjp()
 
 
+def nth(n):
+    """A function whose every derivative is another one."""
+
+    @jax.custom_jvp
+    def function(x):
+        return jnp.cumsum(jnp.sin(x + n))
+
+    def rule(primals, tangents):
+        return function(*primals), jnp.cumsum(2 * nth(n + 1)(*primals) * tangents[0])
+
+    function.defjvp(rule)
+    return function
+
+
+def square_of_waves(x):
+    return jnp.sum(nth(0)(x) ** 2)
+
+
+@pytest.mark.parametrize(("large", "order"), [(10_000, 9), (100, 5)])
+def test_rules_that_never_end_are_there_for_some_orders(large, order, monkeypatch):
+    monkeypatch.setattr("pullback.frontend.stage_all.LARGE", large)
+    content = artifact.serialize(pb.trace(square_of_waves)(X))
+    assert pullback_runtime._container.read_layout(content).metadata["order"] == order
+    loaded = pb.load(content)
+    for _ in range(order):
+        loaded = total(loaded).grad()
+    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `") as caught:
+        total(loaded).grad()
+    assert "(`pullback info` tells)" in caught.value.do
+
+
 def test_rules_up_to_an_order():
     """Of a function whose every derivative is another one, a file has as many as it is told."""
-
-    def nth(n):
-        @jax.custom_jvp
-        def function(x):
-            return jnp.cumsum(jnp.sin(x + n))
-
-        def rule(primals, tangents):
-            return function(*primals), jnp.cumsum(2 * nth(n + 1)(*primals) * tangents[0])
-
-        function.defjvp(rule)
-        return function
-
-    def loss(x):
-        return jnp.sum(nth(0)(x) ** 2)
-
-    program, expected = pb.trace(loss)(X), loss
+    program, expected = pb.trace(square_of_waves)(X), square_of_waves
     sizes = []
     for order in (1, 2, 3):
         content = artifact.serialize(program, order=order)

@@ -50,7 +50,8 @@ def save(
         runs, and raises what the rule said where that derivative is asked for. The same for a step
         that JAX has no rule for.
       order: how often the file can be differentiated; any number of times by default. For programs
-        whose derivatives need ever more rules, and so come to no end.
+        whose derivatives need ever more rules, and so come to no end: by default the file has nine
+        orders of these, or five where the rules are large.
 
     A program with symbolic dimensions takes `target` only.
 
@@ -91,7 +92,7 @@ def _pieces(
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(runtime_jax.fresh_context())
     staged = [_staged(each, held, order, allow_refusals) for each in chosen]
-    module, entries = variants.merged(staged)
+    module, entries = variants.merged([module for module, _ in staged])
     if not allow_refusals:
         _refuse_refusals(module)
         _refuse_missing(program, module)
@@ -99,8 +100,8 @@ def _pieces(
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
         description[_meshes.METADATA] = program.rules.axes
-    if order is not None:
-        description[ORDER] = order
+    if orders := [order for _, order in staged if order is not None]:
+        description[ORDER] = min(orders)
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
@@ -115,8 +116,10 @@ def _pieces(
 
 def _staged(
     program: Program, held: constants.Held, order: int | None, allow_refusals: bool
-) -> ir.Module:
+) -> tuple[ir.Module, int | None]:
     """A copy of the module that has all of its rules, in a context that goes when the file is made.
+
+    And how often it can be differentiated, if that is not any number of times.
 
     Large constants of the rules are resources of it, which share the memory of their arrays.
     """
@@ -125,9 +128,9 @@ def _staged(
     rules = program.rules
     allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()
     with rules.lowering(held.lowering_of(rules)), allowed:
-        rules.stage_all(module, order)
+        order = rules.stage_all(module, order)
     sealing.refuse_callbacks(module)
-    return module
+    return module, order
 
 
 def _refuse_refusals(module: ir.Module) -> None:

@@ -327,9 +327,9 @@ class RuleTable:
         """Whether a call with a backward rule has one for forward mode, too."""
         return self._rules[key].goes_forward
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
+    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
         """Stages every rule that `module` can need; see `frontend.stage_all`."""
-        stage_all.stage_all(self, module, order)
+        return stage_all.stage_all(self, module, order)
 
     @contextlib.contextmanager
     def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:

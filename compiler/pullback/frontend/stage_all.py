@@ -16,6 +16,7 @@ from pullback.dialect.masks import mask_of
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
 from pullback.passes.symbols import Symbols
+from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
+
+LAST_OF_LARGE = 4
+"""The same where rules are large: those of `odeint`, which solve a larger system each time."""
+
+LARGE = 10_000
+"""Ops of all rules together that are large."""
 
 MOST_RULES = 1500
 """More rules of rules than any program needs whose equal rules are found to be equal."""
@@ -34,14 +41,19 @@ Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
 
 
-def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> None:
+def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> int | None:
     """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
 
-    Rules of rules are staged too, so the module can then be differentiated any number of
-    times without Python, or `order` times where that is given. What a rule says that refuses
-    is written down in its place.
+    Rules of rules are staged too, so the module can then be differentiated any number of times
+    without Python; or as often as is returned: `order` times where that is given, and fewer than
+    any where rules come to no end. What a rule says that refuses is written down in its place.
     """
-    _Module(table, module, LAST_GENERATION if order is None else order - 1).complete()
+    if order is not None:
+        _Module(table, module, order - 1).complete()
+        return order
+    staging = _Module(table, module, LAST_GENERATION, LAST_OF_LARGE)
+    staging.complete()
+    return staging.last + 1 if staging.is_cut else None
 
 
 class _Module:
@@ -49,29 +61,41 @@ class _Module:
 
     Attributes:
       last: the generation of rules that is the last one.
+      last_of_large: the last one to begin where there are many ops of rules.
+      newest: the generation that was reached.
+      is_cut: whether there would be rules of more generations than the last.
       symbols: by key, the rules that are staged.
       of_rules: how many of them are rules of rules, of which there may be ever more.
       without: the decompositions of the calls that turned out to have no rule.
     """
 
-    def __init__(self, table: RuleTable, module: ir.Module, last: int) -> None:
+    def __init__(
+        self, table: RuleTable, module: ir.Module, last: int, last_of_large: int | None = None
+    ) -> None:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
         self.last = last
+        self.last_of_large = last if last_of_large is None else last_of_large
+        self.newest = 0
+        self.is_cut = False
         self.symbols: dict[str, Found] = {}
         self.of_rules = 0
         self.without: set[str] = set()
 
     def complete(self) -> None:
         warn_at: float | None = time.monotonic() + PATIENCE
+        before = self._ops()
         while pending := self._unstaged() or self._singled_out():
+            if self._ops() - before > LARGE:
+                self.last = min(self.last, max(self.newest, self.last_of_large))
             for call, key in pending:
                 rule = self.table[key]
                 if self.of_rules > MOST_RULES:
                     raise _endless([self.table[key] for key in self.table])
                 if key not in self.symbols:
                     self.of_rules += rule.generation > 0
+                    self.newest = max(self.newest, rule.generation)
                     if rule.generation and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
                         _warn_of_order(rule)
@@ -80,6 +104,9 @@ class _Module:
                 if not _rules_in(self.symbols[key]) and rule.generation <= self.last:
                     self.without.add(call.decomposition)
                 call.update(**{RULE: None, **self.symbols[key]})
+
+    def _ops(self) -> int:
+        return len(operations_where(self.module, lambda op: True))
 
     def _unstaged(self) -> list[tuple[Any, str]]:
         calls = ops.walk_calls(self.module)
@@ -108,6 +135,7 @@ class _Module:
         Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
         """
         found: Found = {}
+        self.is_cut |= rule.generation > self.last
         if rule.generation > self.last + 1:
             return found
         if rule.op == "pullback.custom_vjp_call":

@@ -31,8 +31,11 @@ class Rules(Protocol):
     def goes_forward(self, key: str) -> bool:
         """As `RuleTable.goes_forward`."""
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
-        """Replaces every `rule` attribute in `module` by symbol references."""
+    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
+        """Replaces every `rule` attribute in `module` by symbol references.
+
+        Returns how often the module can be differentiated then; None is any number of times.
+        """
 
 
 class NoRules:
@@ -56,11 +59,12 @@ class NoRules:
 
     goes_forward = stops
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> None:
+    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
         """Raises MissingRuleError for the first `rule` that is not staged."""
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
                 raise _without_table(call.rule_key, "derivative", call.mask)
+        return order
 
     def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
         """There is nothing to lower."""
