@@ -184,9 +184,11 @@ def square_of_waves(x):
     return jnp.sum(nth(0)(x) ** 2)
 
 
-@pytest.mark.parametrize(("large", "order"), [(10_000, 9), (100, 5)])
-def test_rules_that_never_end_are_there_for_some_orders(large, order, monkeypatch):
-    monkeypatch.setattr("pullback.frontend.stage_all.LARGE", large)
+@pytest.mark.parametrize(
+    ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 4), ("RULES", 5, 5)]
+)
+def test_rules_that_never_end_are_there_for_some_orders(limit, many, order, monkeypatch):
+    monkeypatch.setattr(f"pullback.frontend.stage_all.MANY_{limit}", many)
     content = artifact.serialize(pb.trace(square_of_waves)(X))
     assert pullback_runtime._container.read_layout(content).metadata["order"] == order
     loaded = pb.load(content)

@@ -51,7 +51,7 @@ def save(
         that JAX has no rule for.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end: by default the file has nine
-        orders of these, or five where the rules are large.
+        orders of these, or down to four where the rules are large or many.
 
     A program with symbolic dimensions takes `target` only.
 

@@ -25,11 +25,11 @@ LAST_GENERATION = 8
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
-LAST_OF_LARGE = 4
-"""The same where rules are large: those of `odeint`, which solve a larger system each time."""
+LAST_OF_MANY = 3
+"""The same where there is much already: rules of `odeint` solve a larger system each time."""
 
-LARGE = 10_000
-"""Ops of all rules together that are large."""
+MANY_OPS, MANY_RULES = 10_000, 100
+"""More ops of rules, or rules of rules, than programs have whose rules end soon."""
 
 MOST_RULES = 1500
 """More rules of rules than any program needs whose equal rules are found to be equal."""
@@ -51,7 +51,7 @@ def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> 
     if order is not None:
         _Module(table, module, order - 1).complete()
         return order
-    staging = _Module(table, module, LAST_GENERATION, LAST_OF_LARGE)
+    staging = _Module(table, module, LAST_GENERATION, LAST_OF_MANY)
     staging.complete()
     return staging.last + 1 if staging.is_cut else None
 
@@ -61,40 +61,37 @@ class _Module:
 
     Attributes:
       last: the generation of rules that is the last one.
-      last_of_large: the last one to begin where there are many ops of rules.
+      last_of_many: the last one to begin where there is much already.
       newest: the generation that was reached.
       is_cut: whether there would be rules of more generations than the last.
       symbols: by key, the rules that are staged.
-      of_rules: how many of them are rules of rules, of which there may be ever more.
       without: the decompositions of the calls that turned out to have no rule.
     """
 
     def __init__(
-        self, table: RuleTable, module: ir.Module, last: int, last_of_large: int | None = None
+        self, table: RuleTable, module: ir.Module, last: int, last_of_many: int | None = None
     ) -> None:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
         self.last = last
-        self.last_of_large = last if last_of_large is None else last_of_large
+        self.last_of_many = last if last_of_many is None else last_of_many
         self.newest = 0
         self.is_cut = False
         self.symbols: dict[str, Found] = {}
-        self.of_rules = 0
         self.without: set[str] = set()
 
     def complete(self) -> None:
         warn_at: float | None = time.monotonic() + PATIENCE
         before = self._ops()
         while pending := self._unstaged() or self._singled_out():
-            if self._ops() - before > LARGE:
-                self.last = min(self.last, max(self.newest, self.last_of_large))
+            if self._of_rules(pending) > MANY_RULES or self._ops() - before > MANY_OPS:
+                self.last = min(self.last, max(self.newest, self.last_of_many))
+            if self._of_rules(pending) > MOST_RULES:
+                raise _endless([self.table[key] for key in self.table])
             for call, key in pending:
                 rule = self.table[key]
-                if self.of_rules > MOST_RULES:
-                    raise _endless([self.table[key] for key in self.table])
                 if key not in self.symbols:
-                    self.of_rules += rule.generation > 0
                     self.newest = max(self.newest, rule.generation)
                     if rule.generation and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
@@ -104,6 +101,11 @@ class _Module:
                 if not _rules_in(self.symbols[key]) and rule.generation <= self.last:
                     self.without.add(call.decomposition)
                 call.update(**{RULE: None, **self.symbols[key]})
+
+    def _of_rules(self, pending: list[tuple[Any, str]]) -> int:
+        """How many rules of rules there will be, with those that these calls get."""
+        keys = self.symbols.keys() | {key for _, key in pending}
+        return sum(0 < self.table[key].generation <= self.last for key in keys)
 
     def _ops(self) -> int:
         return len(operations_where(self.module, lambda op: True))
