@@ -13,7 +13,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import context, ir, lowering, stablehlo
+from pullback._jax import context, ir, lowered, stablehlo
+from pullback.frontend import link
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -130,7 +131,7 @@ def with_a_function(x):
 
 
 @pytest.mark.parametrize("f", [called_back, with_a_function])
-def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
+def test_what_refers_to_more_than_functions_is_not_shared(f) -> None:
     """Twice the same program: the second is complete, and runs."""
     texts = []
     for _ in range(2):
@@ -138,9 +139,53 @@ def test_what_refers_to_more_than_itself_is_not_shared(f) -> None:
         np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
         texts.append(str(program.module))
     assert texts[0] == texts[1]
-    entries = map(str, (entry.func for entry in lowering._common(("cpu",), context()).values()))
-    texts = [text.replace("custom_call @lapack", "") for text in entries]
-    assert not any("@" in text.partition("@")[2] for text in texts)
+    shared = list(lowered.common_entries(("cpu",), context()).values())
+    for function in shared:
+        assert link.references(function.operation) == set(function.callees)
+        shared.extend(function.callees.values())
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_functions_that_an_equation_calls_come_along(inline) -> None:
+    """They call others themselves, and a program may have functions of these names."""
+    runs = []
+
+    def inner(x):
+        return jnp.sin(x)
+
+    def outer(x):
+        return jax.jit(inner)(x) + jax.jit(inner)(x[::-1])
+
+    def called(x):
+        runs.append(x)
+        return jax.jit(outer)(x) - x
+
+    calling = Primitive("calling")
+    calling.def_abstract_eval(lambda x: x)
+    rule = mlir.lower_fun(called, multiple_results=False)
+    mlir.register_lowering(calling, rule, inline=inline)
+    other = Primitive("other")
+    other.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(other, mlir.lower_fun(lambda x: outer(x), multiple_results=False))
+
+    def value(x):
+        return np.sin(x) + np.sin(x[::-1]) - x
+
+    texts = [str(pb.trace(lambda x: calling.bind(x) * 2.0)(X).module) for _ in range(3)]
+    assert texts[0] == texts[1] == texts[2]
+    assert len(runs) == 1
+    for _ in range(2):  # `other` is a common one the second time
+        program = pb.trace(lambda x: calling.bind(2.0 * x) * calling.bind(x) + other.bind(x))(X)
+        assert str(program.module).count("stablehlo.sine") == 1
+    np.testing.assert_allclose(program(X), value(2 * X) * value(X) + value(X) + X, rtol=1e-5)
+
+    def own(x):
+        return 3.0 * x
+
+    own.__name__ = "inner"
+    program = pb.trace(lambda x: jax.jit(own)(calling.bind(jax.jit(own)(x))))(X)
+    np.testing.assert_allclose(program(X), 3.0 * value(3.0 * X), rtol=1e-5)
+    assert str(pb.trace(lambda x: calling.bind(x) * 2.0)(X).module) == texts[0]
 
 
 def test_what_holds_something_of_a_users_is_not_shared():
@@ -166,7 +211,7 @@ def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:
     for scale in (2.0, 3.0):
         program = pb.trace(lambda x, scale=scale: jnp.linalg.cholesky(scale * x))(np.eye(3))
         np.testing.assert_allclose(program(np.eye(3)), np.eye(3) * scale**0.5, rtol=1e-6)
-    entries = lowering._common(("cpu",), context())
+    entries = lowered.common_entries(("cpu",), context())
     assert [key.primitive.name for key in entries].count("cholesky") == 1
 
 
