@@ -231,6 +231,28 @@ def test_a_barrier() -> None:
     np.testing.assert_allclose(pb.hessian(f)(X), differences(pb.grad(f), X), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX pins none")
+def test_one_that_is_pinned_to_a_buffer() -> None:
+    """JAX gives the value, under `jit`, and no derivatives."""
+
+    def f(x, pin):
+        r, other = jax.new_ref(x, pin=pin), jax.empty_ref(jax.typeof(x), pin=pin)
+        other[...] = jnp.sin(r[...])
+
+        def body(i, _):
+            r[i] = jax.nn.softplus(other[i]) * r[i]
+
+        jax.lax.fori_loop(0, 3, body, None)
+        return jnp.sum(r[...] * other[...])
+
+    pinned, plain = partial(f, pin=True), partial(f, pin=False)
+    assert_agrees(pb.trace(pinned)(X)(X), jax.jit(plain)(X))
+    assert_agrees(pb.grad(pinned)(X), pb.grad(plain)(X))
+    assert_agrees(pb.grad(jax.jit(pinned))(X), pb.grad(plain)(X))
+    assert_agrees(pb.hessian(pinned)(X), pb.hessian(plain)(X))
+    assert pb.trace(pinned)(X).rules
+
+
 # ------------------------------------------------------------------------------------- rules
 
 

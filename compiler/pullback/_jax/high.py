@@ -76,6 +76,33 @@ def with_name(equation: Any) -> Any:
 _NAMES = ("CheckpointName", "CheckpointNameFwd")
 
 
+def with_remat_rules(jaxpr: Any) -> Any:
+    """The body of a checkpoint whose `custom_vjp` calls have the rules of `defremat`, if any.
+
+    JAX keeps what the first rule saves, and runs the second one backwards. As the body is computed
+    again, here both run then.
+    """
+    equations = [_by_remat_rules(each) for each in jaxprs.opened(jaxpr).eqns]
+    return jaxprs.with_like_equations(jaxpr, equations)
+
+
+def _by_remat_rules(equation: Any) -> Any:
+    params = parameters_of(equation)
+    if params.get("remat_rules") is None:
+        return jaxprs.with_bodies(equation, lambda _, body: with_remat_rules(body))
+    forward, again, backward = params["remat_rules"]
+
+    def fwd(_: Any, *args: Any) -> Any:
+        return again(forward(*args)[1], *args)
+
+    prim = equation.params["_prim"]
+    is_general = prim.generic_batching
+    new = type(prim)(
+        prim.traced, fwd, backward, prim.in_avals, False, False, generic_batching=is_general
+    )
+    return equation.replace(params={**equation.params, "_prim": new})
+
+
 def prim_parameters(value: Any) -> dict[str, Any] | None:
     """The parameters of a call in this encoding; None if it is no such call."""
     is_call = type(value).__module__ == "jax._src.hijax" and hasattr(value, "expand")

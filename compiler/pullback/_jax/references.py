@@ -124,10 +124,20 @@ def _hold(equation: Any) -> Any:
     if are_used(equation):
         if _is_written_by_two_names(equation):
             raise HandedTwiceError(equation)
+        equation = _unpinned(equation)
         if jaxprs.name_of(equation) in _DISCHARGED:
             return jaxprs.with_bodies(equation, lambda _, body: _held(body))
         equation = _without_its_own(equation)
     return passing(equation)
+
+
+def _unpinned(equation: Any) -> Any:
+    """An equation that makes a mutable array, which JAX 0.12 may pin to a buffer, without that.
+
+    What such a buffer holds is of a type that is no array's, and has no derivatives.
+    """
+    params = equation.params
+    return equation.replace(params={**params, "pin": False}) if params.get("pin") else equation
 
 
 def passing(equation: Any) -> Any:

@@ -46,6 +46,8 @@ def recomputed(equation: Any) -> Any:
     """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
     params = high.parameters_of(equation)
     jaxpr, policy = params["jaxpr"], params.get("policy")
+    if "_prim" in equation.params:
+        jaxpr = high.with_remat_rules(jaxpr)
     return jaxprs.close(jaxpr if policy is None else _with_saved(jaxpr, policy))
 
 
