@@ -353,12 +353,36 @@ class Both(Forward, Backward):
     pass
 
 
+class Linear(Sine):
+    def lin(self, nzs_in: Any, x: Any) -> Any:
+        return self(x), x
+
+    def linearized(self, x: Any, tangent: Any) -> Any:
+        return 4.0 * jnp.cos(x) * tangent
+
+
+class LinearOrBackward(Linear, Backward):
+    pass
+
+
+class All(Both, Linear):
+    pass
+
+
 def applied(kind: Any) -> Any:
     return lambda x: kind(jax.typeof(x))(x)
 
 
 @pytest.mark.parametrize(
-    ("kind", "forward", "backward"), [(Forward, 2, 2), (Backward, 3, 3), (Both, 2, 3)]
+    ("kind", "forward", "backward"),
+    [
+        (Forward, 2, 2),
+        (Backward, 3, 3),
+        (Both, 2, 3),
+        (Linear, 4, 4),
+        (LinearOrBackward, 4, 3),
+        (All, 2, 3),
+    ],
 )
 def test_a_call_is_differentiated_by_its_methods(
     kind: Any, forward: float, backward: float, tmp_path: Path
@@ -375,19 +399,23 @@ def test_a_call_is_differentiated_by_its_methods(
         np.testing.assert_allclose(jvp(x, 1.0)[1], forward * jnp.cos(x), rtol=1e-6)
     batch = loaded.vmap(axis_size=2).jvp()(jnp.stack([x, 0.0]), jnp.ones(2))[1]
     np.testing.assert_allclose(batch, forward * jnp.array([jnp.cos(x), 1.0]), rtol=1e-6)
-    if kind is not Forward:
+    if issubclass(kind, Backward):
         np.testing.assert_allclose(pb.grad(f)(x), jax.grad(f)(x), rtol=1e-6)
-    if kind is not Backward:
+    if issubclass(kind, Forward):
         np.testing.assert_allclose(pb.jvp(f, (x,), (x,))[1], jax.jvp(f, (x,), (x,))[1], rtol=1e-6)
+    elif kind is Linear:
+        by_jax = jax.linearize(f, x)[1](x)
+        np.testing.assert_allclose(pb.linearize(f, x)[1](x), by_jax, rtol=1e-6)
 
 
-def test_a_call_that_knows_backwards_only_inside_of_one_that_says_where_it_runs() -> None:
+@pytest.mark.parametrize(("kind", "factor"), [(Backward, 3.0), (Linear, 4.0)])
+def test_a_call_without_jvp_inside_of_one_that_says_where_it_runs(kind: Any, factor: float) -> None:
     here = getattr(compute_on, "compute_on2", compute_on.compute_on)
     where = {"compute_type": "device_host", "out_memory_spaces": jax.memory.Space.Device}
-    first = pb.grad(here(lambda x: x * applied(Backward)(x), **where))
+    first = pb.grad(here(lambda x: x * applied(kind)(x), **where))
     x = np.float32(0.7)
-    np.testing.assert_allclose(first(x), np.sin(x) + 3.0 * x * np.cos(x), rtol=1e-6)
-    second = 6.0 * np.cos(x) - 3.0 * x * np.sin(x)
+    np.testing.assert_allclose(first(x), np.sin(x) + factor * x * np.cos(x), rtol=1e-6)
+    second = factor * (2 * np.cos(x) - x * np.sin(x))
     np.testing.assert_allclose(pb.jvp(first, (x,), (1.0,))[1], second, rtol=1e-6)
 
 

@@ -33,25 +33,37 @@ def kind_of(equation: Any) -> str:
 def rules_of(equation: Any) -> set[str]:
     """The rules of such a call that are not derived from others: "jvp", "vjp", "transpose".
 
-    Reverse mode that JAX derives is a rule of its own where there is no forward mode.
+    Reverse mode that JAX derives is a rule of its own where there is no forward mode. A rule for
+    `linearize` is one for forward mode where there is no other.
     """
     prim = mapped(equation.params["_prim"])
     if type(prim).__name__ in _ONE_RULE:
         return {_ONE_RULE[type(prim).__name__]}
-    *classes, _, _ = type(prim).__mro__
-    own = {name: value for each in reversed(classes) for name, value in vars(each).items()}
-    found = own.keys() & {"jvp", "transpose"}
+    own = _methods(prim)
+    found = {"transpose"} & own.keys() | ({"jvp"} if own.keys() & {"jvp", "lin"} else set())
     derived = getattr(own.get("vjp_fwd"), "__module__", None) == "jax._src.hijax"
-    return found | {"vjp"} if "vjp_fwd" in own and not (derived and "jvp" in own) else found
+    return found | {"vjp"} if "vjp_fwd" in own and not (derived and "jvp" in found) else found
+
+
+def _methods(prim: Any) -> dict[str, Any]:
+    *classes, _, _ = type(prim).__mro__
+    return {name: value for each in reversed(classes) for name, value in vars(each).items()}
 
 
 _ONE_RULE = {"CustomJVPTraced": "jvp", "CustomVJPTraced": "vjp"}
 
 
-def goes_back_only(equation: Any) -> bool:
-    """Whether a call is of a class whose rules JAX cannot take for forward mode."""
+def lacks_jvp(equation: Any) -> bool:
+    """Whether a call is of a class with rules that JAX cannot take for `jax.jvp`."""
     prim = mapped(equation.params["_prim"])
-    return type(prim).__name__ not in _ONE_RULE and rules_of(equation) & {"jvp", "vjp"} == {"vjp"}
+    rules = _methods(prim).keys() & {"jvp", "lin", "vjp_fwd"}
+    return type(prim).__name__ not in _ONE_RULE and bool(rules) and "jvp" not in rules
+
+
+def goes_by_linearize(equation: Any) -> bool:
+    """Whether a call's only rule for forward mode is one for `jax.linearize`."""
+    prim = equation.params.get("_prim")
+    return prim is not None and _methods(mapped(prim)).keys() & {"jvp", "lin"} == {"lin"}
 
 
 def expand(equation: Any) -> Any:

@@ -150,7 +150,7 @@ class Keeper:
             return self._checkpoint(equation)
         if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation
-        if name in RECURSED or not _carries_derivative(equation) or _is_backward_only(equation):
+        if name in RECURSED or not _carries_derivative(equation) or _lacks_jvp(equation):
             return self._inside(equation)
         return self._primitive(equation, debug_info)
 
@@ -291,13 +291,13 @@ def _checkpoint_name(body: Any) -> str:
     return "checkpoint_" + link.identifier(source_info.function_name(body))
 
 
-def _is_backward_only(equation: Any) -> bool:
-    """Whether it marks a call that JAX knows backwards only; here both ways go."""
+def _lacks_jvp(equation: Any) -> bool:
+    """Whether it marks a call for which JAX has no forward rule; here both ways go."""
     bodies = jaxprs.bodies_of(equation) if jaxprs.name_of(equation) in MARKED else ()
     inside = (each for _, body in bodies for each in jaxprs.equations_in(body))
     return any(
         (name := jaxprs.name_of(each)) in user_rules.BACKWARD_ONLY
-        or (name == "call_hi_primitive" and high.goes_back_only(each))
+        or (name == "call_hi_primitive" and high.lacks_jvp(each))
         for each in inside
     )
 

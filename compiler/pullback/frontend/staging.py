@@ -16,6 +16,7 @@ from pullback import _slots
 from pullback._errors import RuleResultError
 from pullback._jax import (
     derivatives,
+    high,
     jaxprs,
     named_axes,
     source_info,
@@ -60,10 +61,11 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
     results, outs = rule.call.out_avals, rule.inexact_results
+    pushed = _by_linearize if high.goes_by_linearize(rule.call.eqns[0]) else jax.jvp
 
     def jvp(args, tangents):
         primals = [args[i] for i in chosen]
-        results, derivatives = jax.jvp(_restricted(call, args, chosen), primals, list(tangents))
+        results, derivatives = pushed(_restricted(call, args, chosen), primals, list(tangents))
         return results, [derivatives[i] for i in outs]
 
     args = tracing.structs(rule.call.in_avals)
@@ -85,6 +87,12 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
         return results, [t if moves else jax.numpy.zeros_like(t) for t, moves in pairs]
 
     return (closed if all(moving) else tracing.traced(linear, args, tangents),)
+
+
+def _by_linearize(function: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """`jax.jvp` of a call that has a rule for `jax.linearize` only."""
+    results, linear = jax.linearize(function, *primals)
+    return results, linear(*tangents)
 
 
 def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
