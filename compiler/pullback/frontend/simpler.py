@@ -72,11 +72,15 @@ def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
     The rule of its rule ignores its argument: batched apart from its function, they misfit.
     """
     debug_info = jaxprs.opened(jaxpr).debug_info
-    if user_rules.rule_name(equation) != "_i1" or source_info.is_of_user(
+    if user_rules.rule_name(equation) not in _BESSEL or source_info.is_of_user(
         jaxprs.equation_alone(equation, debug_info)
     ):
         return equation
     return tracing.as_call(equation, jax.scipy.special.i1, debug_info)
+
+
+_BESSEL = ("i1_impl", "_i1")
+"""The function of JAX's that I₁ is, in jax 0.11 and 0.12."""
 
 
 def _high_in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
