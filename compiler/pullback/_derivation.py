@@ -21,7 +21,6 @@ from pullback._errors import (
 )
 from pullback._interface import Interface
 from pullback._jax import ir
-from pullback._recipe import Recipe
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
@@ -328,11 +327,9 @@ def _derived(program: Program, derivative: Any, new: Signature, outs: int) -> Pr
     results = _order(jax.tree.leaves(new.out), range(outs), outs)
     edits = ReorderOperands(operands), SelectResults(results)
     stages = (INLINE, derivative, *edits, "symbol-dce")
-    module = clone(program.module)
-    manager.run_stages(module, stages, program.rules)
     before = [*range(hidden), *(s.position if s.position >= 0 else None for s in leaves)]
     recipe = program.recipe and program.recipe.then(stages, derivative.wrt, before)
-    return _program(program, module, new, program.constants, recipe)
+    return program.after(stages, _interface(new), recipe)
 
 
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
@@ -344,25 +341,15 @@ def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
     )
 
 
-def _program(
-    program: Program,
-    module: ir.Module,
-    new: Signature,
-    constants: Any,
-    recipe: Recipe | None = None,
-) -> Program:
-    """A program with other trees, and the rules of an old one."""
+def _interface(new: Signature) -> Interface:
     ins, in_tree = jax.tree.flatten((new.args, new.kwargs))
     outs, out_tree = jax.tree.flatten(new.out)
-    interface = Interface(
+    return Interface(
         in_tree,
         out_tree,
         tuple(slot.aval for slot in ins),
         tuple(slot.aval for slot in outs),
         tuple(slot.path for slot in ins),
-    )
-    return dataclasses.replace(
-        program, module=module, interface=interface, constants=constants, recipe=recipe
     )
 
 
@@ -383,8 +370,10 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
     edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
     manager.run_stages(linear, edits, program.rules)
     return Split(
-        _program(program, module, forward, program.constants),
-        _program(program, linear, backward, ()),
+        dataclasses.replace(program, module=module, interface=_interface(forward), recipe=None),
+        dataclasses.replace(
+            program, module=linear, interface=_interface(backward), recipe=None, constants=()
+        ),
     )
 
 

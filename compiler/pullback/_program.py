@@ -9,17 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.tree_util import PyTreeDef
 
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms
 from pullback._edits import clone
 from pullback._errors import PullbackError
-from pullback._interface import Interface
+from pullback._interface import HasInterface, Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
-from pullback._slots import spell
 from pullback.passes import manager
+from pullback.passes.pipelines import Stage
 from pullback.passes.symbols import functions
 from pullback_runtime import _trees
 from pullback_runtime._convention import Callee
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program:
+class Program(HasInterface):
     """A function as an MLIR module that keeps its derivative rules.
 
     Calling it runs it, with the arguments of the function it was traced from.
@@ -54,35 +53,6 @@ class Program:
     variants: Sequence[Program] = ()
     shares_values: bool = False
 
-    @functools.cached_property
-    def _interface(self) -> Interface:
-        return self.interface() if callable(self.interface) else self.interface
-
-    @property
-    def in_tree(self) -> PyTreeDef:
-        """The structure of `(args, kwargs)`, without static arguments."""
-        return self._interface.in_tree
-
-    @property
-    def out_tree(self) -> PyTreeDef:
-        """The structure of the result."""
-        return self._interface.out_tree
-
-    @property
-    def in_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shape and dtype of each leaf of the arguments."""
-        return self._interface.in_avals
-
-    @property
-    def out_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shape and dtype of each leaf of the result."""
-        return self._interface.out_avals
-
-    @property
-    def arg_paths(self) -> tuple[str, ...]:
-        """The name of each leaf of the arguments, such as `params['w']`."""
-        return self._interface.arg_paths
-
     @property
     def platforms(self) -> tuple[str, ...]:
         """What the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
@@ -96,12 +66,7 @@ class Program:
         return self.asm()
 
     def __repr__(self) -> str:
-        arguments = ", ".join(
-            f"{path}: {spell(aval)}"
-            for path, aval in zip(self.arg_paths, self.in_avals, strict=True)
-        )
-        results = ", ".join(map(spell, self.out_avals))
-        return f"Program(({arguments}) -> ({results}))"
+        return f"Program({self.spelt()})"
 
     def __copy__(self) -> Program:
         return dataclasses.replace(self)
@@ -111,6 +76,14 @@ class Program:
             "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
             do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
         )
+
+    def after(
+        self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None
+    ) -> Program:
+        """The program whose module is this one's behind passes, which give it other trees."""
+        module = clone(self.module)
+        manager.run_stages(module, stages, self.rules)
+        return dataclasses.replace(self, module=module, interface=interface, recipe=recipe)
 
     def asm(self, debug_info: bool = False) -> str:
         """The module as readable MLIR, with source locations if `debug_info`."""

@@ -1,69 +1,93 @@
-"""Programs with symbolic dimensions: one module for arguments of every size.
+"""Programs with symbolic dimensions: one for arguments of every size.
 
-JAX's own rules differentiate them, custom rules included, while dimensions are still symbols. A
-file holds the function with all its rules; once arguments give the sizes, by a call or by
-`with_shapes`, it is a program like any other, of any order. For what still has symbols, such as
-what is to be exported, it holds the derivatives of first order.
+Arguments give the sizes: then there is a program like any other, and what is asked of this one is
+asked of that. What has symbols still, such as what is to be exported, is traced by JAX, whose own
+rules differentiate it, custom rules included.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from pullback import _derivation
-from pullback._errors import MissingRuleError, PullbackError
-from pullback._slots import argnums_of, several
-from pullback.frontend.tangents import is_inexact
+from pullback import _derivation, _flat
+from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
+from pullback._interface import HasInterface, Interface
+from pullback._jax import dimensions
+from pullback.passes.pipelines import Stage
 from pullback_runtime import _symbolic, _trees
-from pullback_runtime._callable import argument_paths
+from pullback_runtime._arguments import promoted_dtype, spell
+from pullback_runtime._container import ArtifactError
 
 if TYPE_CHECKING:
     from pullback._program import Program
+    from pullback.artifact.kept import Kept
 
-MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
+Method = TypeVar("Method", bound=Callable[..., Any])
+MOST = 256
+"""Sets of sizes, each of which has a program of its own."""
+
+
+def _of_each_size(method: Method) -> Method:
+    """A method that derives programs: with symbols, and from the program of each set of sizes."""
+
+    @functools.wraps(method)
+    def derived(program: SymbolicProgram, *args: Any, **kwargs: Any) -> SymbolicProgram:
+        def member(values: Mapping[str, int]) -> Program:
+            return getattr(program.at(values), method.__name__)(*args, **kwargs)
+
+        made = method(program, *args, **kwargs)
+        return made if program.member is None else replace(made, member=member)
+
+    return derived  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file holds of a program.
+
+    Attributes:
+      exported: how to get each function that JAX has exported.
+      kept: the function with its rules.
+      why_not: why there are no rules.
+    """
+
+    exported: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    kept: Kept | None = None
+    why_not: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class SymbolicProgram:
+class SymbolicProgram(HasInterface):
     """A function of arrays whose dimensions are symbols, as `jax.export` has them.
 
     Attributes:
-      function: the function, on its pytrees; JAX traces it.
-      example: `(args, kwargs)` with a `jax.ShapeDtypeStruct` for each leaf.
+      interface: the structures of the arguments and of the result, and what their leaves are.
+      flat: the function of leaves that JAX traces while dimensions are symbols.
       platforms: what it is lowered for.
-      stored: for a loaded program, how to get each function that its file holds.
-      order: how often it can be differentiated while dimensions are symbols; None without limit.
-      fixed: for a loaded program, the one that it is for arguments of given types, where its file
-        holds the rules.
-      kept: how its file holds them.
-      is_endless: whether there is no limit where sizes are given.
-      why_not: why its file holds no rules.
-      result: the types of the result, where they are known without a trace.
-      constants: none, for what the function closes over stays in it.
+      member: the program for sizes of the symbols; None where a file has no rules.
+      order: how often `flat` can be differentiated; None without limit.
+      stored: what its file holds.
+      origin: the program that it is derived from, if it is, by the passes in `stages`.
     """
 
-    constants: ClassVar[tuple[jax.Array, ...]] = ()
-
-    function: Callable[..., Any]
-    example: tuple[tuple[Any, ...], dict[str, Any]]
+    interface: Interface
+    flat: _flat.Flat
     platforms: tuple[str, ...] = ("cpu",)
-    stored: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    member: Callable[[Mapping[str, int]], Program] | None = None
     order: int | None = None
-    fixed: Callable[..., Program] | None = None
-    kept: Any = None
-    is_endless: bool = False
-    why_not: str = ""
-    result: Any = None
+    stored: Stored = Stored()
+    origin: SymbolicProgram | None = None
+    stages: tuple[Stage, ...] = ()
+
+    constants: ClassVar[tuple[jax.Array, ...]] = ()
+    recipe: ClassVar[None] = None
+    shares_values: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program, on arrays of any sizes that fit the dimensions."""
@@ -71,183 +95,176 @@ class SymbolicProgram:
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:
-        flat = self._with_derivative
-        return jax.jit(lambda *args, **kwargs: self._unflatten(flat(*self._leaves(args, kwargs))))
+        """Which finds the program for the types of the arguments while it is traced for them."""
 
-    @functools.cached_property
-    def in_tree(self) -> Any:
-        """The structure of `(args, kwargs)`."""
-        return jax.tree.structure(self.example)
+        def program(*args: Any, **kwargs: Any) -> Any:
+            leaves = self._leaves(args, kwargs)
+            has_symbols = any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
+            found = None if has_symbols else self._at(self._sizes(leaves))
+            if found is None:  # or a file from which not all types follow
+                return self._unflatten(self.flat(*leaves))
+            return found(*args, **kwargs)
 
-    @functools.cached_property
-    def in_avals(self) -> tuple[Any, ...]:
-        """Shape and dtype of each leaf of the arguments."""
-        return tuple(jax.tree.leaves(self.example))
-
-    @functools.cached_property
-    def _result(self) -> Any:
-        if self.result is not None:
-            return self.result
-        args, kwargs = self.example
-        return jax.eval_shape(self.function, *args, **kwargs)
-
-    @property
-    def out_tree(self) -> Any:
-        """The structure of the result."""
-        return jax.tree.structure(self._result)
-
-    @property
-    def out_avals(self) -> tuple[Any, ...]:
-        """Shape and dtype of each leaf of the result."""
-        return tuple(jax.tree.leaves(self._result))
-
-    @property
-    def arg_paths(self) -> tuple[str, ...]:
-        """A name for each leaf of the arguments."""
-        return argument_paths(self.example)
-
-    def __repr__(self) -> str:
-        arguments, results = (
-            ", ".join(f"{aval.dtype.name}[{', '.join(map(str, aval.shape))}]" for aval in avals)
-            for avals in (self.in_avals, self.out_avals)
-        )
-        return f"SymbolicProgram(({arguments}) -> ({results}))"
-
-    def __str__(self) -> str:
-        return self.to_exported().mlir_module()
+        return jax.jit(program)
 
     def with_shapes(self, *args: Any, **kwargs: Any) -> Program:
         """The program for the sizes of these arguments, with all its rules, of any order.
 
         Raises:
-          MissingRuleError: the program comes from a file that has first derivatives only.
+          ArgumentMismatchError: the arguments do not fit the dimensions, or have other dtypes.
+          MissingRuleError: the program comes from a file that has no rules.
         """
-        from pullback.frontend.trace import trace
+        return self.at(dict(self._sizes(self._leaves(args, kwargs))))
 
-        if self.fixed is not None:
-            return self.fixed(*map(_struct, self._leaves(args, kwargs)))
-        if self.order is None or self.is_endless:
-            return trace(self.function, platforms=self.platforms)(*args, **kwargs)
-        raise MissingRuleError(
-            "the file of this program with symbolic dimensions has no rules: it cannot become one "
-            f"of fixed sizes{self._because}",
-            do="call with_shapes where the program is traced, and save what it returns",
-        )
-
-    def vjp(self, wrt: int | Sequence[int] | None = None) -> SymbolicProgram:
-        """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`."""
-
-        def derived(*arguments: Any, **kwargs: Any) -> Any:
-            *args, cotangent = arguments
-            out, backward = _pulled(self._with_rules, args, kwargs, wrt)
-            return out, backward(cotangent)
-
-        args, kwargs = self.example
-        example = (*args, _moving(self._result)), kwargs
-        return self._derived(derived, example, (self._result, self._cotangents(wrt)))
-
-    def jvp(self, wrt: int | Sequence[int] | None = None) -> SymbolicProgram:
-        """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`."""
-        args, kwargs = self.example
-        numbers = several(argnums_of(wrt, len(args), "wrt"))
-        tangents = [_moving(args[number]) for number in numbers]
-
-        def derived(*arguments: Any, **kwargs: Any) -> Any:
-            primals, moved = arguments[: len(args)], arguments[len(args) :]
-            still = [jax.tree.map(jnp.zeros_like, _moving(primal)) for primal in primals]
-            return self._pushed(primals, _filled(still, numbers, moved), kwargs)
-
-        example = (*args, *tangents), kwargs
-        return self._derived(derived, example, (self._result, _moving(self._result)))
-
-    def grad(self, argnums: int | Sequence[int] = 0) -> SymbolicProgram:
-        """The gradient of a scalar result."""
-        derived = self.value_and_grad(argnums)
-        function = derived.function
-        gradients = self._cotangents(argnums)
-        return self._derived(
-            lambda *args, **kwargs: function(*args, **kwargs)[1], self.example, gradients
-        )
-
-    def value_and_grad(self, argnums: int | Sequence[int] = 0) -> SymbolicProgram:
-        """The result and its gradient.
-
-        Raises:
-          DerivativeTypeError: the result is not a real scalar, or an argument is not a float.
-        """
-        self._check_order()
-        _derivation.check_gradients(_derivation.Signature.of(self), argnums)
-
-        def derived(*args: Any, **kwargs: Any) -> Any:
-            out, backward = _pulled(self._with_rules, args, kwargs, argnums)
-            return out, backward(jnp.ones((), out.dtype))
-
-        return self._derived(derived, self.example, (self._result, self._cotangents(argnums)))
-
-    def _check_order(self) -> None:
-        if self.order == 0 and not self.is_endless:
-            raise MissingRuleError(
-                "the file of this program with symbolic dimensions has derivatives of first order "
-                f"only{self._because}",
-                do="differentiate once before saving: what is saved has its own derivative; of "
-                "a file of jax.export, write it with serialize(vjp_order=…)",
+    def with_sizes(self, **sizes: int) -> Program:
+        """The program for these sizes of the symbols, such as `b=4`: as `with_shapes`."""
+        if sizes.keys() != {*self.symbols}:
+            raise ArgumentMismatchError(
+                f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "
+                f"symbols {', '.join(self.symbols)}",
+                where=self._with_symbols(),
+                do=f"give a number for each: {', '.join(f'{each}=…' for each in self.symbols)}",
             )
+        shapes = [dimensions.shape_in(aval.shape, sizes) for aval in self.in_avals]
+        return self.at(dict(self._sizes_of(*shapes)))
+
+    def at(self, values: Mapping[str, int]) -> Program:
+        """The program where the symbols have these sizes, whose constraints are not checked."""
+        if self.member is None:
+            raise MissingRuleError(
+                "the file of this program with symbolic dimensions has no rules: it cannot become "
+                f"one of fixed sizes{self._because}",
+                do="call with_shapes where the program is traced, and save what it returns",
+            )
+        return self._at(tuple(values.items())) or self.member(values)
+
+    @functools.cached_property
+    def _at(self) -> Callable[[tuple[tuple[str, int], ...]], Program | None]:
+        """The program for sizes; None where there is none, or not all types follow from them."""
+
+        @functools.lru_cache(MOST)
+        def at(items: tuple[tuple[str, int], ...]) -> Program | None:
+            try:
+                return self.member and self.member(dict(items))
+            except ArtifactError:
+                return None
+
+        return at
+
+    def _sizes(self, leaves: Sequence[Any]) -> tuple[tuple[str, int], ...]:
+        """What each symbol stands for; raises ArgumentMismatchError where arguments do not fit."""
+        given = list(map(_type_of, leaves))
+        for path, aval, leaf, found in zip(
+            self.arg_paths, self.in_avals, leaves, given, strict=True
+        ):
+            dtype = getattr(found, "dtype", None)
+            if dtype != aval.dtype and (dtype is None or _promoted(leaf, aval) != aval.dtype):
+                raise self._misfit(path, "dtype", aval, found)
+        return self._sizes_of(*(each.shape for each in given))
+
+    @functools.cached_property
+    def _sizes_of(self) -> Callable[..., tuple[tuple[str, int], ...]]:
+        return functools.lru_cache(MOST)(self._solved)
+
+    def _solved(self, *shapes: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
+        for path, aval, shape in zip(self.arg_paths, self.in_avals, shapes, strict=True):
+            sizes = zip(aval.shape, shape, strict=False)
+            if len(shape) != len(aval.shape) or any(
+                isinstance(size, int) and size != found for size, found in sizes
+            ):
+                raise self._misfit(path, "shape", aval, jax.ShapeDtypeStruct(shape, aval.dtype))
+        try:
+            return tuple(dimensions.sizes(self.in_avals, self.in_tree, shapes).items())
+        except ValueError as error:
+            raise ArgumentMismatchError(
+                f"the arguments do not fit the dimensions of the program: {_reason(error)}",
+                where=self._with_symbols(),
+                do="pass arrays of such shapes; a dimension is at least 1",
+            ) from error
+
+    def _misfit(self, path: str, what: str, aval: Any, found: Any) -> ArgumentMismatchError:
+        shown = spell(found) if hasattr(found, "dtype") else f"of type {type(found).__name__}"
+        return ArgumentMismatchError(
+            f"{path} has the wrong {what}: it is {shown}, and the program takes {spell(aval)}",
+            where=self._with_symbols(),
+            do="pass an array of this shape" * (what == "shape")
+            or f"convert it: jax.numpy.asarray(x, {aval.dtype.name!r})",
+        )
+
+    def _with_symbols(self) -> str:
+        named = zip(self.arg_paths, self.in_avals, strict=True)
+        shown = [f"{path}: {spell(aval)}" for path, aval in named if _symbolic.is_symbolic(aval)]
+        return f"arguments with symbolic dimensions: {', '.join(shown)}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the symbols."""
+        return dimensions.names(self.in_avals)
+
+    def __repr__(self) -> str:
+        return f"SymbolicProgram({self.spelt()})"
+
+    def __str__(self) -> str:
+        return self.asm()
+
+    def asm(self, debug_info: bool = False) -> str:
+        """The module that JAX exports, as readable MLIR, whose dimensions are symbols."""
+        del debug_info  # it has its locations in any case
+        return str(self.to_exported().mlir_module())
+
+    def __getattr__(self, name: str) -> NoReturn:
+        from pullback._program import Program
+
+        message = f"'SymbolicProgram' object has no attribute {name!r}"
+        if name[0] != "_" and hasattr(Program, name):
+            message += f"; a program of fixed sizes has: program.with_shapes(…).{name}"
+        raise AttributeError(message)
+
+    def __reduce__(self) -> Any:
+        raise PullbackError(
+            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
+            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
+        )
+
+    jvp = _of_each_size(_derivation.jvp)
+    vjp = _of_each_size(_derivation.vjp)
+    grad = _of_each_size(_derivation.grad)
+    value_and_grad = _of_each_size(_derivation.value_and_grad)
+
+    def after(self, stages: Sequence[Stage], interface: Interface, recipe: None) -> SymbolicProgram:
+        """What passes make of the program, while dimensions are symbols."""
+        flat = _flat.behind(self.flat, stages)
+        if self.order == 0:
+            refused = self._no_order()
+            if self.member is None:
+                raise refused
+
+            def flat(*_: Any) -> NoReturn:
+                raise refused
+
+        return SymbolicProgram(
+            interface,
+            flat,
+            self.platforms,
+            order=self.order and self.order - 1,
+            origin=self.origin or self,
+            stages=(*self.stages, *stages),
+        )
+
+    def _no_order(self) -> MissingRuleError:
+        return MissingRuleError(
+            "the file of this program with symbolic dimensions has derivatives of first order only"
+            f"{', while dimensions are symbols' if self.member else self._because}",
+            do="differentiate once before saving: what is saved has its own derivative; of a file "
+            "of jax.export, write it with serialize(vjp_order=…)"
+            if self.member is None
+            else "save program.with_shapes(…), or differentiate before the first save",
+        )
 
     @property
     def _because(self) -> str:
-        return f": {self.why_not}" if self.why_not else ""
-
-    def _derived(self, function: Callable[..., Any], example: Any, result: Any) -> SymbolicProgram:
-        self._check_order()
-        return SymbolicProgram(
-            function,
-            example,
-            self.platforms,
-            order=None if self.order is None else self.order - 1,
-            is_endless=self.is_endless,
-            why_not=self.why_not,
-            result=result,
-        )
-
-    def _cotangents(self, wrt: int | Sequence[int] | None) -> Any:
-        """The types of the cotangents of the chosen arguments."""
-        args = self.example[0]
-        chosen = argnums_of(wrt, len(args), "wrt")
-        trees = tuple(_moving(args[number]) for number in several(chosen))
-        return trees[0] if isinstance(chosen, int) else trees
-
-    def _with_rules(self, *args: Any, **kwargs: Any) -> Any:
-        """The function, with the derivative that its file holds."""
-        if not self.stored:
-            return self.function(*args, **kwargs)
-        return self._unflatten(self._with_derivative(*self._leaves(args, kwargs)))
-
-    @functools.cached_property
-    def _with_derivative(self) -> Callable[..., Any]:
-        if (fixed := self.fixed) is None:
-            return self._of_symbols
-
-        def flat(*leaves: Any) -> Any:
-            if _have_symbols(leaves):
-                return self._of_symbols(*leaves)
-            try:
-                program = fixed(*map(_struct, leaves))
-            except PullbackError:  # not all types follow from the sizes: the first order is left
-                return self._of_symbols(*leaves)
-            args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
-            return tuple(jax.tree.leaves(program(*args, **kwargs)))
-
-        return flat
-
-    @functools.cached_property
-    def _of_symbols(self) -> Callable[..., Any]:
-        if VJP in self.stored:
-            return differentiable(self.stored[MAIN]().call, self.stored[VJP]().call)
-        return self._flat
-
-    def _flat(self, *leaves: Any) -> tuple[Any, ...]:
-        args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
-        return tuple(jax.tree.leaves(self.function(*args, **kwargs)))
+        why_not = (self.origin or self).stored.why_not
+        return f": {why_not}" if why_not else ""
 
     def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
         return _trees.flatten_call(self.in_tree, tuple(args), kwargs)
@@ -255,223 +272,39 @@ class SymbolicProgram:
     def _unflatten(self, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self.out_tree, leaves)
 
-    def _pushed(self, primals: Any, tangents: Any, kwargs: Any) -> Any:
-        leaves = self._leaves(primals, kwargs)
-        forward: Callable[..., Any]
-        if self.is_endless and not _have_symbols(leaves):
-            forward = functools.partial(_push, self._with_derivative, len(leaves), self._moving)
-        else:
-            forward = self._flat_jvp
-        outs = forward(*leaves, *jax.tree.leaves(tangents))
-        count = len(self.out_avals)
-        moved = iter(outs[count:])
-        filled = [next(moved) if is_inexact(aval) else None for aval in self.out_avals]
-        return self._unflatten(outs[:count]), self._unflatten(filled)
-
-    @functools.cached_property
-    def _flat_jvp(self) -> Callable[..., Any]:
-        """`(leaves…, tangents of args' inexact leaves) -> (outs…, tangents of inexact outs…)`.
-
-        Where JAX has no rule, because of a `custom_vjp`, it is the transpose of reverse mode.
-        """
-        if JVP in self.stored:
-            return self.stored[JVP]().call
-        forward = functools.partial(_push, self._flat, len(self.in_avals), self._moving)
-        try:
-            self._export(forward, self._positional)
-        except TypeError:
-            return functools.partial(_push_back_and_forth, *forward.args)
-        return forward
-
-    @property
-    def _moving(self) -> list[int]:
-        """The positions of the positional leaves that have tangents."""
-        return [i for i, aval in enumerate(self._positional) if is_inexact(aval)]
-
-    @property
-    def _positional(self) -> list[Any]:
-        return jax.tree.leaves(self.example[0])
-
-    def _flat_vjp(self, *leaves: Any) -> tuple[Any, ...]:
-        """`(leaves…, cotangents of inexact outs…) -> (cotangents of inexact leaves…)`."""
-        primals, cotangents = leaves[: len(self.in_avals)], leaves[len(self.in_avals) :]
-        moving = [i for i, aval in enumerate(self.in_avals) if is_inexact(aval)]
-        _, backward = jax.vjp(
-            lambda *moved: _inexact(self._flat(*_filled(primals, moving, moved))),
-            *(primals[i] for i in moving),
-        )
-        return backward(list(cotangents))
-
-    def exported(self, kind: str = MAIN) -> Any:
-        """The flat function, or a derivative of it, as a `jax.export.Exported`."""
-        if kind in self.stored:
-            return self.stored[kind]()
-        functions = {MAIN: self._flat, JVP: self._flat_jvp, VJP: self._flat_vjp}
-        moving = {MAIN: (), JVP: self._positional, VJP: self.out_avals}
-        return self._export(functions[kind], moving[kind])
-
-    def _export(self, function: Callable[..., Any], moving: Sequence[Any]) -> Any:
-        """A flat function of the arguments, and of tangents or cotangents."""
-        inputs = *self.in_avals, *filter(is_inexact, moving)
-        return jax.export.export(jax.jit(function), platforms=self.platforms)(*inputs)
-
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
         """A `jax.export.Exported` on the program's pytrees."""
-        args, kwargs = self.example
+        args, kwargs = jax.tree.unflatten(self.in_tree, self.in_avals)
         chosen = platforms or self.platforms
-        return jax.export.export(jax.jit(self._with_rules), platforms=chosen)(*args, **kwargs)
 
-    def save(self, path: str | os.PathLike[str], *, target: str | None = None) -> None:
-        """Writes one file: the function with its rules, and its derivatives of first order."""
+        def main(*args: Any, **kwargs: Any) -> Any:
+            return self._unflatten(self.flat(*self._leaves(args, kwargs)))
+
+        return jax.export.export(jax.jit(main), platforms=chosen)(*args, **kwargs)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Writes one file that `pullback.load` reads; see `pullback.artifact.save`."""
         from pullback import artifact
 
-        artifact.save(self, path, target=target)
+        artifact.save(self, path, **options)
 
 
-def differentiable(primal: Callable[..., Any], backward: Callable[..., Any]) -> Any:
-    """A flat function with a derivative of first order."""
-
-    @jax.custom_vjp
-    def function(*leaves: Any) -> Any:
-        return primal(*leaves)
-
-    def bwd(leaves: Any, cotangents: Any) -> Any:
-        moved = iter(backward(*leaves, *_inexact(cotangents)))
-        return tuple(next(moved) if is_inexact(jax.typeof(leaf)) else None for leaf in leaves)
-
-    function.defvjp(lambda *leaves: (primal(*leaves), leaves), bwd)
-    return function
+def _type_of(value: Any) -> Any:
+    return value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
 
 
-def _have_symbols(leaves: Sequence[Any]) -> bool:
-    return any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
+def _promoted(leaf: Any, aval: Any) -> Any:
+    """The dtype that an argument takes: a Python number gives way."""
+    is_type = isinstance(leaf, jax.ShapeDtypeStruct)
+    return leaf.dtype if is_type else promoted_dtype(leaf, aval.dtype)
 
 
-def _moving(tree: Any) -> Any:
-    """The leaves that have tangents, and None for the others."""
-    return jax.tree.map(lambda leaf: leaf if is_inexact(leaf) else None, tree)
-
-
-def _inexact(values: Sequence[Any]) -> list[Any]:
-    """Those that have tangents; JAX's cotangents of the others have type float0."""
-    return [v for v in values if is_inexact(jax.typeof(v))]
-
-
-def _filled(leaves: Sequence[Any], positions: Sequence[int], moved: Sequence[Any]) -> list[Any]:
-    chosen = dict(zip(positions, moved, strict=True))
-    return [chosen.get(i, leaf) for i, leaf in enumerate(leaves)]
-
-
-def _push(flat: Callable[..., Any], count: int, moving: list[int], *values: Any) -> Any:
-    """Forward mode of a flat function, by JAX's forward rules."""
-    moved, primals, tangents = _of_moved(flat, count, moving, values)
-    _, pushed, outs = jax.jvp(moved, primals, tangents, has_aux=True)
-    return (*outs, *pushed)
-
-
-def _push_back_and_forth(
-    flat: Callable[..., Any], count: int, moving: list[int], *values: Any
-) -> Any:
-    """Forward mode of a flat function, as the transpose of reverse mode."""
-    moved, primals, tangents = _of_moved(flat, count, moving, values)
-    results, backward, outs = jax.vjp(moved, *primals, has_aux=True)
-    (pushed,) = jax.linear_transpose(backward, results)(tangents)
-    return (*outs, *pushed)
-
-
-def _of_moved(flat: Callable[..., Any], count: int, moving: list[int], values: Any) -> Any:
-    """The function of what moves, with all results as auxiliary data; its primals and tangents."""
-    leaves = values[:count]
-
-    def moved(*primals: Any) -> Any:
-        outs = flat(*_filled(leaves, moving, primals))
-        return _inexact(outs), outs
-
-    return moved, tuple(leaves[i] for i in moving), tuple(values[count:])
-
-
-def _pulled(function: Any, args: Sequence[Any], kwargs: Any, wrt: Any) -> tuple[Any, Any]:
-    """The result, and the map from cotangents of it to those of the chosen arguments."""
-    chosen = argnums_of(wrt, len(args), "wrt")
-    numbers = several(chosen)
-    leaves, tree = jax.tree.flatten([args[n] for n in numbers])
-    moving = [i for i, leaf in enumerate(leaves) if is_inexact(jax.typeof(leaf))]
-
-    def of_moved(*moved: Any) -> Any:
-        given = dict(zip(numbers, jax.tree.unflatten(tree, _filled(leaves, moving, moved))))
-        out = function(*(given.get(i, arg) for i, arg in enumerate(args)), **kwargs)
-        return _inexact(jax.tree.leaves(out)), out
-
-    _, backward, out = jax.vjp(of_moved, *(leaves[i] for i in moving), has_aux=True)
-
-    def pull(cotangent: Any) -> Any:
-        moved = backward(jax.tree.leaves(cotangent))
-        filled = _filled([None] * len(leaves), moving, moved)
-        trees = tuple(jax.tree.unflatten(tree, filled))
-        return trees[0] if isinstance(chosen, int) else trees
-
-    return out, pull
+def _reason(error: ValueError) -> str:
+    """What JAX says of sizes that do not fit, without where to read about it."""
+    said = str(error).partition(" Please see ")[0].strip()
+    return said.removesuffix(", .").removesuffix(".")
 
 
 def is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether some argument has a symbolic dimension."""
     return any(map(_symbolic.is_symbolic, jax.tree.leaves((args, kwargs))))
-
-
-def of(
-    function: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    platforms: tuple[str, ...],
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-) -> SymbolicProgram:
-    """The program of a function of arguments with symbolic dimensions; static ones are fixed."""
-    numbers, names = _statics_among(function, static_argnums, static_argnames, len(args))
-    fixed = {i: arg for i, arg in enumerate(args) if i in numbers}
-    named = {name: arg for name, arg in kwargs.items() if name in names}
-    if fixed or named:
-        function = _with_fixed(function, fixed, named)
-        args = tuple(arg for i, arg in enumerate(args) if i not in fixed)
-        kwargs = {name: arg for name, arg in kwargs.items() if name not in named}
-    example = jax.tree.map(_struct, (args, kwargs))
-    program = SymbolicProgram(function, example, platforms)
-    assert program.out_avals is not None  # traces, so that mistakes show here
-    return program
-
-
-def _statics_among(
-    function: Any, argnums: Any, argnames: Any, count: int
-) -> tuple[set[int], set[str]]:
-    """Positions and names of the static arguments; as for `jax.jit`, each may tell the other."""
-    numbers = set() if argnums is None else {*np.atleast_1d(argnums).tolist()}
-    names = {argnames} if isinstance(argnames, str) else {*(argnames or ())}
-    with contextlib.suppress(TypeError, ValueError):  # a builtin has no signature
-        parameters = inspect.signature(function).parameters
-        if argnums is None:
-            numbers = {i for i, name in enumerate(parameters) if name in names}
-        if argnames is None:
-            names = {
-                name for i, name in enumerate(parameters) if {i, i - len(parameters)} & numbers
-            }
-    return {number % count for number in numbers if -count <= number < count}, names
-
-
-def _with_fixed(
-    function: Callable[..., Any], fixed: Mapping[int, Any], named: Mapping[str, Any]
-) -> Callable[..., Any]:
-    """The function of the other arguments."""
-
-    @functools.wraps(function, updated=())
-    def of_others(*args: Any, **kwargs: Any) -> Any:
-        rest, count = iter(args), len(args) + len(fixed)
-        return function(
-            *(fixed[i] if i in fixed else next(rest) for i in range(count)), **kwargs, **named
-        )
-
-    return of_others
-
-
-def _struct(value: Any) -> Any:
-    aval = value if hasattr(value, "shape") else jax.typeof(value)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)

@@ -45,6 +45,11 @@ def shape_in(shape: Any, values: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(map(int, _core.evaluate_shape(shape, tuple(values), *values.values())))
 
 
+def sized(values: Mapping[str, int], aval: Any) -> jax.ShapeDtypeStruct:
+    """A type for sizes of the symbols in it."""
+    return jax.ShapeDtypeStruct(shape_in(aval.shape, values), aval.dtype)
+
+
 def mark(function: Any, in_avals: Sequence[Any], out_avals: Sequence[Any]) -> None:
     """Writes down the shapes of the arguments and results of a function."""
     mark_again(function, [list(map(_text, avals)) for avals in (in_avals, out_avals)], "")

@@ -13,6 +13,8 @@ import numpy as np
 
 from pullback import _jax
 from pullback._edits import clone
+from pullback._flat import differentiable
+from pullback._interface import Interface
 from pullback._jax import boundary, ir
 from pullback._platforms import together
 from pullback.artifact import high_level, programs
@@ -20,8 +22,9 @@ from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
-from pullback.symbolic import SymbolicProgram, differentiable
+from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
+from pullback_runtime._callable import argument_paths
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -142,9 +145,18 @@ def _refuse_special_calls(opened: _artifact.Opened) -> None:
 
 
 def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
-    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.in_avals]
-    example = jax.tree.unflatten(exported.in_tree, structs)
-    return SymbolicProgram(exported.call, example, exported.platforms, order=order)
+    ins, outs = (
+        tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+        for avals in (exported.in_avals, exported.out_avals)
+    )
+    paths = argument_paths(jax.tree.unflatten(exported.in_tree, ins))
+    interface = Interface(exported.in_tree, exported.out_tree, ins, outs, paths)
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+        return jax.tree.leaves(exported.call(*args, **kwargs))
+
+    return SymbolicProgram(interface, flat, exported.platforms, order=order)
 
 
 def _order(exported: Any) -> int:

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from pullback import _jax
-from pullback._edits import clone, take_entry
+from pullback._edits import ReorderOperands, SelectResults, clone, take_entry
+from pullback._errors import PipelineError
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
 from pullback._platforms import together
@@ -30,6 +31,10 @@ from pullback.frontend.locations import user_line_of
 from pullback.frontend.rules import RuleTable
 from pullback.passes.base import NO_RULES
 from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.jvp import JVP
+from pullback.passes.manager import run_stages
+from pullback.passes.options import build_pass
+from pullback.passes.pipelines import Stage
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import set_signature
 from pullback.passes.stock import run_stock
@@ -42,10 +47,17 @@ from pullback.passes.symbols import (
     functions,
     symbol,
 )
+from pullback.passes.vjp import VJP
 from pullback_runtime._jax import operations_named, operations_where
 
 ENTRY = "main.kept"
-METADATA = "kept"
+METADATA, ORIGIN = "kept", "kept_origin"
+"""The program with its rules; or what it is derived from, and the passes that make it of that.
+
+Under another name: who does not know of the passes must not take one for the other."""
+STAGES = "stages"
+PASSES = {each.name: each for each in (InlineCalls, JVP, VJP, ReorderOperands, SelectResults)}
+TIDY = "symbol-dce"
 WHY_NOT = "not_kept"
 DYNAMIC = "stablehlo.dynamic_"
 DYNAMIC_GATHER = f"{DYNAMIC}gather"
@@ -67,27 +79,31 @@ class Kept:
       entries: its name, by platform.
       sizes: by function, the shapes of its arguments and of its results.
       checkpoints: the functions of `jax.checkpoint`.
+      stages: the passes that make the program of the function, for given sizes.
     """
 
     module: ir.Module
     entries: Mapping[str, str]
     sizes: Mapping[str, Sequence[Sequence[str]]]
     checkpoints: Sequence[str]
+    stages: tuple[Stage, ...] = ()
 
     @staticmethod
     def read(module: ir.Module, metadata: Mapping[str, Any]) -> Kept | None:
         """What the metadata of a file say of its module; None where it holds no rules."""
-        if METADATA not in metadata:
+        (name,) = {METADATA, ORIGIN} & metadata.keys() or (None,)
+        if name is None:
             return None
         try:
-            described = metadata[METADATA]
+            described = metadata[name]
             entries, sizes = dict(described["entries"]), dict(described["sizes"])
             if missing := set(entries.values()) - functions(module).keys():
                 raise ValueError(f"no function {missing.pop()}")
-            return Kept(module, entries, sizes, list(described[high_level.CHECKPOINTS]))
-        except (KeyError, TypeError, ValueError) as error:
+            stages = tuple(map(_stage, described[STAGES])) if name == ORIGIN else ()
+            return Kept(module, entries, sizes, list(described[high_level.CHECKPOINTS]), stages)
+        except (AttributeError, KeyError, TypeError, ValueError, PipelineError) as error:
             raise ArtifactError(
-                f"the file's metadata are damaged: {METADATA}: {error}", do="save the program again"
+                f"the file's metadata are damaged: {name}: {error}", do="save the program again"
             ) from error
 
     def modules(self) -> dict[str, ir.Module]:
@@ -118,6 +134,7 @@ class Kept:
         for entry in self.entries.values():
             if entry not in modules:
                 modules[entry] = self._fixed(entry, values)
+                run_stages(modules[entry], self.stages)
         return together(
             [
                 Program(modules[entry], interface, (), LoadedRules((platform,)))  # type: ignore[arg-type]
@@ -187,18 +204,29 @@ def _name_entry(module: ir.Module) -> None:
     symbols.set_symbol_name(symbols["main"], ENTRY)
 
 
-def put_into(module: ir.Module, kept: Mapping[str, ir.Module]) -> dict[str, Any]:
+def _stage(text: str) -> Stage:
+    """A pass as text; a file can name no other than those that derive programs."""
+    name, _, options = text.removesuffix("}").partition("{")
+    return TIDY if text == TIDY else build_pass(PASSES[name], options)
+
+
+def put_into(
+    module: ir.Module, kept: Mapping[str, ir.Module], stages: Sequence[Stage]
+) -> dict[str, Any]:
     """Copies the functions for each platform into a module; what `Kept` needs besides, as JSON."""
     entries = {platform: link.merge(module, each, ENTRY) for platform, each in kept.items()}
     table = functions(module)
     with module.context:
         for name in entries.values():
             table[name].attributes["sym_visibility"] = ir.StringAttr.get("private")
-    return {
+    described = {
         "entries": entries,
         "sizes": dimensions.take(table),
         high_level.CHECKPOINTS: high_level.take_checkpoints(module),
     }
+    return (
+        {ORIGIN: described | {STAGES: list(map(str, stages))}} if stages else {METADATA: described}
+    )
 
 
 def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]) -> None:

@@ -96,7 +96,7 @@ def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Inte
                 do="save the program again",
             )
         return Interface(
-            in_tree, out_tree, in_avals, out_avals, _paths(in_tree, opened.metadata or {})
+            in_tree, out_tree, in_avals, out_avals, paths_of(in_tree, opened.metadata or {})
         )
 
 
@@ -127,7 +127,8 @@ def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
     )
 
 
-def _paths(in_tree: Any, metadata: dict[str, Any]) -> tuple[str, ...]:
+def paths_of(in_tree: Any, metadata: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the leaves of the arguments, as far as the file has some."""
     saved = metadata.get("arguments")
     if isinstance(saved, list) and len(saved) == in_tree.num_leaves:
         return tuple(map(str, saved))

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _jax
-from pullback._errors import MissingRuleError, headline
+from pullback import _flat, _jax
+from pullback._edits import SelectResults
+from pullback._errors import MissingRuleError, PullbackError, headline
+from pullback._flat import Flat
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
-from pullback.artifact import constants, high_level, kept as keeping, sealing, write
+from pullback.artifact import constants, high_level, kept as keeping, programs, sealing, write
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
-from pullback.symbolic import JVP, MAIN, VJP, SymbolicProgram
-from pullback_runtime import _meshes, _module, _symbolic, _trees, _variants
-from pullback_runtime._callable import argument_paths
+from pullback.frontend.tangents import is_inexact
+from pullback.passes.jvp import JVP as ForwardMode
+from pullback.passes.pipelines import Stage
+from pullback.passes.vjp import VJP as ReverseMode
+from pullback.symbolic import Stored, SymbolicProgram
+from pullback_runtime import _meshes, _module, _symbolic, _variants
 
 if TYPE_CHECKING:
     from pullback._program import Program
+
+MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
+"""The functions of a file that JAX has exported."""
 
 CALLBACK = "callback"
 
@@ -43,7 +53,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     names = {kind: _linked(module, kind, each) for kind, each in modules.items()}
     description: dict[str, Any] = {}
     if kept:
-        description[keeping.METADATA] = keeping.put_into(module, kept)
+        description |= keeping.put_into(module, kept, _stages(program))
         high_level.wrap_chlo(module, expand=False)
         write.drop_sharding_hints(module)
     elif why_not:
@@ -55,6 +65,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
             **sealing.versions(),
             "platforms": list(program.platforms),
             **sealing.described_trees(program),
+            "arguments": list(program.arg_paths),
             _symbolic.METADATA: {
                 kind: {**_symbolic.describe(each), "entry": names.get(kind, MAIN)}
                 for kind, each in exported.items()
@@ -65,16 +76,23 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 
 
 def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
-    """For each platform, the function with its rules; or none, and why."""
-    if program.kept is not None:
-        return program.kept.modules(), ""
-    if program.order is not None:
-        return {}, "it is a derivative of a program from a file"
+    """For each platform, what the program is derived from, with its rules; or none, and why."""
+    origin = program.origin or program
+    if origin.stored.kept is not None:
+        return origin.stored.kept.modules(), ""
+    if origin.order is not None:
+        return {}, origin.stored.why_not or "so was the file that it comes from"
     try:
         with tracing.whole_tracebacks():
-            return keeping.of(program._flat, program.in_avals, program.platforms), ""
+            return keeping.of(origin.flat, origin.in_avals, origin.platforms), ""
     except Exception as error:  # whatever JAX or a rule raises; then the first order is all
         return {}, headline(error)
+
+
+def _stages(program: SymbolicProgram) -> tuple[Stage, ...]:
+    """The passes between what is kept and the program."""
+    kept = (program.origin or program).stored.kept
+    return (*(kept.stages if kept else ()), *program.stages)
 
 
 def _refuse_several_devices(module: ir.Module) -> None:
@@ -89,9 +107,12 @@ def _refuse_several_devices(module: ir.Module) -> None:
 
 def _exported(program: SymbolicProgram, kind: str) -> Any:
     """What JAX exports, or why it does not, as an error of ours."""
+    if kind in program.stored.exported:
+        return program.stored.exported[kind]()
+    function, inputs = _function(program, kind)
     try:
         with tracing.whole_tracebacks():
-            return program.exported(kind)
+            return jax.export.export(jax.jit(function), platforms=program.platforms)(*inputs)
     except Exception as error:
         said = refusals.words(error)
         if said is None and not isinstance(error, TypeError | ValueError | NotImplementedError):
@@ -108,6 +129,23 @@ def _exported(program: SymbolicProgram, kind: str) -> Any:
             do="use functions that jax.export exports and JAX differentiates once, or save "
             "program.with_shapes(…)",
         ) from error
+
+
+def _function(program: SymbolicProgram, kind: str) -> tuple[Flat, list[Any]]:
+    """The flat function of a kind, and the types of its arguments.
+
+    `main.jvp` is `(leaves…, tangents) -> (results…, tangents)`, and `main.vjp` is
+    `(leaves…, cotangents) -> cotangents`, of all that have some.
+    """
+    ins, outs = program.in_avals, program.out_avals
+    wrt, moved = (tuple(i for i, a in enumerate(each) if is_inexact(a)) for each in (ins, outs))
+    cotangents = SelectResults(tuple(range(len(outs), len(outs) + len(wrt))))
+    stages, more = {
+        MAIN: ((), []),
+        JVP: ((ForwardMode(wrt=wrt),), [ins[i] for i in wrt]),
+        VJP: ((ReverseMode(wrt=wrt, outs=moved), cotangents), [outs[i] for i in moved]),
+    }[kind]
+    return _flat.behind(program.flat, stages), [*ins, *more]
 
 
 def _module_of(exported: Any) -> ir.Module:
@@ -133,7 +171,7 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
         in_avals, out_avals = _symbolic.signature(described[MAIN])
 
     @functools.cache
-    def stored(kind: str) -> Any:
+    def exported(kind: str) -> Any:
         with as_ours():
             function = alone(module, described[kind]["entry"])
             return _symbolic.restore(function, described[kind], platforms, kind)
@@ -143,45 +181,53 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
         raise ArtifactError(
             "the file's trees have other numbers of leaves than @main", do="save the program again"
         )
-    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        leaves = _trees.flatten_call(in_tree, args, kwargs)
-        return jax.tree.unflatten(out_tree, stored(MAIN).call(*leaves))
-
-    example = jax.tree.unflatten(in_tree, structs)
-    functions = {kind: functools.partial(stored, kind) for kind in described}
+    interface = Interface(
+        in_tree,
+        out_tree,
+        tuple(map(_struct, in_avals)),
+        tuple(map(_struct, out_avals)),
+        programs.paths_of(in_tree, metadata),
+    )
     kept = keeping.Kept.read(module, metadata)
-    fixed: Any = None
-    if kept is not None:
-        paths = argument_paths(example)
-        fixed = _fixed(kept, trees, in_avals, out_avals, paths)
     return SymbolicProgram(
-        function,
-        example,
+        interface,
+        _flat_of(exported, described, in_avals),
         platforms,
-        functions,
+        None if kept is None else functools.partial(_member, kept, interface),
         order=int(VJP in described),
-        fixed=fixed,
-        kept=kept,
-        is_endless=kept is not None,
-        why_not=str(metadata.get(keeping.WHY_NOT, "")),
+        stored=Stored(
+            {kind: functools.partial(exported, kind) for kind in described},
+            kept,
+            str(metadata.get(keeping.WHY_NOT, "")),
+        ),
     )
 
 
-def _fixed(kept: Any, trees: Any, in_avals: Any, out_avals: Any, paths: Any) -> Any:
-    """The program for arguments of given types, made once for each."""
+def _member(kept: keeping.Kept, interface: Interface, values: Mapping[str, int]) -> Program:
+    """The program for these sizes; raises ArtifactError where the file does not give it."""
+    sized = functools.partial(dimensions.sized, values)
+    ins, outs = tuple(map(sized, interface.in_avals)), tuple(map(sized, interface.out_avals))
+    try:
+        return kept.program(dataclasses.replace(interface, in_avals=ins, out_avals=outs), values)
+    except ArtifactError:
+        raise
+    except PullbackError as error:
+        raise ArtifactError(error.message, where=error.where, do=error.do) from error
 
-    @functools.lru_cache(maxsize=256)
-    def of_shapes(*shapes: tuple[int, ...]) -> Program:
-        values = dimensions.sizes(in_avals, trees[0], shapes)
 
-        def sized(avals: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-            found = [(dimensions.shape_in(aval.shape, values), aval.dtype) for aval in avals]
-            return tuple(jax.ShapeDtypeStruct(*each) for each in found)
+def _flat_of(exported: Callable[[str], Any], described: Any, in_avals: Sequence[Any]) -> Flat:
+    """The function of leaves, with the derivatives of the file."""
+    main, forward, backward = (
+        lambda *leaves, kind=kind: exported(kind).call(*leaves) for kind in (MAIN, JVP, VJP)
+    )
+    if VJP not in described:
+        return main
+    if JVP not in described:
+        return _flat.differentiable(main, backward)
+    floats = [i for i, aval in enumerate(in_avals) if is_inexact(aval)]
+    tangents = len(described[JVP]["in_avals"]) - len(in_avals)  # in older files not of all
+    return _flat.differentiable_both_ways(main, forward, backward, floats[:tangents])
 
-        interface = Interface(trees[0], trees[1], sized(in_avals), sized(out_avals), paths)
-        program: Program = kept.program(interface, values)
-        return program
 
-    return lambda *leaves: of_shapes(*(leaf.shape for leaf in leaves))
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)

@@ -16,7 +16,7 @@ from pullback._jax import jaxprs, named_axes, references, tracing
 from pullback._platforms import together
 from pullback._program import Program
 from pullback._recipe import Recipe
-from pullback.frontend import constants, lifting, portable
+from pullback.frontend import constants, lifting, portable, symbols
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules import RuleTable
 from pullback.frontend.supply import Supply
@@ -56,7 +56,9 @@ def trace(
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         if symbolic.is_symbolic(args, kwargs):
-            return symbolic.of(traceable, args, kwargs, chosen, static_argnums, static_argnames)
+            return symbols.traced(
+                traceable, args, kwargs, chosen, static_argnums, static_argnames, of_sizes=traced
+            )
         stages = traceable.trace(*args, **kwargs)
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 

@@ -35,7 +35,7 @@ def info(file: str, entry: str | None) -> None:
 
 
 def _orders(program: SymbolicProgram) -> str:
-    if program.is_endless:
+    if program.member is not None:
         return "of any order"
     return "none" if program.order == 0 else "of first order, both modes"
 
@@ -45,7 +45,7 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
     yield from _file(content)
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):
-        yield "symbolic", repr(program).removeprefix("SymbolicProgram")
+        yield "symbolic", program.spelt()
         yield "derivatives", _orders(program)
         return
     if program.rules.axes:
