@@ -54,8 +54,13 @@ def for_platform(program: Program, platform: str) -> Program:
         found = dataclasses.replace(found, module=clone(found.module), rules=rules)
     if found is not None:
         return found
-    raise PullbackError(
-        f"the program was traced for {', '.join(platforms_of(program))}, not for {platform}",
+    raise no_variant(platforms_of(program), platform)
+
+
+def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
+    """The error of a platform that a program was not traced for."""
+    return PullbackError(
+        f"the program was traced for {', '.join(platforms)}, not for {platform}",
         do="trace it again with platforms=…",
     )
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import jax
 
-from pullback import _derivation, _flat
+from pullback import _derivation, _flat, _jax, _platforms
 from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback._interface import HasInterface, Interface
 from pullback._jax import dimensions
 from pullback.passes.pipelines import Stage
-from pullback_runtime import _symbolic, _trees
+from pullback_runtime import _module, _symbolic, _trees
 from pullback_runtime._arguments import promoted_dtype, spell
 from pullback_runtime._container import ArtifactError
 
@@ -208,9 +208,18 @@ class SymbolicProgram(HasInterface):
         return self.asm()
 
     def asm(self, debug_info: bool = False) -> str:
-        """The module that JAX exports, as readable MLIR, whose dimensions are symbols."""
-        del debug_info  # it has its locations in any case
-        return str(self.to_exported().mlir_module())
+        """The module that JAX exports, as readable MLIR: without rules, its sizes are symbols."""
+        serialized = bytes(self.to_exported().mlir_module_serialized)
+        module = _module.parse(serialized, _jax.context())
+        return module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
+
+    def for_platform(self, platform: str) -> SymbolicProgram:
+        """The program for one of its platforms."""
+        if platform not in self.platforms:
+            raise _platforms.no_variant(self.platforms, platform)
+        stored, at = replace(self.stored, exported={}), self.at
+        member = None if self.member is None else lambda values: at(values).for_platform(platform)
+        return replace(self, platforms=(platform,), stored=stored, member=member)
 
     def __getattr__(self, name: str) -> NoReturn:
         from pullback._program import Program
@@ -258,7 +267,8 @@ class SymbolicProgram(HasInterface):
             do="differentiate once before saving: what is saved has its own derivative; of a file "
             "of jax.export, write it with serialize(vjp_order=…)"
             if self.member is None
-            else "save program.with_shapes(…), or differentiate before the first save",
+            else "save program.with_shapes(…) (--sizes in a shell), or differentiate before the "
+            "first save",
         )
 
     @property

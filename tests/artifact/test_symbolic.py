@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from jax.export import symbolic_args_specs, symbolic_shape
 
 import pullback as pb
@@ -18,7 +17,6 @@ import pullback_runtime
 from pullback import artifact
 from pullback._errors import ArgumentMismatchError, DerivativeTypeError
 from pullback.artifact import kept, symbolic as files
-from pullback.tools import cli
 from tests.artifact import models
 
 
@@ -410,17 +408,6 @@ def test_a_rule_that_raises_is_refused_with_its_words():
     with pytest.raises(pb.MissingRuleError, match="RuntimeError: run only") as caught:
         files.pieces(program)
     assert "test_symbolic.py:" in caught.value.message
-
-
-def test_the_command_line_describes_the_file_and_refuses_to_run_it(saved):
-    shown = CliRunner().invoke(cli.main, ["info", str(saved)]).output
-    assert (
-        "(params['b']: float32[3], params['w']: float32[4,3], x: float32[batch,4], scale" in shown
-    )
-    assert "of any order" in shown
-    refused = CliRunner().invoke(cli.main, ["derive", str(saved), "--grad"])
-    assert refused.exit_code != 0
-    assert "has symbolic dimensions" in refused.output + str(refused.exception)
 
 
 def test_damaged_types_are_refused(saved):

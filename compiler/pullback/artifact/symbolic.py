@@ -78,13 +78,14 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
     """For each platform, what the program is derived from, with its rules; or none, and why."""
     origin = program.origin or program
-    if origin.stored.kept is not None:
-        return origin.stored.kept.modules(), ""
+    if (kept := origin.stored.kept) is not None:
+        modules = kept.modules()
+        return {name: modules[name] for name in program.platforms}, ""
     if origin.order is not None:
         return {}, origin.stored.why_not or "so was the file that it comes from"
     try:
         with tracing.whole_tracebacks():
-            return keeping.of(origin.flat, origin.in_avals, origin.platforms), ""
+            return keeping.of(origin.flat, origin.in_avals, program.platforms), ""
     except Exception as error:  # whatever JAX or a rule raises; then the first order is all
         return {}, headline(error)
 

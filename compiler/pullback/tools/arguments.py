@@ -2,7 +2,8 @@
 
 arguments := argument (',' argument)*
 argument  := type | number | True | False | tuple | list | dict
-type      := dtype ('[' (int (',' int)*)? ']')?       f32[8,128]   i32[]   bool
+type      := dtype ('[' (size (',' size)*)? ']')?     f32[8,128]   i32[]   bool
+size      := int | name                               a name is a symbolic dimension
 tuple     := '(' arguments? ')'
 list      := '[' arguments? ']'
 dict      := '{' (name ':' argument (',' name ':' argument)*)? '}'
@@ -54,6 +55,7 @@ class _Parser:
         self.text = text
         self.tokens: list[tuple[str, str, int]] = []
         self.index = 0
+        self.scope = jax.export.SymbolicScope()  # a symbol is one size in all arguments
         self._tokenize()
 
     def _tokenize(self) -> None:
@@ -128,18 +130,20 @@ class _Parser:
             self.fail(f"no dtype {name!r}; there are {', '.join(DTYPES)}", position)
         if dtype in WIDE_DTYPES and not jax.config.jax_enable_x64:
             self.fail(f"{name} needs 64-bit types: set JAX_ENABLE_X64=1", position)
-        shape: list[int] = []
+        shape: list[Any] = []
         if self.token == "[":
             self.take("[")
             shape = self.items("]", self.dimension)
         return jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype))
 
-    def dimension(self) -> int:
+    def dimension(self) -> Any:
         kind, token, _ = self.tokens[self.index]
-        if kind != "number" or not token.isdigit():
+        if kind != "name" and not token.isdigit():
             self.fail(f"expected a dimension, found {token or 'the end'!r}")
         self.index += 1
-        return int(token)
+        if kind != "name":
+            return int(token)
+        return jax.export.symbolic_shape(token, scope=self.scope)[0]
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

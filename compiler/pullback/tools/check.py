@@ -10,6 +10,7 @@ from pullback._errors import UsageError
 from pullback.tools.findings import INPUTS, Inputs
 from pullback.tools.rule_checks import check_rules
 from pullback.tools.solve_checks import Solves
+from pullback.tools.sources import Source
 from pullback.tools.targets import load_target
 
 
@@ -46,7 +47,7 @@ def check(
     if not bounds[0] < bounds[1]:
         raise UsageError("--inputs wants a smaller number first", do="write --inputs -2 2")
     loaded = load_target(target, arguments)
-    program = loaded.trace()
+    program = Source(target, loaded.trace()).fixed("a check", do="write numbers in --args")
     closed = loaded.call(jax.make_jaxpr(loaded.function))
     inputs, of_target = (Inputs(np.random.default_rng(seed), *bounds) for _ in range(2))
     solves, findings = Solves(closed, of_target), []

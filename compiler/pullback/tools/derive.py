@@ -9,28 +9,28 @@ from typing import Any
 import click
 import jax
 
-from pullback import Program
 from pullback._derivation import Signature
 from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
 from pullback.frontend.tangents import is_inexact
 from pullback.passes.options import parse_number
+from pullback.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write
-from pullback.tools.sources import check_used, entry_option, load_source
+from pullback.tools.sources import check_used, entry_option, load_source, sizes_option
 from pullback.tools.targets import blaming, naming
 
 Positions = int | tuple[int, ...] | None
 
 # Mode -> the derivative with respect to arguments at these positions.
-MODES: dict[str, Callable[[Program, Positions], Program]] = {
+MODES: dict[str, Callable[[Any, Positions], Any]] = {
     "jvp": lambda program, wrt: program.jvp(wrt),
     "vjp": lambda program, wrt: program.vjp(wrt),
     "grad": lambda program, wrt: program.grad(0 if wrt is None else wrt),
 }
 
 
-def derive_program(program: Program, mode: str, wrt: Positions = None, order: int = 1) -> Program:
+def derive_program(program: Any, mode: str, wrt: Positions = None, order: int = 1) -> Any:
     """The derivative of this order: the same transformation, `order` times."""
     for number in range(1, order + 1):
         try:
@@ -83,7 +83,7 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
 
 def _check_movable(program: Any, wrt: Positions) -> None:
     """Raises UsageError for a position of an argument that has no derivative at all."""
-    args = Signature.of(program).args if isinstance(program, Program) else ()
+    args = Signature.of(program).args
     for number in () if wrt is None else wrt if isinstance(wrt, tuple) else (wrt,):
         leaves = jax.tree.leaves(args[number]) if -len(args) <= number < len(args) else ()
         if leaves and not any(is_inexact(slot.aval) for slot in leaves):
@@ -116,6 +116,7 @@ def _check_movable(program: Any, wrt: Positions) -> None:
     callback=_parse_axes,
     help="With --vmap: where each argument has the batch axis, such as 0,none. By default 0.",
 )
+@sizes_option
 @load_rules_option
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
@@ -141,6 +142,7 @@ def derive(
     order: int | None,
     batch: int | None,
     in_axes: Any,
+    sizes: dict[str, int] | None,
     plugins: tuple[str, ...],
     rules: bool,
     lower: bool,
@@ -161,7 +163,11 @@ def derive(
         raise UsageError(
             "--lower takes away the rules that --rules stages", do="leave out one of them"
         )
-    program = load_source(source, arguments, entry=entry).program
+    loaded = load_source(source, arguments, entry=entry, sizes=sizes)
+    program = loaded.program
+    wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
+    for option in filter(wanting.get, wanting):
+        program = loaded.fixed(option)
     _check_movable(program, wrt)
     with blaming(source):
         if mode is not None:
@@ -180,4 +186,6 @@ def derive(
             f"the first {len(program.constants)} arguments of @main are arrays that the function "
             "closed over; a .mlirbc file holds their values"
         )
+    if isinstance(program, SymbolicProgram):
+        note("what has symbolic dimensions has no rules as text; a .mlirbc file holds them")
     show_ir(program.asm()) if output is None else write(program.asm(), output)

@@ -17,7 +17,7 @@ from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import Source, check_used, entry_option, load_source
+from pullback.tools.sources import Source, check_used, entry_option, load_source, sizes_option
 from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
@@ -31,6 +31,7 @@ STAGES = {
 DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
 FILES = STAGES | DERIVATIVES
 NEEDS_A_FUNCTION = ("jaxpr", "kept")
+NEEDS_SIZES = ("stablehlo", "hlo")
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -71,23 +72,22 @@ class Stager:
         return target.call(jax.make_jaxpr(target.function))
 
     @cached_property
-    def _program(self) -> Program:
+    def _program(self) -> Any:
         if self.rules:
-            self._run("stage-rules")
+            self._run(self.source.fixed("--rules"), "stage-rules")
         return self.source.program
 
     @cached_property
     def _lowered(self) -> Program:
-        program = self._program
-        self._run("to-stablehlo")
-        return program
+        self.source.fixed(f"a stage of {' or '.join(NEEDS_SIZES)}")
+        return self._run(self._program, "to-stablehlo")
 
-    def _run(self, pipeline: str) -> None:
-        self.source.program.run_passes(
+    def _run(self, program: Program, pipeline: str) -> Program:
+        return program.run_passes(
             pipeline, verify_each=True, print_after_all=self.print_ir_after_all
         )
 
-    def _print(self, program: Program) -> str:
+    def _print(self, program: Any) -> str:
         return program.asm(debug_info=self.locations)
 
     def jaxpr(self) -> str:
@@ -129,6 +129,7 @@ class Stager:
     help="Lower for this platform; only the stage hlo needs its hardware.",
 )
 @click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
+@sizes_option
 @click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")
 @click.option(
     "-o",
@@ -141,6 +142,7 @@ def dump(
     source: str,
     arguments: str | None,
     entry: str | None,
+    sizes: dict[str, int] | None,
     stages: tuple[str, ...],
     folder: Path | None,
     **options: Any,
@@ -151,7 +153,7 @@ def dump(
     """
     _check_needed(stages, options)
     platform = options["platform"]
-    loaded = load_source(source, arguments, platform, entry)
+    loaded = load_source(source, arguments, platform, entry, sizes)
     stager = Stager(_for_platform(loaded, platform), **options)
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
@@ -192,7 +194,10 @@ def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:
     wanted |= set(STAGES)
     if stager.source.target is None:
         wanted -= set(NEEDS_A_FUNCTION)
-    if stager.platform not in pullback_runtime.backends():
+    if not isinstance(stager.source.program, Program):
+        note("no stages stablehlo and hlo while dimensions are symbols: give --sizes")
+        wanted -= set(NEEDS_SIZES)
+    elif stager.platform not in pullback_runtime.backends():
         note(f"no stage hlo: this machine has no {stager.platform} backend")
         wanted -= {"hlo"}
     return wanted

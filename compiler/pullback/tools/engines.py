@@ -14,9 +14,10 @@ import pullback_runtime
 from pullback import Program
 from pullback._errors import UsageError
 from pullback._jax import boundary
+from pullback.symbolic import SymbolicProgram
 from pullback.tools.arguments import random_array
 from pullback.tools.sources import Source
-from pullback_runtime import _module
+from pullback_runtime import _avals, _module
 
 Arrays = list[np.ndarray]
 NUMBERS = "biufcV"
@@ -29,16 +30,40 @@ def signature(program: Program) -> tuple[Any, ...]:
     return prepared.in_avals[len(program.constants) :]
 
 
-def argument_values(source: Source, inputs: Sequence[Path], seed: int | None) -> Arrays:
-    """The arrays to run with: from files, random, or the example arguments of a target."""
+def argument_values(
+    source: Source, inputs: Sequence[Path], seed: int | None
+) -> tuple[Program, Arrays]:
+    """What to run, and the arrays: from files, random, or the example arguments of a target."""
     if inputs and seed is not None:
         raise UsageError("--input and --random exclude each other", do="leave one of them out")
-    avals = signature(source.program)
+    arrays = [array for path in inputs for array in _load(path)]
+    if inputs and isinstance(source.program, SymbolicProgram):
+        arrays = _read_back(arrays, source.program.in_avals)
+        program = _of_sizes(source, arrays)
+    else:
+        program = source.fixed("running without --input")
+    avals = signature(program)
     if inputs:
-        return _read_back([array for path in inputs for array in _load(path)], avals)
+        return program, _read_back(arrays, avals)
     if seed is not None:
-        return _random_values(source, avals, seed)
-    return _example_values(source, avals)
+        return program, _random_values(source, avals, seed)
+    return program, _example_values(source, avals)
+
+
+def _of_sizes(source: Source, arrays: Arrays) -> Program:
+    """The program for the sizes of these arrays, where dimensions are symbols."""
+    program: Any = source.program
+    if any(map(_avals.is_key, program.in_avals)):
+        return source.fixed("a program of random keys, whose words are no sizes,")
+    if len(arrays) != len(program.in_avals):
+        raise UsageError(
+            f"`{source.spec}` takes {len(program.in_avals)} arrays, and {len(arrays)} are given",
+            where=program.spelt(),
+            do="give --input FILE.npy for each of them",
+        )
+    args, kwargs = jax.tree.unflatten(program.in_tree, arrays)
+    fixed: Program = program.with_shapes(*args, **kwargs)
+    return fixed
 
 
 def _given(source: Source) -> list[Any]:
@@ -116,11 +141,10 @@ def run_interpreter(program: Program, values: Arrays) -> Arrays:
     return list(results)
 
 
-def run_jax(source: Source, values: Arrays) -> Arrays:
+def run_jax(source: Source, program: Program, values: Arrays) -> Arrays:
     """Results of plain JAX, without anything of ours."""
     if source.target is None:
         raise UsageError("--jax needs a target, for a module has no Python function")
-    program = source.program
     leaves = map(boundary.logical, values, program.in_avals)
     arguments, keywords = jax.tree.unflatten(program.in_tree, leaves)
     results = jax.jit(source.target.function)(*arguments, **keywords)

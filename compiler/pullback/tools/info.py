@@ -19,7 +19,7 @@ from pullback.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text
 from pullback.tools.sources import entry_option
 from pullback.tools.targets import naming
-from pullback_runtime import _artifact, _container, _meshes
+from pullback_runtime import _artifact, _container, _meshes, _symbolic
 
 
 @click.command()
@@ -45,16 +45,17 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
     yield from _file(content)
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):
-        yield "symbolic", program.spelt()
-        yield "derivatives", _orders(program)
-        return
-    if program.rules.axes:
+        yield "symbols", ", ".join([*program.symbols, *_symbolic.constraints_of(program.in_avals)])
+    elif program.rules.axes:
         yield "mesh", _meshes.text(program.rules.axes)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {spell(aval)}"
     paths = result_paths(program)
     for path, aval in zip(paths, program.out_avals, strict=True):
         yield "result", f"{path}: {spell(aval)}"
+    if isinstance(program, SymbolicProgram):
+        yield "derivatives", _orders(program)
+        return
     yield from _rules(program)
     functions = sum(op.operation.name == "func.func" for op in program.module.body.operations)
     yield "functions", str(functions)

@@ -12,7 +12,7 @@ from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.artifact.errors import as_ours
 from pullback.dialect.ops import restore_symbol_refs, walk_composites
-from pullback_runtime import _artifact, _container, _module
+from pullback_runtime import _artifact, _container, _module, _symbolic
 
 SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
 _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
@@ -76,7 +76,14 @@ def parse_module(content: bytes | str) -> ir.Module:
 def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
     """Bytecode that was checked first: MLIR's reader crashes on some damaged files."""
     with as_ours():
-        module = _module.parse(_artifact.trusted(content), context)
+        trusted = _artifact.trusted(content)
+        if _symbolic.METADATA in (_container.read_layout(content).metadata or {}):
+            raise PullbackError(
+                "the file is of a program with symbolic dimensions, which is a module for each "
+                "set of sizes",
+                do="give sizes: pullback dump FILE --sizes b=4 | pullback opt … -",
+            )
+        module = _module.parse(trusted, context)
     restore_symbol_refs(walk_composites(module))
     return module
 

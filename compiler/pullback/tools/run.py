@@ -16,7 +16,7 @@ from pullback._errors import UsageError
 from pullback.tools import engines
 from pullback.tools.engines import Arrays
 from pullback.tools.show import note
-from pullback.tools.sources import check_used, entry_option, load_source
+from pullback.tools.sources import check_used, entry_option, load_source, sizes_option
 from pullback.tools.targets import naming
 
 FAILED = 1
@@ -95,6 +95,7 @@ def _running(spec: str) -> Iterator[None]:
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @entry_option
+@sizes_option
 @click.option("--backend", help="cpu, cuda, rocm or tpu. By default cpu.")
 @click.option(
     "--input",
@@ -120,6 +121,7 @@ def run(
     source: str,
     arguments: str | None,
     entry: str | None,
+    sizes: dict[str, int] | None,
     backend: str | None,
     inputs: tuple[Path, ...],
     seed: int | None,
@@ -134,15 +136,15 @@ def run(
         check_used("--compare or --jax", {"--tolerance": tolerance})
     if interpret and not compare:
         check_used("--compare, for the interpreter is no backend", {"--backend": backend})
-    loaded = load_source(source, arguments, entry=entry)
-    values = engines.argument_values(loaded, inputs, seed)
+    loaded = load_source(source, arguments, entry=entry, sizes=sizes)
+    program, values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
-        chosen["xla"] = lambda: engines.run_xla(loaded.program, values, backend or "cpu")
+        chosen["xla"] = lambda: engines.run_xla(program, values, backend or "cpu")
     if compare or interpret:
-        chosen["interpreter"] = lambda: engines.run_interpreter(loaded.program, values)
+        chosen["interpreter"] = lambda: engines.run_interpreter(program, values)
     if with_jax:
-        chosen["jax"] = lambda: engines.run_jax(loaded, values)
+        chosen["jax"] = lambda: engines.run_jax(loaded, program, values)
     with _running(source):
         results = {name: engine() for name, engine in chosen.items()}
     if output is not None:

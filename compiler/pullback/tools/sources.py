@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -11,6 +11,8 @@ import click
 import pullback
 from pullback import Program
 from pullback._errors import UsageError
+from pullback.passes.options import parse_number
+from pullback.symbolic import SymbolicProgram
 from pullback.tools.targets import Target, is_target, load_target, naming
 
 
@@ -19,8 +21,19 @@ class Source:
     """A program, where it came from, and the target that it was traced from, if it was."""
 
     spec: str
-    program: Program
+    program: Program | SymbolicProgram
     target: Target | None = None
+
+    def fixed(self, what: str, do: str = "give them: --sizes {}") -> Program:
+        """The program, for what wants sizes; raises UsageError where dimensions are symbols."""
+        if isinstance(self.program, Program):
+            return self.program
+        symbols = self.program.symbols
+        raise UsageError(
+            f"{what} wants sizes, and `{self.spec}` has the symbolic dimensions "
+            f"{', '.join(symbols)}",
+            do=do.format(",".join(f"{symbol}=4" for symbol in symbols)),
+        )
 
 
 def check_used(without: str, options: dict[str, Any]) -> None:
@@ -30,13 +43,43 @@ def check_used(without: str, options: dict[str, Any]) -> None:
             raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
+def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, int] | None:
+    """`b=4,n=3` as a dictionary."""
+    del context, parameter
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): parse_number(int, size) for name, _, size in pairs}
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not sizes such as b=4,n=3") from None
+
+
+sizes_option = click.option(
+    "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
+)
 entry_option = click.option("--entry", help="The function of an MLIR file. By default main.")
 
 
 def load_source(
-    spec: str, arguments: str | None, platform: str = "cpu", entry: str | None = None
+    spec: str,
+    arguments: str | None,
+    platform: str = "cpu",
+    entry: str | None = None,
+    sizes: dict[str, int] | None = None,
 ) -> Source:
     """Traces a target, or loads a module or a saved program from a file or from `-`."""
+    source = _load(spec, arguments, platform, entry)
+    if sizes is None:
+        return source
+    if isinstance(source.program, Program):
+        raise UsageError(
+            f"--sizes is for symbolic dimensions, and `{spec}` has none", do="leave --sizes out"
+        )
+    return replace(source, program=source.program.with_sizes(**sizes))
+
+
+def _load(spec: str, arguments: str | None, platform: str, entry: str | None) -> Source:
     if is_target(spec):
         if entry is not None:
             raise UsageError(
@@ -48,10 +91,4 @@ def load_source(
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
     content = sys.stdin.buffer.read() if spec == "-" else spec
     with naming(spec):
-        loaded = pullback.load(content, entry=entry or "main")
-    if not isinstance(loaded, Program):
-        raise UsageError(
-            f"`{spec}` has symbolic dimensions, and the command line wants sizes",
-            do="use pullback.load in Python, or save program.with_shapes(…)",
-        )
-    return Source(spec, loaded)
+        return Source(spec, pullback.load(content, entry=entry or "main"))

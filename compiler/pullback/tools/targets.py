@@ -22,6 +22,7 @@ import pullback
 import pullback_runtime
 from pullback._errors import PullbackError, UsageError, headline
 from pullback._jax import tracing
+from pullback.symbolic import SymbolicProgram
 from pullback.tools.arguments import parse_arguments
 from pullback_runtime import PullbackRuntimeError
 
@@ -50,7 +51,7 @@ class Target:
         with blaming(self.spec):
             return step(*self.arguments)
 
-    def trace(self, platform: str = "cpu") -> pullback.Program:
+    def trace(self, platform: str = "cpu") -> pullback.Program | SymbolicProgram:
         """The program of the function and its arguments."""
         with blaming(self.spec):
             return pullback.trace(self.function, platforms=(platform,))(*self.arguments)
