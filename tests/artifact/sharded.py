@@ -114,6 +114,8 @@ def refuse(folder: Path) -> None:
     """What programs over several devices cannot do; prints the errors."""
     sizes = jax.export.symbolic_shape("b, 4")
     symbolic = pb.trace(constrained)(W, jax.ShapeDtypeStruct(sizes, X.dtype))
+    symbolic.with_shapes(W, X).save(folder / "sized.mlirbc")
+    agree(pb.load(folder / "sized.mlirbc")(W, X), constrained(W, X))
     program = pb.load(folder / "mapped.mlirbc")
     for attempt in (
         lambda: symbolic.save(folder / "symbolic.mlirbc"),

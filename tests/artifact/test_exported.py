@@ -83,7 +83,46 @@ def test_exports_with_symbolic_dimensions_have_the_derivatives_that_jax_wrote(or
     for _ in range(order):
         program = program.vjp()
     with pytest.raises(pb.MissingRuleError, match="derivatives of first order"):
-        program.vjp()
+        program.vjp().to_exported()
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "tpu")])
+@pytest.mark.parametrize("order", [0, 1, None])
+def test_exports_with_symbolic_dimensions_have_any_order_once_sizes_are_given(order, platforms):
+    """JAX can neither batch them nor differentiate them further than was written."""
+
+    def function(x):
+        return jax.nn.logsumexp(jnp.concatenate([jax.nn.silu(x), x[:1] ** 3]))
+
+    (size,) = jax.export.symbolic_shape("n")
+    types = jax.ShapeDtypeStruct((size,), jnp.float32)
+    exported = jax.export.export(jax.jit(function), platforms=platforms)(types)
+    program = pb.from_exported(exported)
+    if order is not None:
+        program = pb.load(bytes(exported.serialize(vjp_order=order)))
+    x = jnp.array([0.3, -0.5, 0.7])
+    np.testing.assert_allclose(jax.hessian(program)(x), jax.hessian(function)(x), atol=1e-6)
+    second = jax.jvp(jax.grad(function), (x,), (x,))[1]
+    np.testing.assert_allclose(program.grad().jvp()(x, x)[1], second, atol=1e-6)
+    xs = jnp.stack([x, 2 * x])
+    np.testing.assert_allclose(jax.vmap(program)(xs), jax.vmap(function)(xs), rtol=1e-6)
+    fixed = program.with_sizes(n=3)
+    assert (fixed.platforms, fixed.in_avals[0].shape) == (platforms, (3,))
+    with pytest.raises(ValueError, match="'n' = 0"):
+        program(x[:0])
+
+
+def test_a_static_export_that_calls_one_with_symbolic_dimensions():
+    """XLA refused its ops, which JAX refines before it compiles."""
+    (size,) = jax.export.symbolic_shape("n")
+    types = jax.ShapeDtypeStruct((size,), jnp.float32)
+    inner = export(lambda x: jnp.sum(jnp.concatenate([x, x[:1]]) ** 3), types)
+    outer = export(lambda x: inner.call(jnp.sin(x)), jnp.ones(3))
+    x = jnp.array([0.3, -0.5, 0.7])
+    program = pb.from_exported(outer)
+    np.testing.assert_allclose(program(x), outer.call(x), rtol=1e-6)
+    np.testing.assert_allclose(program.grad()(x), jax.grad(outer.call)(x), rtol=1e-6)
+    assert "?" not in str(program)
 
 
 def test_exports_for_several_devices_without_a_mesh_are_refused():

@@ -35,6 +35,7 @@ def test_exchange_with_jax_export(folder):
 def test_refusals(folder):
     printed = run_python("-m", "tests.artifact.sharded", "refuse", str(folder))
     assert "ArtifactError a program over several devices cannot be saved while" in printed
+    assert "do:    save program.with_shapes(…), which keeps its shardings" in printed
     assert "sharded.py:" in printed
     assert printed.count("ArgumentError the program runs on all devices of a mesh") == 2
     assert "where: compile(device=1, topology=None, mesh=" in printed

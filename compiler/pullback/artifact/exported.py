@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,13 +15,14 @@ from pullback import _jax
 from pullback._edits import clone
 from pullback._flat import differentiable
 from pullback._interface import Interface
-from pullback._jax import boundary, ir
+from pullback._jax import boundary, dimensions, ir
 from pullback._platforms import together
-from pullback.artifact import high_level, programs
+from pullback.artifact import high_level, programs, refinement
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
+from pullback.passes.stock import run_stock
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 from pullback_runtime._callable import argument_paths
@@ -55,11 +56,18 @@ def from_exported(exported: Any) -> Any:
 
     Custom rules are not in there: `jax.export` drops them. The first derivative that the export has
     itself becomes the rule of the program, so that this one honours them. With symbolic dimensions,
-    what comes back is a SymbolicProgram, with the derivatives of the export alone.
+    what comes back is a SymbolicProgram, which is such a program once sizes are given.
     """
+    return _from(exported, None)
+
+
+def _from(exported: Any, order: int | None) -> Any:
+    """The program of an export with so many derivatives; None where JAX still has the function."""
     with as_ours():
         opened = _artifact.open_exported(exported, _jax.context())
-        return _program_of(opened, order=1 if _has_vjp(exported) else 0, endless=True)
+        if order is None:
+            return _program_of(opened, order=1 if _has_vjp(exported) else 0, endless=True)
+        return _program_of(opened, order)
 
 
 def from_opened(opened: _artifact.Opened) -> Any:
@@ -86,10 +94,20 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
         numbered = enumerate(exported.platforms)
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
     for module in {id(each): each for each in modules.values()}.values():
+        _refine(module)
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
     program = together([programs.variant(opened, each, names) for names, each in modules.items()])
     return _with_derivative(program, exported, order) if order else program
+
+
+def _refine(module: ir.Module) -> None:
+    """Infers, in place, the types in functions that were exported while dimensions were symbols."""
+    if refinement.is_polymorphic(module, drop=True):
+        with _jax.working_in(module):
+            run_stock(module, "canonicalize")  # sizes depend on the number of a platform
+            refinement.refine(module)
+        refinement.check(module)
 
 
 def _with_derivative(program: Program, exported: Any, order: int) -> Program:
@@ -156,7 +174,13 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
         args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
         return jax.tree.leaves(exported.call(*args, **kwargs))
 
-    return SymbolicProgram(interface, flat, exported.platforms, order=order)
+    def member(values: Mapping[str, int]) -> Program:
+        sized = map(functools.partial(dimensions.sized, values), ins)
+        args, kwargs = jax.tree.unflatten(exported.in_tree, sized)
+        export = jax.export.export(jax.jit(exported.call), platforms=exported.platforms)
+        return _from(export(*args, **kwargs), order)
+
+    return SymbolicProgram(interface, flat, exported.platforms, member, order)
 
 
 def _order(exported: Any) -> int:

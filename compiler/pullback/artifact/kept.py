@@ -20,11 +20,10 @@ from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
 from pullback._platforms import together
 from pullback._program import Program
-from pullback.artifact import high_level
-from pullback.artifact.errors import ArtifactError, NotPortableError, check_valid
+from pullback.artifact import high_level, refinement
+from pullback.artifact.errors import ArtifactError, NotPortableError
 from pullback.artifact.programs import LoadedRules
-from pullback.dialect import build, ops
-from pullback.dialect.verify import verify
+from pullback.dialect import ops
 from pullback.frontend import lifting, link
 from pullback.frontend.keep import without_mutable_arrays
 from pullback.frontend.locations import user_line_of
@@ -37,7 +36,6 @@ from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import set_signature
-from pullback.passes.stock import run_stock
 from pullback.passes.symbols import (
     CALL,
     CALLS,
@@ -48,7 +46,7 @@ from pullback.passes.symbols import (
     symbol,
 )
 from pullback.passes.vjp import VJP
-from pullback_runtime._jax import operations_named, operations_where
+from pullback_runtime._jax import operations_named
 
 ENTRY = "main.kept"
 METADATA, ORIGIN = "kept", "kept_origin"
@@ -60,14 +58,8 @@ PASSES = {each.name: each for each in (InlineCalls, JVP, VJP, ReorderOperands, S
 TIDY = "symbol-dce"
 WHY_NOT = "not_kept"
 DYNAMIC = "stablehlo.dynamic_"
-DYNAMIC_GATHER = f"{DYNAMIC}gather"
 SMALL = 64  # ops of functions to inline: those that compute sizes, such as a quotient, are smaller
 ARGUMENTS = "arg_attrs"
-POLYMORPHIC = "jax.uses_shape_polymorphism"
-REFINE = (
-    "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
-    "func.func(stablehlo-check-shape-assertions)"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +114,7 @@ class Kept:
         module = clone(self.module)
         high_level.restore(module, erase=False)
         take_entry(module, entry)
-        if POLYMORPHIC in module.operation.attributes:
-            del module.operation.attributes[POLYMORPHIC]
+        refinement.is_polymorphic(module, drop=True)
         names = functions(module)
         high_level.put_checkpoints(module, [each for each in self.checkpoints if each in names])
         return module
@@ -159,7 +150,7 @@ class Kept:
             shapes = {name: sides for name, sides in shapes.items() if name in table}
             _give_types(table, shapes)
             _refine(module, table, shapes)
-        _check(module)
+        refinement.check(module)
         return module
 
 
@@ -293,7 +284,9 @@ def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
         block = table[name].regions[0].blocks[0]
         _set_types(block.arguments, inputs)
         given = zip(terminator(block).operands, outputs, strict=True)
-        set_signature(table[name], results=[_of_shape(v.type, shape) for v, shape in given])
+        set_signature(
+            table[name], results=[refinement.of_shape(v.type, shape) for v, shape in given]
+        )
     for function in table.values():
         for call in operations_named(function, ops.COMPOSITE):
             if (name := called(call) or "") in shapes:
@@ -302,11 +295,7 @@ def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
 
 def _set_types(values: Any, shapes: Sequence[tuple[int, ...]]) -> None:
     for value, shape in zip(values, shapes, strict=True):
-        value.set_type(_of_shape(value.type, shape))
-
-
-def _of_shape(kind: Any, shape: tuple[int, ...]) -> ir.Type:
-    return ir.RankedTensorType.get(shape, ir.RankedTensorType(kind).element_type)
+        value.set_type(refinement.of_shape(value.type, shape))
 
 
 def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any]) -> None:
@@ -327,9 +316,7 @@ def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any])
                 name = ir.FlatSymbolRefAttr.get(symbol(function))
                 _jax.func.CallOp(kind.results, name, operands)
             _jax.func.ReturnOp([])
-    run_stock(module, REFINE)
-    while sum(map(_infer_gather, operations_named(module, DYNAMIC_GATHER))):
-        run_stock(module, REFINE)
+    refinement.refine(module)
     table.clear()
     table.update(functions(module))
     table.pop("main").erase()
@@ -341,41 +328,3 @@ def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any])
     table.update(functions(module))
     for function in table.values():
         set_signature(function)
-
-
-def _infer_gather(op: ir.Operation) -> bool:
-    """Infers the type of a gather, which StableHLO does not; whether that is something new."""
-    _, indices, sizes = op.operands
-    if not _is_dynamic(op.result) or _is_dynamic(indices) or not build.is_constant(sizes):
-        return False
-    numbers = _jax.stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    slices = np.asarray(ir.DenseElementsAttr(sizes.owner.attributes["value"])).tolist()
-    inner = iter([size for i, size in enumerate(slices) if i not in dropped])
-    batch = [n for i, n in enumerate(indices.type.shape) if i != numbers.index_vector_dim]
-    outer, rank = iter(batch), len(batch) + len(numbers.offset_dims)
-    shape = tuple(next(inner if i in numbers.offset_dims else outer) for i in range(rank))
-    op.result.set_type(_of_shape(op.result.type, shape))
-    return True
-
-
-def _check(module: ir.Module) -> None:
-    """Raises ArtifactError where a type is not known, or is not right."""
-    dynamic = operations_where(module, lambda op: any(map(_is_dynamic, op.results)))
-    if dynamic:
-        raise ArtifactError(
-            f"the type of what `{dynamic[0].name}` gives does not follow from the sizes of the "
-            "arguments",
-            where=str(dynamic[0].location),
-            do="trace the program for arrays of known shapes, and save that",
-        )
-    check_valid(
-        module,
-        "the types that follow from the sizes of the arguments are not right",
-        do="trace the program for arrays of known shapes, and save that",
-    )
-    verify(module)
-
-
-def _is_dynamic(value: Any) -> bool:
-    return isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape

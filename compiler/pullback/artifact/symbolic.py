@@ -82,7 +82,7 @@ def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
         modules = kept.modules()
         return {name: modules[name] for name in program.platforms}, ""
     if origin.order is not None:
-        return {}, origin.stored.why_not or "so was the file that it comes from"
+        return {}, origin.stored.why_not or "so had what it comes from"
     try:
         with tracing.whole_tracebacks():
             return keeping.of(origin.flat, origin.in_avals, program.platforms), ""
@@ -102,7 +102,8 @@ def _refuse_several_devices(module: ir.Module) -> None:
         raise ArtifactError(
             "a program over several devices cannot be saved while dimensions are symbols",
             where=next(filter(None, map(locations.user_line_of, found)), None),
-            do="trace it for arrays of known shapes",
+            do="save program.with_shapes(…), which keeps its shardings; where nothing is laid out "
+            "over devices, save it outside of jax.set_mesh",
         )
 
 
