@@ -62,6 +62,88 @@ def test_reverse_mode_in_a_checked_body_is_jax_s_or_an_error() -> None:
     run_python("-c", IN_THE_BODY, devices=4)
 
 
+EFFECTS = """
+import collections, jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.experimental import io_callback
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+seen = []
+
+def see(tag, x):
+    jax.debug.callback(lambda x: seen.append((tag, *np.asarray(x).round(4).ravel().tolist())), x)
+
+def drawn(x):
+    def draw(x):
+        seen.append(("drawn", *x.round(4).tolist()))
+        return np.cos(x)
+    return io_callback(draw, jax.ShapeDtypeStruct(x.shape, x.dtype), jax.lax.stop_gradient(x))
+
+def plain(x):
+    see("plain", x)
+    return jnp.sin(jnp.sin(x))
+
+def of_a_value(x):
+    return jnp.sin(drawn(x) * x)
+
+def scanned(x):
+    return jax.lax.scan(lambda c, _: (plain(c), None), x, None, length=2)[0]
+
+def branched(x):
+    return jax.lax.cond(x[0] > 0.4, plain, lambda x: (see("other", x), jnp.cos(x))[1], x)
+
+def summed(x):
+    see("before", x)
+    total = jax.lax.psum(jnp.sin(x).sum(), "i")
+    see("after", total)
+    return x * jnp.sin(total)
+
+@jax.custom_vjp
+def rule(x):
+    see("primal", x)
+    return jnp.sin(x)
+
+def forward(x):
+    see("forward", x)
+    return jnp.sin(x), x
+
+def backward(x, ct):
+    see("backward", ct)
+    return (ct * jnp.cos(x),)
+
+rule.defvjp(forward, backward)
+
+def told(grad, f, *args):
+    seen.clear()
+    found = jax.block_until_ready(jax.jit(grad(f))(*args))
+    jax.effects_barrier()
+    return found, collections.Counter(seen)
+
+def second(grad):
+    return lambda f: grad(lambda x: grad(f)(x).sum())
+
+bodies = plain, of_a_value, scanned, branched, summed, lambda x: jnp.sin(rule(x))
+for body in (*bodies, jax.checkpoint(plain)):
+    def loss(x):
+        on_devices = jax.shard_map(
+            body, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False
+        )
+        return (on_devices(x) ** 2).sum()
+
+    x = jnp.arange(8.0) / 10 + 0.1
+    for ours, theirs in ((pb.grad, jax.grad), (second(pb.grad), second(jax.grad))):
+        (found, calls), (expected, expected_calls) = told(ours, loss, x), told(theirs, loss, x)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert calls == expected_calls, (body, calls, expected_calls)
+        assert calls
+"""
+
+
+@pytest.mark.slow
+def test_an_effect_on_devices_happens_as_often_as_in_jax() -> None:
+    """The backward body ran the forward one again, with its effects, and refused their values."""
+    run_python("-c", EFFECTS, devices=4)
+
+
 IN_A_SOLVE = """
 import jax, jax.numpy as jnp, numpy as np, pullback as pb
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-"""Dead code inside one function: unused ops, loop carries and branch results.
+"""Dead code inside one function: unused ops, and what of those with bodies nobody uses.
 
 MLIR's own sweeps keep a loop carry that only feeds itself. Differentiation makes many of those:
 the tangents of a loop whose primal part alone is wanted.
@@ -6,14 +6,16 @@ the tangents of a loop whose primal part alone is wanted.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from pullback._jax import ir
+from pullback._jax import ir, sdy
 from pullback.dialect.build import Value
 from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import (
     BRANCHES,
+    MANUAL,
     blocks,
     captures,
     operations,
@@ -43,12 +45,14 @@ class _Sweep:
             self._loop(operation, used)
         elif operation.name in BRANCHES:
             self._branches(operation, used)
+        elif operation.name == MANUAL:
+            self._manual(operation, used)
 
     def _loop(self, operation: Any, used: list[bool]) -> None:
         cond, body = blocks(operation)
         live = self._live_carries(cond, body, used)
         if not all(live):
-            cond, body = blocks(_keep_results(operation, live, operands=True))
+            cond, body = blocks(_keep(operation, live, operands=live))
             _keep_carries(cond, body, live)
         self.block(body)
 
@@ -78,11 +82,28 @@ class _Sweep:
 
     def _branches(self, operation: Any, used: list[bool]) -> None:
         if not all(used):
-            operation = _keep_results(operation, used, operands=False)
+            operation = _keep(operation, used)
             for block in blocks(operation):
                 _keep_returned(block, used)
         for block in blocks(operation):
             self.block(block)
+
+    def _manual(self, operation: Any, used: list[bool]) -> None:
+        (block,) = blocks(operation)
+        _keep_returned(block, used)
+        self.block(block)
+        needed = list(map(is_used, block.arguments))
+        if all(used) and all(needed):
+            return
+        new = _keep(operation, used, needed)
+        new.attributes["in_shardings"] = _chosen(new.attributes["in_shardings"], needed)
+        new.attributes["out_shardings"] = _chosen(new.attributes["out_shardings"], used)
+        _erase_arguments(block, needed)
+
+
+def _chosen(shardings: Any, keep: list[bool]) -> Any:
+    every = sdy.TensorShardingPerValueAttr(shardings).shardings
+    return sdy.TensorShardingPerValueAttr.get([s for s, k in zip(every, keep, strict=True) if k])
 
 
 SHARDINGS = "sdy.sharding", "mhlo.sharding"
@@ -94,13 +115,13 @@ def unsharded(operation: Any) -> dict[str, Any]:
     return {k: v for k, v in operation.attributes.items() if k not in SHARDINGS}
 
 
-def _keep_results(operation: Any, keep: list[bool], operands: bool) -> Any:
+def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) -> Any:
     """The same op with fewer results (and operands); its regions move over."""
     inputs = list(operation.operands)
     new = ir.Operation.create(
         operation.name,
         results=[r.type for r, k in zip(operation.results, keep, strict=True) if k],
-        operands=[v for v, k in zip(inputs, keep, strict=True) if k] if operands else inputs,
+        operands=inputs if operands is None else list(itertools.compress(inputs, operands)),
         attributes=unsharded(operation),
         regions=len(operation.regions),
         loc=operation.location,
@@ -125,9 +146,13 @@ def _keep_carries(cond: Any, body: Any, keep: list[bool]) -> None:
     _keep_returned(body, keep)
     _erase_unused_users(body, keep)
     for block in (cond, body):
-        for index in reversed(range(len(keep))):
-            if not keep[index]:
-                block.erase_argument(index)
+        _erase_arguments(block, keep)
+
+
+def _erase_arguments(block: Any, keep: list[bool]) -> None:
+    for index in reversed(range(len(keep))):
+        if not keep[index]:
+            block.erase_argument(index)
 
 
 def _erase_unused_users(block: Any, keep: list[bool]) -> None:

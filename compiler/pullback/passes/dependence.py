@@ -11,7 +11,15 @@ from typing import Any
 
 from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
-from pullback.passes.regions import APART, BRANCHES, blocks, captures, operations, terminator
+from pullback.passes.regions import (
+    APART,
+    BRANCHES,
+    MANUAL,
+    blocks,
+    captures,
+    operations,
+    terminator,
+)
 from pullback.passes.symbols import called
 
 _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
@@ -44,6 +52,8 @@ class Dependence:
             return self._of_carries(operation, given, found)
         if operation.name in BRANCHES:
             return self._of_branches(operation, given, found)
+        if operation.name == MANUAL:
+            return self._ends(blocks(operation)[0], given, found)
         if operation.name in _OF_SHAPES:
             return [False]
         function = self.functions.get(called(operation) or "")

@@ -34,6 +34,11 @@ _KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
 """Those of which JAX says so only to keep XLA from taking them away, or from merging kernels."""
 
 
+_PURE = frozenset(
+    "func.func func.return sdy.manual_computation sdy.return sdy.sharding_constraint".split()
+)
+
+
 def target_of(op: ir.Operation) -> str | None:
     """What a custom call calls; None for every other op."""
     if op.name != "stablehlo.custom_call":
@@ -93,7 +98,7 @@ class Purity:
             return not flag(op, "has_side_effect")
         if name in IMPURE:
             return False
-        return name.startswith(("stablehlo.", "chlo.")) or name in ("func.func", "func.return")
+        return name.startswith(("stablehlo.", "chlo.")) or name in _PURE
 
     def _is_pure_function(self, name: str) -> bool:
         """A function in a cycle counts as impure, for it may not end."""

@@ -10,6 +10,9 @@ from pullback._jax import ir
 from pullback.dialect.build import Value
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
+MANUAL = "sdy.manual_computation"
+"""A body that runs on every device, which takes the operands and uses nothing else."""
+
 TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 """Ops that hand each operand on, in an order that depends on some of them."""

@@ -5,7 +5,8 @@ whole. A result takes an equal part of its cotangent to each device; the parts o
 summed. Where the devices of an axis hold terms of a sum (`unreduced`), each term has the whole
 cotangent of the sum. Inside, collectives are differentiated as in collectives.py.
 
-The backward body computes the forward one again: residuals would need shardings of their own.
+What the backward body needs of the forward one, the forward one returns: the values of all devices,
+along a dimension of their own.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pullback._jax import ir, sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze
-from pullback.passes.checks import check_runs_again
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Forward
-from pullback.passes.regions import replace_terminator, terminator
-from pullback.passes.reverse import Reverse, identity
+from pullback.passes.regions import MANUAL, blocks, replace_terminator, terminator
+from pullback.passes.residuals import Residuals
+from pullback.passes.reverse import Reverse
 from pullback.rules.annotations import summed
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -50,6 +51,20 @@ class _Shardings:
             "out_shardings": _together(results),
             "manual_axes": self.manual_axes,
         }
+
+    def stacked(self, row: Value) -> Any:
+        """How the rows of all devices lie, of which each has one."""
+        axes = [sdy.AxisRefAttr.get(name) for name in self.axes]
+        rest = [sdy.DimensionShardingAttr.get([], is_closed=False)] * (build.rank(row) - 1)
+        first = sdy.DimensionShardingAttr.get(axes, is_closed=True)
+        mesh = sdy.TensorShardingAttr(self.results[0]).mesh_or_ref
+        return sdy.TensorShardingAttr.get(mesh, [first, *rest])
+
+    def type_of_stack(self, row: Value) -> Any:
+        mesh = _mesh(self.diff, sdy.TensorShardingAttr(self.results[0]).mesh_or_ref)
+        axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
+        count = math.prod(a.size for a in axes if a.name in self.axes)
+        return build.tensor((count, *build.shape(row)[1:]), build.info(row.type).element)
 
     def copies(self, sharding: Any) -> list[list[int]]:
         """Groups of devices that hold the same part of a value."""
@@ -107,7 +122,7 @@ def _names(attributes: Iterable[Any]) -> set[str]:
     return {a.name for a in axes}
 
 
-@rule("sdy.manual_computation", linear=jointly, family="control")
+@rule(MANUAL, linear=jointly, family="control")
 class ManualComputation:
     """The body computes its tangents too; the backward body pulls back the cotangents."""
 
@@ -145,30 +160,7 @@ class ManualComputation:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        shardings = _Shardings(op)
-        given = [ct is not None for ct in cts]
-        with before(op):
-            copy = op.operation.clone(build.here.ip)
-        found = _pull_back(op, copy.regions[0].blocks[0], shardings, given)
-        check_runs_again(op.frame.diff, copy, "a manual computation")
-
-        def cotangents(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-            chosen = map(sdy.TensorShardingAttr, _where(flags, values))
-            return list(map(summed, chosen))  # that of a term of a sum is that of the sum
-
-        new = build.emit(
-            op.name,
-            _where(found, [v.type for v in op.operands]),
-            [*_primals(op), *(ct for ct in cts if ct is not None)],
-            shardings.attributes(
-                shardings.operands + cotangents(given, shardings.results),
-                cotangents(found, shardings.operands),
-            ),
-            regions=1,
-        )
-        copy.regions[0].blocks[0].append_to(new.regions[0])
-        copy.erase()
-        return scatter(found, list(new.results))
+        return _Reversed(op).run(cts)
 
 
 def _where(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
@@ -183,33 +175,119 @@ def _tangent_arguments(
     return {a: block.add_argument(a.type, loc) for a, t in pairs if t is not None}
 
 
-def _primals(op: Op) -> list[Value]:
-    """Operands as the backward op may use them; where it is linear in one, any value will do."""
-    linear = op.frame.linear
-    return [
-        build.zeros(v.type) if linear and active else op.operand(i)
-        for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True))
-    ]
+class _Reversed:
+    """The manual computation that pulls back cotangents: a body whose arguments come as needed."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.shardings = op, _Shardings(op)
+        (self.primal,) = blocks(op.operation)
+        self.frame = Reverse(op.frame.diff, self._primal, op.frame.linear)
+        arguments = list(self.primal.arguments)
+        self.frame.analyze(self.primal, _where(op.active, arguments))
+        self.leaves = dict(zip(arguments, self.shardings.operands, strict=True))
+        self.operands: list[Value] = []
+        self.lie: list[Any] = []
+        self.draft = build.emit(op.name, (), (), regions=1)
+        self.block = self.draft.regions[0].blocks.append()
+
+    def _primal(self, v: Value) -> Value:
+        return self.residuals(v)
+
+    def _leaf(self, v: Value) -> Value | None:
+        """An argument of the primal body is one here too; what is empty is no argument.
+
+        XLA refuses a body whose arguments are all empty.
+        """
+        if 0 in build.shape(v):
+            return build.zeros(v.type)
+        if v not in self.leaves:
+            return None
+        return self._argument(v.type, self.op.operand(v.arg_number), self.leaves[v])
+
+    def _argument(self, type: Any, operand: Value, sharding: Any) -> Value:
+        """An argument of the backward body: the part of an operand, which lies like this."""
+        self.operands.append(operand)
+        self.lie.append(sharding)
+        return self.block.add_argument(type, self.op.operation.location)
+
+    def run(self, cts: Tangents) -> list[Value | None]:
+        op, shardings = self.op, self.shardings
+        with build.inserting(ir.InsertionPoint(self.block)):
+            anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
+            self.residuals = Residuals(self.primal, anchor, self._leaf, self.frame.current)
+            self._seed(cts)
+            self.frame.run()
+            self.frame.assert_carried(self.leaves)
+            found = [self.frame.cts.get(a) for a in self.leaves]
+            pairs = zip(found, shardings.operands, strict=True)
+            build.emit(
+                "sdy.return",
+                (),
+                [_sum(ct, shardings.copies(s)) for ct, s in pairs if ct is not None],
+            )
+        self.residuals.settle(self._stored(ir.InsertionPoint(anchor)))
+        anchor.erase()
+        flags = [ct is not None for ct in found]
+        new = build.emit(
+            op.name,
+            _where(flags, [v.type for v in op.operands]),
+            self.operands,
+            shardings.attributes(
+                self.lie, list(map(_of_cotangent, _where(flags, shardings.operands)))
+            ),
+            regions=1,
+        )
+        self.block.append_to(new.regions[0])
+        self.draft.erase()
+        return scatter(flags, list(new.results))
+
+    def _seed(self, cts: Tangents) -> None:
+        outs = terminator(self.primal).operands
+        for out, ct, sharding in zip(outs, cts, self.shardings.results, strict=True):
+            if ct is not None:
+                mine = self._argument(out.type, ct, _of_cotangent(sharding))
+                copies = len(self.shardings.copies(sharding)[0])
+                self.frame.accumulate(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
+
+    def _stored(self, ip: Any) -> dict[Value, Value]:
+        """What the primal body returns as well, as the backward body reads it there."""
+        op, shardings = self.op, self.shardings
+        chosen = self.residuals.choose()
+        if not chosen:
+            return {}
+        end = terminator(self.primal)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            rows = [_as_row(self.frame.current(v)) for v in chosen]
+        replace_terminator(self.primal, [*end.operands, *rows])
+        lie = [shardings.stacked(v) for v in rows]
+        with before(op):
+            new = build.emit(
+                op.name,
+                [*(r.type for r in op.results), *map(shardings.type_of_stack, rows)],
+                list(op.operands),
+                shardings.attributes(shardings.operands, shardings.results + lie),
+                regions=1,
+            )
+        self.primal.append_to(new.regions[0])
+        results = list(new.results)
+        count = len(op.results)
+        op.frame.replace(op, results[:count])
+        with build.inserting(ip):
+            return {
+                v: build.reshape(
+                    self._argument(row.type, op.frame.primal(stack), sharding), build.shape(v)
+                )
+                for v, row, stack, sharding in zip(chosen, rows, results[count:], lie, strict=True)
+            }
 
 
-def _pull_back(op: Op, block: Any, shardings: _Shardings, given: Sequence[bool]) -> list[bool]:
-    """Let a copy of the body return the cotangents of its arguments; which ones there are."""
-    arguments = list(block.arguments)
-    end = terminator(block)
-    outs = _where(given, list(end.operands))
-    reverse = Reverse(op.frame.diff, identity, op.frame.linear)
-    reverse.analyze(block, _where(op.active, arguments))
-    with build.inserting(ir.InsertionPoint(end), op.operation.location):
-        for out, sharding in zip(outs, _where(given, shardings.results), strict=True):
-            ct = block.add_argument(out.type, op.operation.location)
-            copies = len(shardings.copies(sharding)[0])
-            reverse.accumulate(out, ct if copies == 1 else build.mul(ct, 1.0 / copies))
-        reverse.run()
-        cts = [reverse.cts.get(a) for a in arguments]
-        pairs = zip(cts, shardings.operands, strict=True)
-        sums = [_sum(ct, shardings.copies(lie)) for ct, lie in pairs if ct is not None]
-    replace_terminator(block, sums)
-    return [ct is not None for ct in cts]
+def _of_cotangent(sharding: Any) -> Any:
+    """How the cotangent lies: that of a term of a sum is that of the sum."""
+    return summed(sdy.TensorShardingAttr(sharding))
+
+
+def _as_row(v: Value) -> Value:
+    return build.reshape(v, (1, *build.shape(v)))
 
 
 def _sum(ct: Value, groups: list[list[int]]) -> Value:
