@@ -200,31 +200,75 @@ def test_ordered_effects_happen_in_order():
     assert "io_callback at" in str(program)
 
 
-def printed(x):
-    jax.debug.print("{}", x, ordered=True)
-    return jnp.sin(x)
-
-
 def with_a_rule(function, rule):
     f = jax.custom_jvp(function)
     f.defjvp(lambda primals, tangents: (function(*primals), rule(tangents[0])))
     return f
 
 
+SEEN: list[tuple[str, float]] = []
+
+
+def see(tag, x):
+    jax.debug.callback(lambda x: SEEN.append((tag, round(float(x), 3))), x, ordered=True)
+
+
+def seen(tag, function=jnp.sin):
+    def f(x):
+        see(tag, x)
+        return function(x)
+
+    return f
+
+
+def seen_on_host(x):
+    SEEN.append(("host", float(x)))
+    return np.float32(3)
+
+
+def in_order(grad, function):
+    """What a derivative gives, and the effects in their order; compiled, as JAX orders them."""
+    SEEN.clear()
+    found = jax.block_until_ready(jax.jit(grad(function))(jnp.float32(0.7)))
+    jax.effects_barrier()
+    return found, list(SEEN)
+
+
+with_both_rules = jax.custom_vjp(seen("primal"))
+with_both_rules.defvjp(
+    lambda x: (seen("forward")(x), x), lambda x, ct: (seen("backward")(ct) * jnp.cos(x),)
+)
+inside = jax.checkpoint(seen("inside", lambda x: jnp.sin(jnp.sin(x))))
+
+
+@jax.jit
+def in_a_call(x):
+    return seen("call")(x)
+
+
 @pytest.mark.parametrize(
     "function",
     [
-        jax.checkpoint(printed),
-        with_a_rule(printed, lambda t: t),
-        with_a_rule(jnp.sin, lambda t: printed(1.0) * t),
-        lambda x: io_callback(np.sin, jnp.float32(0.0), x, ordered=True),
+        lambda x: seen("after", jnp.square)(inside(x)),
+        lambda x: inside(x) * jax.checkpoint(seen("beside"))(x),
+        lambda x: seen("after", jnp.square)(with_both_rules(with_both_rules(x))),
+        lambda x: seen("after")(with_a_rule(seen("f"), lambda t: 2 * t)(x)),
+        lambda x: with_a_rule(jnp.sin, lambda t: seen("rule")(1.0) * t)(x) ** 2,
+        lambda x: jax.lax.scan(lambda c, _: (with_both_rules(c), None), x, None, length=3)[0],
+        lambda x: jax.lax.scan(lambda c, _: (inside(c), None), x, None, length=3)[0],
+        lambda x: jax.lax.cond(x > 0.5, inside, seen("other"), in_a_call(in_a_call(x))),
+        lambda x: x * io_callback(seen_on_host, jnp.float32(0), jnp.floor(x), ordered=True),
     ],
-    ids=["checkpoint", "function", "rule", "result"],
+    ids=["checkpoint", "two", "vjp", "jvp", "rule", "scan", "scan of it", "cond", "result"],
 )
-def test_an_order_that_cannot_be_kept_is_an_error_with_its_line(function):
-    with pytest.raises(pb.PullbackError, match="ordered=True") as caught:
-        pb.grad(lambda x: function(x))(jnp.float32(1.0))
-    assert "test_program.py" in str(caught.value.where)
+def test_effects_have_jax_s_order_wherever_they_are(function):
+    """In a checkpoint, a rule or a function with rules they were refused."""
+    for of in (lambda m: m.grad, lambda m: lambda f: lambda x: m.jvp(m.grad(f), (x,), (x,))):
+        found, order = in_order(of(pb), function)
+        expected, expected_order = in_order(of(jax), function)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert order == expected_order
+        assert order
 
 
 def loop(step):
@@ -259,7 +303,6 @@ counted_forward.defvjp(lambda x: (counted(x), counted(x)), lambda r, ct: (r * ct
         (loop, drawn),
         (loop, counted),
         (loop, counted_forward),
-        (loop, printed),
         (jax.checkpoint, drawn),
         (jax.checkpoint, counted),
     ],
@@ -271,16 +314,69 @@ def test_what_another_run_does_not_give_again_is_an_error_with_its_line(around, 
     assert "test_program.py" in str(caught.value.where)
 
 
-def test_effects_of_a_loop_without_a_bound_happen_once_forward():
-    seen = []
+def written(x):
+    io_callback(lambda x: SEEN.append(("written", float(x))), None, x)
+    return jnp.sin(x)
 
-    def f(x):
-        jax.debug.callback(lambda value: seen.append(float(value)), x)
-        return x + 1
 
-    jax.block_until_ready(pb.trace(loop(f))(3.0).split_vjp().forward(3.0))
-    jax.effects_barrier()
-    assert seen == [3.0, 4.0, 5.0]
+def unused(x):
+    io_callback(lambda x: SEEN.append(("unused", float(x))) or x, jnp.float32(0), x)
+    return jnp.sin(x)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        seen("in order"),
+        written,
+        unused,
+        with_both_rules,
+        in_a_call,
+        lambda c: jax.lax.cond(c > 0.6, seen("yes"), seen("no", lambda c: 0.9 * c), c),
+        lambda c: jax.lax.while_loop(lambda d: d > 0.8 * c, seen("inner"), c),
+    ],
+    ids=["in order", "written", "unused", "rules", "call", "cond", "loop in loop"],
+)
+def test_an_effect_of_a_loop_without_a_bound_happens_once(step):
+    """It happened again in each iteration that reverse mode ran again; in order, it was refused."""
+
+    def function(x):
+        return jax.lax.while_loop(lambda c: c > 0.5, step, x)
+
+    def unrolled(x):
+        while x > 0.5:
+            x = step(x)
+        return x
+
+    x = jnp.float32(0.7)
+    second = lambda m: m.grad(lambda x: m.grad(function)(x) ** 2)  # noqa: E731
+    for of in (lambda m: m.grad(function), second):
+        SEEN.clear()
+        jax.block_until_ready(of(pb)(x))
+        jax.effects_barrier()
+        order = list(SEEN)
+        forward = [each for each in order if each[0] != "backward"]
+        SEEN.clear()
+        unrolled(x)
+        jax.effects_barrier()
+        ahead = [("forward" if tag == "primal" else tag, each) for tag, each in SEEN]
+        assert forward == ahead
+        assert len(order) - len(forward) == (len(ahead) if step is with_both_rules else 0)
+
+
+def test_a_condition_has_effects_in_order():
+    def goes_on(c):
+        see("goes on", c)
+        return c > 0.5
+
+    def function(x):
+        return seen("after")(jax.lax.while_loop(goes_on, seen("step"), seen("before")(x)))
+
+    value, order = in_order(lambda f: f, function)
+    derivative = in_order(pb.grad, function)
+    assert derivative[1] == order
+    found = in_order(pb.value_and_grad, function)[0][0]
+    np.testing.assert_allclose(found, value, rtol=1e-6)
 
 
 ON_FOUR_DEVICES = """

@@ -10,6 +10,8 @@ from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
+from pullback.passes.manager import run_pipeline
+from pullback.passes.order_effects import has_order
 from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.signatures import follow_arguments, follow_results, set_signature
@@ -36,6 +38,15 @@ def clone(module: ir.Module) -> ir.Module:
         place = ir.InsertionPoint(copy.body)
         for op in module.body.operations:
             op.operation.clone(ip=place)
+    return copy
+
+
+def in_order(module: ir.Module) -> ir.Module:
+    """The module as it runs; a copy with a token from effect to effect, if these have an order."""
+    if not has_order(module):
+        return module
+    copy = clone(module)
+    run_pipeline(copy, "lower-custom-derivatives,order-effects")
     return copy
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback import _jax
+from pullback._edits import in_order
 from pullback._interface import Interface
 from pullback._jax import boundary
 from pullback.passes.purity import acts
@@ -60,7 +61,7 @@ class Origin:
         """
 
         def load() -> bytes:
-            return _module.prepare(_module.read(self.program.module)).bytecode
+            return _module.prepare(_module.read(in_order(self.program.module))).bytecode
 
         return ModuleHandle(
             self,

@@ -12,7 +12,7 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms
-from pullback._edits import clone
+from pullback._edits import clone, in_order
 from pullback._errors import PullbackError
 from pullback._interface import HasInterface, Interface
 from pullback._jax import boundary, ir
@@ -171,7 +171,7 @@ class Program(HasInterface):
         chosen = _platforms.here(self, "tpu" if options.get("topology") else backend)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
-            chosen.module,
+            in_order(chosen.module),
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
             host_callbacks=chosen.rules.host_callbacks,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jax._src import core as _core, effects as _effects
+from jax._src import core as _core
 from jax._src.interpreters import partial_eval as _pe
 
 Var = _core.Var
@@ -192,6 +192,11 @@ def with_like_equations(jaxpr: Any, equations: list[Any]) -> Any:
     return _changed(jaxpr, eqns=equations)
 
 
+def with_effects(jaxpr: Any, effects: Any) -> Any:
+    """The same jaxpr, open or closed, with other effects."""
+    return _changed(jaxpr, effects=effects)
+
+
 def with_outputs(closed: Any, outputs: list[Any]) -> Any:
     """The closed jaxpr with other results, of the values that it has."""
     info = opened(closed).debug_info._replace(arg_names=None, result_paths=None)
@@ -258,8 +263,3 @@ def equation_alone(equation: Any, debug_info: Any) -> Any:
     info = debug_info._replace(arg_names=None, result_paths=None)
     effects = equation.effects
     return close(_core.Jaxpr((), invars, outvars, [alone], effects, info))
-
-
-def are_ordered(effects: Any) -> bool:
-    """Whether some of these effects happen in the order of the program."""
-    return bool(_effects.ordered_effects.filter_in(effects))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import config as _config, effects as _effects, xla_bridge as _bridge
+from jax._src import config as _config, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
 from pullback._jax import (
@@ -15,7 +15,6 @@ from pullback._jax import (
     ir,
     jaxprs,
     named_axes,
-    stablehlo,
 )
 from pullback._jax.lowered import Entries, common_entries
 from pullback_runtime import _contexts
@@ -49,7 +48,6 @@ class Lowering:
 
     def lower(self, name: str, closed: Any, *, entry: bool = False) -> str:
         """Lowers a closed jaxpr to a function of the module; returns the function's symbol."""
-        ordered = list(_effects.ordered_effects.filter_in(closed.effects))
         types = {"in_avals": closed.in_avals}
         if not jaxprs.CLOSED_AND_OPEN_DIFFER:
             types["out_avals"] = closed.out_avals
@@ -58,11 +56,9 @@ class Lowering:
         entries.common, known = self._common(), len(entries)
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
-                context, name, closed, ordered, num_const_args=0, main_function=entry, **types
+                context, name, closed, [], num_const_args=0, main_function=entry, **types
             )
             _contexts.keeps(self.module.context, jaxprs.size_of_constants(closed))
-            if entry and ordered:
-                _make_tokens_inside(function, len(ordered))
             if self._dimensions:
                 self._mark(function, closed)
                 return function.sym_name.value
@@ -136,24 +132,3 @@ class _Channels:
     def __next__(self) -> int:
         self.taken += 1
         return _mlir.COLLECTIVE_CHANNEL_ID + self.taken
-
-
-def _make_tokens_inside(function: Any, count: int) -> None:
-    """The order of effects as a matter of the function's own: no token crosses its border."""
-    block = function.entry_block
-    for _ in range(count):
-        with ir.InsertionPoint.at_block_begin(block):
-            token = stablehlo.create_token()
-        block.arguments[0].replace_all_uses_with(token)
-        block.erase_argument(0)
-    (returned,) = (op for op in block.operations if op.operation.name == "func.return")
-    values = list(returned.operands)[count:]
-    with ir.InsertionPoint(returned):
-        func.ReturnOp(values)
-    returned.operation.erase()
-    kinds = [argument.type for argument in block.arguments], [value.type for value in values]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
-    for name in ("arg_attrs", "res_attrs"):
-        if name in function.attributes:
-            kept = list(ir.ArrayAttr(function.attributes[name]))[count:]
-            function.attributes[name] = ir.ArrayAttr.get(kept)

@@ -16,6 +16,7 @@ from pullback._jax import (
     high,
     jaxprs,
     named_axes,
+    ordering,
     primitives,
     references,
     remat,
@@ -102,9 +103,9 @@ class Keeper:
         debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
         old = jaxpr.eqns
         new = [self._equation(each, debug_info) for each in in_simpler_terms(jaxpr)]
-        if all(map(operator.is_, old, new)):
-            return jaxpr
-        return jaxprs.with_equations(jaxpr, new)
+        if not all(map(operator.is_, old, new)):
+            jaxpr = jaxprs.with_equations(jaxpr, new)
+        return ordering.unordered(jaxpr)
 
     def _equation(self, equation: Any, debug_info: Any) -> Any:
         if is_native(equation):
@@ -117,7 +118,7 @@ class Keeper:
             if equation.effects:
                 _check_effects(equation, self.place)
             check_tangents([*equation.invars, *equation.outvars], self.place)
-            return self._other_equation(equation, debug_info)
+            return ordering.in_text(self._other_equation(equation, debug_info), debug_info)
         finally:
             self.place = outer
             self.tracebacks.pop()
@@ -180,12 +181,12 @@ class Keeper:
         return self._composite(equation, rule)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
-        decomposition = jaxprs.equation_alone(self._inside(equation), debug_info)
+        inside = ordering.in_text(self._inside(equation), debug_info)
+        decomposition = jaxprs.equation_alone(inside, debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
         return self._composite(equation, rule)
 
     def _composite(self, equation: Any, rule: Rule) -> Any:
-        self.check_order(equation.effects)
         return primitives.as_composite(
             equation,
             rule.op,
@@ -195,19 +196,8 @@ class Keeper:
         )
 
     def _checkpoint(self, equation: Any) -> Any:
-        self.check_order(equation.effects)
         body = self.keep(remat.recomputed(equation))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
-
-    def check_order(self, effects: Any) -> None:
-        """Raises where effects in order are part of what may move, or run again."""
-        if jaxprs.are_ordered(effects):
-            raise PullbackError(
-                "an effect with ordered=True cannot keep its order in a jax.checkpoint, in a "
-                "function that has derivative rules, in a rule, or where it returns floats",
-                where=self.place,
-                do="leave out ordered=True, or take the effect out of there",
-            )
 
 
 def without_mutable_arrays(closed: Any) -> Any:

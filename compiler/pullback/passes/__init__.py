@@ -8,6 +8,7 @@ PASSES: dict[str, str] = {
     "jvp": "pullback.passes.jvp:JVP",
     "linearize": "pullback.passes.linearize:Linearize",
     "lower-custom-derivatives": "pullback.passes.lower_custom_derivatives:LowerCustomDerivatives",
+    "order-effects": "pullback.passes.order_effects:OrderEffects",
     "stage-rules": "pullback.passes.stage_rules:StageRules",
     "transpose": "pullback.passes.transpose:Transpose",
     "verify-custom-derivatives": (

@@ -9,7 +9,7 @@ from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
-from pullback.passes.purity import differs_again, target_of
+from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
 from pullback.passes.symbols import called
 from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
@@ -38,19 +38,34 @@ def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
         raise missing_rule(operation, rule.name, FROM_OUTSIDE)
 
 
-def found_in(diff: Differentiation, operation: Any, wanted: Callable[[Any], Any]) -> Any | None:
-    """An op for which `wanted` holds in an op, or in what is called there."""
+def is_called(operation: Any) -> bool:
+    return called(operation) is not None
+
+
+def is_called_for_a_value(operation: Any) -> bool:
+    return is_called(operation) and any(map(is_used, operation.results))
+
+
+def found_in(
+    diff: Differentiation,
+    operation: Any,
+    wanted: Callable[[Any], Any],
+    through: Callable[[Any], bool] = is_called,
+) -> Any | None:
+    """An op for which `wanted` holds in an op, or in what is called there `through` a call."""
     found, names = None, dict[str | None, None]()
 
     def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
         nonlocal found
         found = each if wanted(each) else None
-        names[called(each)] = None
+        if through(each):
+            names[called(each)] = None
         return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
 
     def of_function(name: str) -> Any:
         return diff.cached(
-            ("found in", name, wanted), lambda: found_in(diff, diff.function(name), wanted)
+            ("found in", name, wanted, through),
+            lambda: found_in(diff, diff.function(name), wanted, through),
         )
 
     operation.walk(visit)
@@ -60,7 +75,7 @@ def found_in(diff: Differentiation, operation: Any, wanted: Callable[[Any], Any]
 
 def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
     """Raises MissingRuleError if reverse mode would see other values in what it runs again."""
-    found = found_in(diff, operation, differs_again)
+    found = found_in(diff, operation, differs_again, is_called_for_a_value)
     if found is not None:
         raise MissingRuleError(
             f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse mode "

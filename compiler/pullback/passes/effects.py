@@ -1,4 +1,8 @@
-"""Effects that a linear map leaves out, as in JAX: the host would be shown what is not there."""
+"""Effects that are left out.
+
+A linear map leaves out those that depend on its input, as in JAX: the host would be shown what is
+not there. A loop that reverse mode runs again leaves out all of them: they have happened.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pullback._errors import NotLinearError
+from pullback._jax.ordering import ORDERED
+from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
 from pullback.passes.checks import found_in
@@ -14,7 +20,7 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import acts, is_used, target_of
 from pullback.passes.regions import BRANCHES, blocks, operations, terminator
-from pullback.passes.symbols import CALL, called
+from pullback.passes.symbols import CALL, CALLS, called
 
 
 def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> None:
@@ -25,18 +31,56 @@ def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> 
     """
     if found_in(diff, block.owner.operation, acts) is None:
         return
-    while calls := [op for op in _acting(diff, block, given) if op.name == CALL]:
+    while calls := [op for op in _acting(diff, block, given) if _has_steps(diff, op)]:
         for operation in calls:  # of what it does, a part may depend on other values
             inline_call(operation, diff.block(str(called(operation))).owner.operation)
     for operation in reversed(list(_acting(diff, block, given))):
         if any(map(is_used, operation.results)):
-            name = target_of(operation) or operation.name
+            name = target_of(found_in(diff, operation, acts)) or operation.name
             raise NotLinearError(
                 f"cannot transpose: `{name}` has an effect that depends on the input, and a result",
                 where=user_line(operation.location),
                 do="leave out the effect, or let it depend on other values",
             )
         operation.erase()
+
+
+def _has_steps(diff: Differentiation, operation: Any) -> bool:
+    """Whether an op calls a function that is more than an effect."""
+    name = called(operation) if operation.name == CALL else None
+    return name is not None and ORDERED not in diff.function(name).attributes
+
+
+def without_effects(diff: Differentiation, name: str) -> str:
+    """A function that gives what @name gives and shows nothing; itself if that shows nothing.
+
+    Of what has an effect, nothing may use the results: see `checks.check_runs_again`.
+    """
+
+    def derive() -> str:
+        if found_in(diff, diff.function(name), acts) is None:
+            return name
+        copy = diff.clone_function(name, f"{name}.silent")
+        _silence(diff, diff.block(copy))
+        return copy
+
+    return diff.cached(("silent", name), derive)
+
+
+def _silence(diff: Differentiation, block: Any) -> None:
+    for operation in reversed(operations(block)):
+        if found_in(diff, operation, acts) is None:
+            continue
+        callee = called(operation)
+        if (acts(operation) or callee is not None) and not any(map(is_used, operation.results)):
+            operation.erase()
+        elif callee is not None:
+            operation.attributes[CALLS[operation.name]] = build.symbol(
+                without_effects(diff, callee)
+            )
+        else:
+            for nested in blocks(operation):
+                _silence(diff, nested)
 
 
 def _acting(diff: Differentiation, block: Any, given: Sequence[Value]) -> Iterator[Any]:

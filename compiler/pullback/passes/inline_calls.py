@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pullback._jax import ir, remat
+from pullback._jax.ordering import ORDERED
 from pullback.dialect import build
 from pullback.passes.base import Pass, Rules
 from pullback.passes.inlining import inline
@@ -68,7 +69,7 @@ class _Inliner:
         attributes = function.attributes
         if remat.CHECKPOINT in attributes and not self.options.checkpoint:
             return False
-        return "no_inline" not in attributes
+        return "no_inline" not in attributes and ORDERED not in attributes
 
 
 def _calls_in(function: ir.Operation) -> tuple[list[ir.Operation], int]:
@@ -101,7 +102,8 @@ class InlineCalls(Pass):
     """Replace calls by the bodies of the private functions that they call.
 
     Before: `%0 = call @square(%x)`. After: `%0 = stablehlo.multiply %x, %x`.
-    Recursive functions stay calls, and so do those marked `no_inline`. Functions that nobody
+    Recursive functions stay calls, and so do those marked `no_inline`
+    or `pullback.ordered`. Functions that nobody
     refers to any more are erased; those that composites refer to stay.
 
     Attributes:

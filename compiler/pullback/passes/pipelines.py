@@ -17,7 +17,9 @@ from pullback.passes.options import build_pass, did_you_mean
 from pullback.passes.stock import STOCK_PASSES, stock_stage
 
 PIPELINES: dict[str, str] = {
-    "to-stablehlo": "lower-custom-derivatives,symbol-dce,func.func(chlo-legalize-to-stablehlo)",
+    "to-stablehlo": (
+        "lower-custom-derivatives,order-effects,symbol-dce,func.func(chlo-legalize-to-stablehlo)"
+    ),
 }
 
 MODULE_ANCHORS = ("builtin.module", "any")

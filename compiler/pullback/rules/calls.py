@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir, remat
+from pullback._jax.ordering import ORDERED
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of
@@ -54,7 +55,10 @@ class Call:
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        return jvp_of_function(op, callee(op.operation), tangents)
+        name = callee(op.operation)
+        if ORDERED in op.frame.diff.function(name).attributes:
+            return [None] * len(op.results)
+        return jvp_of_function(op, name, tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:

@@ -5,6 +5,8 @@ The primal loop counts its n iterations. The reverse loop needs the carry at ite
 the checkpoint p on top, it advances half of the way, pushes a checkpoint there, and goes on from
 it until p = t. The gap halves with each push, so SLOTS checkpoints suffice for any 32-bit n.
 
+An effect happens in the primal loop alone, once in each iteration.
+
 Memory: SLOTS times the carry, whatever n is. Work: n steps of the body's vjp and about
 n log2(n) / 2 further steps of the body. A bound given by the user buys n steps instead, for memory
 proportional to the bound: see loops.py.
@@ -27,6 +29,7 @@ from pullback.passes.backward import Constants, split
 from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
+from pullback.passes.effects import without_effects
 from pullback.passes.inlining import call
 from pullback.passes.purity import is_used
 from pullback.passes.regions import blocks, captures, operations, replace_terminator, terminator
@@ -135,6 +138,7 @@ class Checkpointed:
         )
         forward = self.diff.function(self.pair.forward)  # with what rules do in it
         check_runs_again(self.diff, forward, "a loop without a bound")
+        self.again = without_effects(self.diff, self.pair.forward)
         self.active = active
 
     def _zeros(self, active: Sequence[bool]) -> Constants:
@@ -195,7 +199,7 @@ class Checkpointed:
         buffers, cts = rest[: len(self.state)], rest[len(self.state) :]
         top, marks, buffers, state = self._seek(t, top, marks, buffers)
         carried, accumulators = cts[: len(self.wanted)], cts[len(self.wanted) :]
-        results = call(self.diff, self.pair.forward, self._arguments(state))
+        results = call(self.diff, self.again, self._arguments(state))
         residuals = results[len(self.pair.kept) :]
         found = call(self.diff, self.pair.backward, [*residuals, *carried])
         spread = scatter(self.active, scatter(self.pair.nonzero, found))
@@ -242,7 +246,7 @@ class Checkpointed:
             build.return_([build.compare("LT", cond.arguments[0], goal)])
         with build.inserting(ir.InsertionPoint(body)):
             now, *carried = body.arguments
-            results = call(self.diff, self.pair.forward, self._arguments(carried))
+            results = call(self.diff, self.again, self._arguments(carried))
             outs = dict(zip(self.pair.kept, results, strict=False))
             build.return_([build.add(now, 1), *(outs[i] for i in self.state)])
         return list(loop.results)[1:]

@@ -1,0 +1,65 @@
+"""Effects with `ordered=True`. In our modules their order is that of the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import core as _core, debugging as _debugging, effects as _effects
+from jax._src.interpreters import mlir as _mlir
+
+from pullback._jax import func, ir, jaxprs, tracing
+from pullback._jax.primitives import flattened
+
+ORDERED = "pullback.ordered"
+"""The attribute of a function with one such effect: it takes a token, and gives one first."""
+
+
+def _unordered(effects: Any) -> frozenset[Any]:
+    """The same effects, of which JAX orders none."""
+    ordered = _effects.ordered_effects.contains
+    return frozenset(_debugging.debug_effect if ordered(each) else each for each in effects)
+
+
+def unordered(jaxpr: Any) -> Any:
+    """The jaxpr, whose effects have no order but that of its equations."""
+    effects = jaxprs.opened(jaxpr).effects
+    return jaxprs.with_effects(jaxpr, _unordered(effects)) if _has_order(effects) else jaxpr
+
+
+def _has_order(effects: Any) -> bool:
+    return bool(effects) and bool(_effects.ordered_effects.filter_in(effects))
+
+
+def in_text(equation: Any, debug_info: Any) -> Any:
+    """The equation, whose effects have no order but that of equations.
+
+    One that has the effect itself becomes a call of a marked function, on a token of its own.
+    """
+    if not _has_order(equation.effects):
+        return equation
+    if not any(True for _ in jaxprs.bodies_of(equation)):
+        jaxpr = jaxprs.equation_alone(equation, debug_info)
+        params = {"jaxpr": jaxpr, "name": jaxprs.name_of(equation)}
+        equation = equation.replace(primitive=_ordered, params=params)
+    return equation.replace(effects=_unordered(equation.effects))
+
+
+def _lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
+    """Emits a call of a function that has the effect, as JAX lowers it."""
+    tokens = _mlir.TokenSet.create(_effects.ordered_effects.filter_in(jaxpr.effects))
+    function, _, _ = _mlir.lower_called_computation(
+        name, jaxpr, ctx.module_context, 0, ctx.avals_in, ctx.avals_out, tokens
+    )
+    function.attributes[ORDERED] = ir.UnitAttr.get()
+    symbol = ir.FlatSymbolRefAttr.get(function.sym_name.value)
+    values = flattened(ctx, [*(token for _, token in tokens.items()), *operands])
+    return func.CallOp(function.type.results, symbol, values).results[len(tokens) :]
+
+
+_ordered = _core.Primitive(ORDERED)
+_ordered.multiple_results = True
+_ordered.def_impl(lambda *args, jaxpr, **_: tracing.equations_to_function(jaxpr)(*args))
+_ordered.def_effectful_abstract_eval(
+    lambda *_, jaxpr, **__: (jaxpr.out_avals, _unordered(jaxpr.effects))
+)
+_mlir.register_lowering(_ordered, _lowering)
