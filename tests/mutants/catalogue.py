@@ -151,7 +151,7 @@ FORMULAS = (
         "dialect/build.py",
         "key = type, value or sign_of(value)",
         "key = type, bool(value)",
-        rule("stablehlo.maximum"),
+        rule("stablehlo.maximum-edges"),
     ),
     Mutant(
         "rules/shape.py",
