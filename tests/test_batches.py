@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -629,3 +631,95 @@ def test_many_cotangents_of_few_bits_are_summed(name: str, dtype: str) -> None:
     batched = pb.trace(f)(w, x[0]).vmap((None, 0), axis_size=size)
     found = pb.grad(lambda w: jnp.sum(batched(w, x).astype(jnp.float32)))(w)
     np.testing.assert_allclose(found.astype(float), size * 2**-10, rtol=1e-2)
+
+
+# ---------------------------------------------------- results of a call that all items share
+
+
+def of_each_and_of_all(w, x):
+    return jnp.sin(w) * x, jnp.cos(w), jnp.int32(2)
+
+
+def with_a_rule(symbolic_zeros: bool = False) -> Any:
+    function = jax.custom_vjp(of_each_and_of_all)
+
+    def fwd(w, x):
+        w, x = (w.value, x.value) if symbolic_zeros else (w, x)
+        return of_each_and_of_all(w, x), (w, x)
+
+    def bwd(residuals, cts):
+        w, x = residuals
+        of_each, of_all = (
+            jnp.zeros_like(w) if isinstance(ct, jax.custom_derivatives.SymbolicZero) else ct
+            for ct in cts[:2]
+        )
+        return of_each * jnp.cos(w) * x - of_all * jnp.sin(w), of_each * jnp.sin(w)
+
+    function.defvjp(fwd, bwd, symbolic_zeros=symbolic_zeros)
+    return function
+
+
+def total(results: Any) -> Any:
+    of_each, of_all, count = results
+    return jnp.sum(of_each**2) + jnp.sum(jnp.exp(of_all)) * jnp.sum(count)
+
+
+SHARED: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
+    "returned once": lambda f: (
+        lambda w, xs: total(jax.vmap(lambda x: f(w, x), out_axes=(0, None, None))(xs))
+    ),
+    "returned for each": lambda f: lambda w, xs: total(jax.vmap(lambda x: f(w, x))(xs)),
+    "used with that of each": lambda f: (
+        lambda w, xs: jnp.sum(jax.vmap(lambda x: jnp.prod(jnp.stack(f(w, x)[:2])))(xs))
+    ),
+    "dropped": lambda f: lambda w, xs: jnp.sum(jax.vmap(lambda x: f(w, x)[0])(xs) ** 2),
+    "alone": lambda f: lambda w, xs: jnp.sum(jax.vmap(lambda x: f(w, x)[1])(xs) ** 2),
+    "of two batches": lambda f: (
+        lambda w, xs: total(
+            jax.vmap(lambda w: jax.vmap(lambda x: f(w, x), out_axes=(0, None, None))(xs))(
+                jnp.stack([w, 2 * w])
+            )
+        )
+    ),
+    "of two, twice": lambda f: (
+        lambda w, xs: total(jax.vmap(jax.vmap(lambda x: f(w, x)))(jnp.stack([xs, 2 * xs])))
+    ),
+    "in jit": lambda f: (
+        lambda w, xs: total(jax.vmap(jax.jit(lambda x: f(w, x)), out_axes=(0, None, None))(xs))
+    ),
+    "in a checkpoint": lambda f: (
+        lambda w, xs: total(jax.vmap(jax.checkpoint(lambda x: f(w, x)))(xs))
+    ),
+    "in a loop": lambda f: (
+        lambda w, xs: jnp.sum(
+            jax.vmap(lambda x: jax.lax.scan(lambda c, w: (c + f(w, x)[0], f(w, x)[1]), x, w[None]))(
+                xs
+            )[1]
+        )
+    ),
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("symbolic_zeros", [False, True])
+@pytest.mark.parametrize("use", SHARED)
+def test_a_result_that_all_items_share_has_its_cotangent_once(
+    use: str, symbolic_zeros: bool, tmp_path: Path
+) -> None:
+    """JAX counts it once for each item up to 0.11, and raises from 0.12 on."""
+    w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
+    f, plain = SHARED[use](with_a_rule(symbolic_zeros)), SHARED[use](of_each_and_of_all)
+    program = pb.trace(f)(w, xs)
+    assert program.rules
+    program.save(tmp_path / "f.mlirbc")
+    expected = jax.grad(plain, (0, 1))(w, xs)
+    for found in (
+        pb.grad(f, (0, 1))(w, xs),
+        pb.grad(jax.jit(f), (0, 1))(w, xs),
+        pb.load(tmp_path / "f.mlirbc").grad((0, 1))(w, xs),
+    ):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(
+        pb.hessian(f)(w, xs), jax.hessian(plain)(w, xs), rtol=1e-11, atol=1e-13
+    )

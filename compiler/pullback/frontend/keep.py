@@ -20,6 +20,7 @@ from pullback._jax import (
     primitives,
     references,
     remat,
+    shared_results,
     source_info,
     user_rules,
 )
@@ -140,6 +141,7 @@ class Keeper:
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
         if name == "custom_vjp_call":
+            equation = shared_results.counted_once(equation)
             return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
         if name == "linear_call":
             return self._custom(equation, debug_info, "pullback.linear_call", "callee")
