@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -147,6 +147,17 @@ def known() -> dict[Any, Any]:
     return {}
 
 
+_MOST = 1024  # traces that are kept for other programs
+
+
+def remember(key: Any, traced: Any) -> Any:
+    """Puts a trace into `known`, which starts anew when it is full; returns the trace."""
+    if len(known()) >= _MOST:
+        known().clear()
+    known()[key] = traced
+    return traced
+
+
 def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
     """For a while, exceptions keep the frames of JAX, and of libraries that have theirs hidden."""
     return _config.traceback_filtering("off")
@@ -189,11 +200,21 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
 
 
-def as_call(equation: Any, function: Callable[..., Any], debug_info: Any) -> Any:
-    """The equation as the one call that a function makes, which computes the same."""
-    alone = jaxprs.equation_alone(equation, debug_info)
-    with named_axes.tracing_context_of(alone):
-        (call,) = jax.make_jaxpr(function)(*structs(alone.in_avals)).eqns
+def as_call(equation: Any, function: Callable[..., Any], debug_info: Any, *static: Hashable) -> Any:
+    """The equation as the one call that a function makes, which computes the same.
+
+    The function is of ours or of JAX. It has `static` after the operands, and is traced once for
+    all equations of the same types.
+    """
+    types = tuple(atom.aval for atom in equation.invars)
+    key = as_call, function, static, types, equation.ctx
+    call = known().get(key)
+    if call is None:
+        alone = jaxprs.equation_alone(equation, debug_info)
+        with named_axes.tracing_context_of(alone):
+            closed = jax.make_jaxpr(lambda *args: function(*args, *static))(*structs(types))
+        (call,) = closed.eqns
+        remember(key, call)
     return equation.replace(primitive=call.primitive, params=call.params)
 
 

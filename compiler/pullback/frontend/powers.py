@@ -36,5 +36,4 @@ def is_negative_power(equation: Any) -> bool:
 
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
     """The equation of `reciprocal_power` in the place of one of a negative power."""
-    n = -equation.params["y"]
-    return tracing.as_call(equation, lambda x: reciprocal_power(x, n), debug_info)
+    return tracing.as_call(equation, reciprocal_power, debug_info, -equation.params["y"])

@@ -293,8 +293,6 @@ def forward_of_backward(rule: Rule) -> Any:
 
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
-_MOST = 1024  # traces that are kept for other programs
-
 
 def traced(rule: Rule, kind: str, chosen: list[int], *given: list[int]) -> tuple[Any, ...]:
     """The functions of a rule.
@@ -305,15 +303,12 @@ def traced(rule: Rule, kind: str, chosen: list[int], *given: list[int]) -> tuple
     stage, key = STAGES[kind], _key(rule, kind, chosen)
     if key is None:
         return stage(rule, chosen, *given)
-    known = tracing.known()
-    found = known.get(key)
+    found = tracing.known().get(key)
     if found is None:
         found = stage(rule, chosen, *given)
         if not all(map(_stands_alone, found)):
             return found
-        if len(known) >= _MOST:
-            known.clear()
-        known[key] = found
+        tracing.remember(key, found)
     return tuple(_placed(closed, rule.call.eqns[0]) for closed in found)
 
 
