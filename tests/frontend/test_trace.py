@@ -112,6 +112,27 @@ def test_callbacks_run_in_process_and_are_marked() -> None:
     np.testing.assert_allclose(y, np.sin(np.float32(0.5)))
 
 
+def test_a_value_that_has_escaped_from_its_trace_is_an_error_of_jax() -> None:
+    """As a library's cache may hand on. The trace is refused, and no call or save comes later."""
+    escaped: list[jax.Array] = []
+
+    def first(x: jax.Array) -> jax.Array:
+        escaped.append(2.0 * x)
+        return x
+
+    jax.jit(first)(1.0)
+    for traced in (pb.trace(lambda x: x * escaped[0]), jax.jit(pb.grad(lambda x: x * escaped[0]))):
+        with pytest.raises(jax.errors.UnexpectedTracerError, match=r"test_trace\.py.*first"):
+            traced(1.0)
+
+    def outer(y: jax.Array) -> jax.Array:
+        jax.jit(first)(y)  # its trace has ended, and that of `outer` has not
+        return pb.grad(lambda x: x * escaped[-1])(y)
+
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        jax.jit(outer)(3.0)
+
+
 def test_the_users_own_errors_come_through() -> None:
     def f(x):
         raise KeyError("mine")

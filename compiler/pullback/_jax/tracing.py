@@ -48,7 +48,13 @@ def name_of(tracer: Any) -> Any:
 
 
 def lifted_tracers(traced: Any) -> list[Any]:
-    """The values of a trace that goes on around this one: leading arguments of its jaxpr."""
+    """The values of a trace that goes on around this one: leading arguments of its jaxpr.
+
+    One of a trace that has ended raises JAX's error, which JAX itself raises only in a call.
+    """
+    for value in traced._consts:
+        if is_tracer(value) and not is_going_on(value):
+            raise _core.escaped_tracer_error(value)
     return list(traced._consts)
 
 
