@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 import jax
 
 from pullback import _derivation, _flat, _jax, _platforms
-from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._interface import HasInterface, Interface
 from pullback._jax import dimensions
 from pullback.passes.pipelines import Stage
 from pullback_runtime import _module, _symbolic, _trees
-from pullback_runtime._arguments import promoted_dtype, spell
 from pullback_runtime._container import ArtifactError
+from pullback_runtime._errors import DimensionError
+from pullback_runtime._jax import symbols_in
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -100,7 +101,7 @@ class SymbolicProgram(HasInterface):
         def program(*args: Any, **kwargs: Any) -> Any:
             leaves = self._leaves(args, kwargs)
             has_symbols = any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
-            found = None if has_symbols else self._at(self._sizes(leaves))
+            found = None if has_symbols else self._at(tuple(self._sizes(leaves).items()))
             if found is None:  # or a file from which not all types follow
                 return self._unflatten(self.flat(*leaves))
             return found(*args, **kwargs)
@@ -111,22 +112,22 @@ class SymbolicProgram(HasInterface):
         """The program for the sizes of these arguments, with all its rules, of any order.
 
         Raises:
-          ArgumentMismatchError: the arguments do not fit the dimensions, or have other dtypes.
+          DimensionError: the arguments do not fit the dimensions, or have other dtypes.
           MissingRuleError: the program comes from a file that has no rules.
         """
-        return self.at(dict(self._sizes(self._leaves(args, kwargs))))
+        return self.at(self._sizes(self._leaves(args, kwargs)))
 
     def with_sizes(self, **sizes: int) -> Program:
         """The program for these sizes of the symbols, such as `b=4`: as `with_shapes`."""
         if sizes.keys() != {*self.symbols}:
-            raise ArgumentMismatchError(
+            raise DimensionError(
                 f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "
                 f"symbols {', '.join(self.symbols)}",
-                where=self._with_symbols(),
+                where=self.spelt(),
                 do=f"give a number for each: {', '.join(f'{each}=…' for each in self.symbols)}",
             )
-        shapes = [dimensions.shape_in(aval.shape, sizes) for aval in self.in_avals]
-        return self.at(dict(self._sizes_of(*shapes)))
+        sized = [dimensions.sized(sizes, aval) for aval in self.in_avals]
+        return self.at(self._sizes(sized))
 
     def at(self, values: Mapping[str, int]) -> Program:
         """The program where the symbols have these sizes, whose constraints are not checked."""
@@ -151,55 +152,13 @@ class SymbolicProgram(HasInterface):
 
         return at
 
-    def _sizes(self, leaves: Sequence[Any]) -> tuple[tuple[str, int], ...]:
-        """What each symbol stands for; raises ArgumentMismatchError where arguments do not fit."""
-        given = list(map(_type_of, leaves))
-        for path, aval, leaf, found in zip(
-            self.arg_paths, self.in_avals, leaves, given, strict=True
-        ):
-            dtype = getattr(found, "dtype", None)
-            if dtype != aval.dtype and (dtype is None or _promoted(leaf, aval) != aval.dtype):
-                raise self._misfit(path, "dtype", aval, found)
-        return self._sizes_of(*(each.shape for each in given))
-
-    @functools.cached_property
-    def _sizes_of(self) -> Callable[..., tuple[tuple[str, int], ...]]:
-        return functools.lru_cache(MOST)(self._solved)
-
-    def _solved(self, *shapes: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
-        for path, aval, shape in zip(self.arg_paths, self.in_avals, shapes, strict=True):
-            sizes = zip(aval.shape, shape, strict=False)
-            if len(shape) != len(aval.shape) or any(
-                isinstance(size, int) and size != found for size, found in sizes
-            ):
-                raise self._misfit(path, "shape", aval, jax.ShapeDtypeStruct(shape, aval.dtype))
-        try:
-            return tuple(dimensions.sizes(self.in_avals, self.in_tree, shapes).items())
-        except ValueError as error:
-            raise ArgumentMismatchError(
-                f"the arguments do not fit the dimensions of the program: {_reason(error)}",
-                where=self._with_symbols(),
-                do="pass arrays of such shapes; a dimension is at least 1",
-            ) from error
-
-    def _misfit(self, path: str, what: str, aval: Any, found: Any) -> ArgumentMismatchError:
-        shown = spell(found) if hasattr(found, "dtype") else f"of type {type(found).__name__}"
-        return ArgumentMismatchError(
-            f"{path} has the wrong {what}: it is {shown}, and the program takes {spell(aval)}",
-            where=self._with_symbols(),
-            do="pass an array of this shape" * (what == "shape")
-            or f"convert it: jax.numpy.asarray(x, {aval.dtype.name!r})",
-        )
-
-    def _with_symbols(self) -> str:
-        named = zip(self.arg_paths, self.in_avals, strict=True)
-        shown = [f"{path}: {spell(aval)}" for path, aval in named if _symbolic.is_symbolic(aval)]
-        return f"arguments with symbolic dimensions: {', '.join(shown)}"
+    def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
+        return _symbolic.sizes(leaves, self.in_avals, self.in_tree, self.arg_paths)
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The names of the symbols."""
-        return dimensions.names(self.in_avals)
+        return symbols_in(self.in_avals)
 
     def __repr__(self) -> str:
         return f"SymbolicProgram({self.spelt()})"
@@ -297,22 +256,6 @@ class SymbolicProgram(HasInterface):
         from pullback import artifact
 
         artifact.save(self, path, **options)
-
-
-def _type_of(value: Any) -> Any:
-    return value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
-
-
-def _promoted(leaf: Any, aval: Any) -> Any:
-    """The dtype that an argument takes: a Python number gives way."""
-    is_type = isinstance(leaf, jax.ShapeDtypeStruct)
-    return leaf.dtype if is_type else promoted_dtype(leaf, aval.dtype)
-
-
-def _reason(error: ValueError) -> str:
-    """What JAX says of sizes that do not fit, without where to read about it."""
-    said = str(error).partition(" Please see ")[0].strip()
-    return said.removesuffix(", .").removesuffix(".")
 
 
 def is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

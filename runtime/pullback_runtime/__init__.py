@@ -9,6 +9,7 @@ from pullback_runtime._errors import (
     ArgumentError as ArgumentError,
     BackendNotFoundError as BackendNotFoundError,
     CompileError as CompileError,
+    DimensionError as DimensionError,
     MissingTransformError as MissingTransformError,
     ModuleError as ModuleError,
     PullbackRuntimeError as PullbackRuntimeError,

@@ -43,5 +43,9 @@ class ArgumentError(PullbackRuntimeError, TypeError):
     """A call's arguments do not fit the module: their count, tree, shape or dtype."""
 
 
+class DimensionError(ArgumentError, ValueError):
+    """A call's arguments do not fit the symbolic dimensions of a program, or a constraint."""
+
+
 class MissingTransformError(PullbackRuntimeError, NotImplementedError):
     """A loaded program was differentiated or batched and nobody registered how."""

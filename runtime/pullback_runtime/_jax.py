@@ -20,6 +20,7 @@ from jax._src import (
     xla_bridge as xla_bridge,
 )
 from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
 from jax._src.stages import Compiled as Compiled
@@ -297,6 +298,26 @@ def is_undefined_primal(value: Any) -> bool:
 def clients() -> list[Any]:
     """The PJRT clients of every backend that initialises here."""
     return list(xla_bridge.backends().values())
+
+
+def symbols_in(avals: Sequence[Any]) -> tuple[str, ...]:
+    """The symbolic dimensions in some types, in the order in which functions take their sizes."""
+    return tuple(_shape_poly.all_dim_vars(avals))
+
+
+def sizes_of_symbols(
+    avals: Sequence[Any], tree: Any, shapes: Sequence[tuple[int, ...]]
+) -> dict[str, int]:
+    """What each symbol stands for, where arguments of these types have these shapes.
+
+    Raises: ValueError where they do not fit, or break a constraint.
+    """
+    solution, constraints, given = _shape_poly.solve_dim_vars(tuple(avals), args_kwargs_tree=tree)
+    evaluator = _shape_poly.ShapeEvaluator(
+        {name: shapes[argument][dimension] for name, argument, dimension in given}
+    )
+    constraints.check_statically(evaluator)
+    return {name: int(evaluator.evaluate(solution[name])) for name in symbols_in(avals)}
 
 
 def element_type(dtype: Any) -> ir.Type:

@@ -15,6 +15,7 @@ from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _va
 from pullback_runtime._artifact import Opened, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
+from pullback_runtime._errors import ArgumentError
 from pullback_runtime._executable import Executable
 from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_call
@@ -40,7 +41,7 @@ class LoadedProgram:
         if self.opened.exported is not None:  # JAX runs what it has exported itself
             return placing(jax.jit(self.opened.exported.call), device)
         if _symbolic.METADATA in self.metadata:
-            return placing(jax.jit(self._symbolic_function), device)
+            return placing(jax.jit(self._on_trees(self.symbolic)), device)
         in_tree, out_tree = self.trees
         convention = Convention(
             example=((), {}),
@@ -57,9 +58,13 @@ class LoadedProgram:
         axes = _meshes.axes_of(self.metadata, self.opened.module)
         return _meshes.here(axes, self.backend)
 
-    def _symbolic_function(self, *args: Any, **kwargs: Any) -> Any:
+    def _on_trees(self, flat: Callable[..., Any]) -> Callable[..., Any]:
         in_tree, out_tree = self.trees
-        return jax.tree.unflatten(out_tree, self.symbolic(*flatten_call(in_tree, args, kwargs)))
+
+        def program(*args: Any, **kwargs: Any) -> Any:
+            return jax.tree.unflatten(out_tree, flat(*flatten_call(in_tree, args, kwargs)))
+
+        return program
 
     def flat(self, *leaves: Any) -> list[Any]:
         """Calls the program with the leaves of its arguments, and returns those of its result."""
@@ -132,7 +137,21 @@ class LoadedProgram:
         """The flat function of a file with symbolic dimensions, for arguments of any size."""
         described, platforms = self.metadata[_symbolic.METADATA], self.metadata["platforms"]
         exported = _symbolic.restore(self.opened.module, described["main"], platforms, "main")
-        return jax.jit(exported.call)
+        in_tree, avals = self.trees[0], exported.in_avals
+        names = self._names or [f"argument {number}" for number in range(len(avals))]
+
+        def main(*leaves: Any) -> Any:
+            if len(leaves) != len(avals):
+                raise ArgumentError(
+                    f"{len(avals)} arrays are expected, and {len(leaves)} were given",
+                    where=f"parameters: {', '.join(names)}",
+                    do="pass one array per parameter, in this order",
+                )
+            if not any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves):
+                _symbolic.sizes(leaves, avals, in_tree, names)
+            return exported.call(*leaves)
+
+        return jax.jit(main)
 
     @property
     def _entry(self) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 import jax
 
-from pullback_runtime import _avals, _jax
+from pullback_runtime import _arguments, _avals, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import ir
 
 METADATA = "symbolic"
@@ -24,6 +25,55 @@ METADATA = "symbolic"
 def is_symbolic(aval: Any) -> bool:
     """Whether some dimension of a type is not a number."""
     return any(not isinstance(size, numbers.Integral) for size in getattr(aval, "shape", ()))
+
+
+def sizes(
+    leaves: Sequence[Any], avals: Sequence[Any], tree: Any, paths: Sequence[str]
+) -> dict[str, int]:
+    """What each symbol stands for, given arguments or their types.
+
+    Args:
+      avals: the types that the program takes, by leaf.
+      tree: the structure of its arguments.
+      paths: how messages call each leaf.
+
+    Raises: DimensionError where the arguments do not fit.
+    """
+    given = [
+        each if isinstance(each, jax.ShapeDtypeStruct) else jax.typeof(each) for each in leaves
+    ]
+    for path, aval, leaf, found in zip(paths, avals, leaves, given, strict=True):
+        dtype = getattr(found, "dtype", None)
+        if dtype != aval.dtype and leaf is not found:
+            dtype = _arguments.promoted_dtype(leaf, aval.dtype)
+        if dtype != aval.dtype:
+            do = f"convert it: jax.numpy.asarray(x, {aval.dtype.name!r})"
+            raise _misfit(path, "dtype", aval, found, do)
+        pairs = zip(aval.shape, found.shape, strict=False)
+        if len(found.shape) != len(aval.shape) or any(
+            isinstance(size, int) and size != other for size, other in pairs
+        ):
+            raise _misfit(path, "shape", aval, found, "pass an array of this shape")
+    try:
+        return _jax.sizes_of_symbols(avals, tree, [each.shape for each in given])
+    except ValueError as error:
+        said = str(error).partition(" Please see ")[0].strip().removesuffix(", .").removesuffix(".")
+        named = zip(paths, avals, strict=True)
+        shown = [f"{path}: {_arguments.spell(aval)}" for path, aval in named if is_symbolic(aval)]
+        raise DimensionError(
+            f"the arguments do not fit the dimensions of the program: {said}",
+            where=f"arguments with symbolic dimensions: {', '.join(shown)}",
+            do="pass arrays of such shapes; a dimension is at least 1",
+        ) from error
+
+
+def _misfit(path: str, what: str, aval: Any, found: Any, do: str) -> DimensionError:
+    got = _arguments.spell(found) if hasattr(found, "dtype") else type(found).__name__
+    return DimensionError(
+        f"{path} has the wrong {what}: expected {_arguments.spell(aval)}, got {got}",
+        where="in a call of a program with symbolic dimensions",
+        do=do,
+    )
 
 
 def describe(exported: Any) -> dict[str, Any]:

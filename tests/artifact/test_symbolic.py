@@ -15,8 +15,8 @@ from jax.export import symbolic_args_specs, symbolic_shape
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback._errors import ArgumentMismatchError, DerivativeTypeError
-from pullback.artifact import kept, symbolic as files
+from pullback._errors import DerivativeTypeError
+from pullback.artifact import kept, refinement, symbolic as files
 from tests.artifact import models
 
 
@@ -255,29 +255,28 @@ def test_second_derivatives_of_files(function, shapes, constraints, sizes):
     close(jax.grad(squares(loaded))(args[0]) / scale, expected / scale)
 
 
-@pytest.mark.parametrize("origin", ["traced", "loaded"])
 @pytest.mark.parametrize(
     ("value", "words", "do"),
     [
-        (
-            jnp.ones((2, 3)),
-            r"x has the wrong shape: it is float32\[2,3\], .*\[batch,4\]",
-            "of this",
-        ),
-        (jnp.ones((2, 4, 1)), r"wrong shape: it is float32\[2,4,1\]", "array of this shape"),
-        (jnp.ones((2, 4), "int32"), r"x has the wrong dtype: it is int32\[2,4\]", "asarray(x, 'f"),
+        (jnp.ones((2, 3)), r"x has the wrong shape: .*\[batch,4\], got float32\[2,3\]", "of this"),
+        (jnp.ones((2, 4, 1)), r"wrong shape: .* got float32\[2,4,1\]", "array of this shape"),
+        (jnp.ones((2, 4), "int32"), r"wrong dtype: .* got int32\[2,4\]", "asarray(x, 'float32')"),
         (jnp.ones((0, 4)), r"Expected value >= 1 for dimension variable 'batch'", "at least 1"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(saved, origin, value, words, do):
+def test_arguments_that_do_not_fit_are_refused(saved, value, words, do):
     """Of the traced program any shape and type had run, and `with_shapes` of a file took them."""
-    program = traced() if origin == "traced" else pb.load(saved)
     (params, _), kwargs = arguments(2)
-    for attempt in (program, program.grad(), program.with_shapes):
-        with pytest.raises(ArgumentMismatchError, match=words) as caught:
+    loaded, by_runtime = pb.load(saved), pullback_runtime.load(saved)
+    for attempt in (
+        *(traced(), traced().grad(), traced().with_shapes),
+        *(loaded, loaded.grad(), loaded.with_shapes),
+        by_runtime,
+        lambda params, x, scale: by_runtime.flat(params["b"], params["w"], x, scale),
+    ):
+        with pytest.raises(pullback_runtime.DimensionError, match=words) as caught:
             attempt(params, value, **kwargs)
         assert do in caught.value.do
-        assert "x: float32[batch,4]" in caught.value.where
 
 
 def test_sizes_by_name(saved):
@@ -287,10 +286,12 @@ def test_sizes_by_name(saved):
         assert fixed.in_avals[2].shape == (3, 4)
         close(fixed.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
         for sizes in ({}, {"batch": 3, "n": 2}, {"n": 3}):
-            with pytest.raises(ArgumentMismatchError, match="has the symbols batch") as caught:
+            with pytest.raises(
+                pullback_runtime.DimensionError, match="has the symbols batch"
+            ) as caught:
                 program.with_sizes(**sizes)
             assert "batch=…" in caught.value.do
-        with pytest.raises(ArgumentMismatchError, match="'batch' = 0"):
+        with pytest.raises(pullback_runtime.DimensionError, match="'batch' = 0"):
             program.with_sizes(batch=0)
 
 
@@ -331,7 +332,7 @@ def test_a_constraint_holds_for_a_file_of_any_order():
 
 def test_the_first_order_is_left_where_a_type_does_not_follow_from_the_sizes(saved, monkeypatch):
     """Then what JAX has exported runs."""
-    monkeypatch.setattr(kept, "REFINE", "cse")
+    monkeypatch.setattr(refinement, "REFINE", "cse")
     loaded, (args, kwargs) = pb.load(saved), arguments(2)
     close(loaded.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
     with pytest.raises(pb.ArtifactError, match="does not follow from the sizes of the arguments"):
@@ -429,6 +430,11 @@ def test_a_file_can_name_no_passes_but_those_that_derive_programs(stages):
     described = {"entries": {"cpu": "main"}, "sizes": {}, "checkpoints": [], "stages": stages}
     with pytest.raises(pb.ArtifactError, match="damaged: kept_origin"):
         kept.Kept.read(module, {"kept_origin": described})
+
+
+def test_the_runtime_counts_flat_arguments(saved):
+    with pytest.raises(pullback_runtime.ArgumentError, match="4 arrays are expected, and 1 were"):
+        pullback_runtime.load(saved).flat(jnp.ones(3))
 
 
 def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():

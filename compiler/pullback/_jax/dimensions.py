@@ -1,4 +1,4 @@
-"""Dimensions that are symbols: their names, the types that they are in, and what they are."""
+"""Dimensions that are symbols: the types that they are in, and these for given sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 from jax._src import core as _core
-from jax._src.export import shape_poly as _shape_poly
 
 from pullback._jax import ir
 
@@ -15,24 +14,6 @@ SIZES = "pullback.sizes"
 """The attribute of a function with the shapes of its arguments and results, as text.
 
 It also tells functions apart that are equal but for what the dimensions stand for."""
-
-
-def names(avals: Sequence[Any]) -> tuple[str, ...]:
-    """The symbols in some types, in the order in which functions take their sizes."""
-    return tuple(_shape_poly.all_dim_vars(avals))
-
-
-def sizes(avals: Sequence[Any], tree: Any, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """What each symbol stands for, where arguments of these types have these shapes.
-
-    Raises: ValueError where they do not fit, or break a constraint.
-    """
-    solution, constraints, given = _shape_poly.solve_dim_vars(tuple(avals), args_kwargs_tree=tree)
-    evaluator = _shape_poly.ShapeEvaluator(
-        {name: shapes[argument][dimension] for name, argument, dimension in given}
-    )
-    constraints.check_statically(evaluator)
-    return {name: int(evaluator.evaluate(solution[name])) for name in names(avals)}
 
 
 def shape_of(text: str, values: Mapping[str, int]) -> tuple[int, ...]:

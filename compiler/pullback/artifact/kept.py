@@ -46,7 +46,7 @@ from pullback.passes.symbols import (
     symbol,
 )
 from pullback.passes.vjp import VJP
-from pullback_runtime._jax import operations_named
+from pullback_runtime._jax import operations_named, symbols_in
 
 ENTRY = "main.kept"
 METADATA, ORIGIN = "kept", "kept_origin"
@@ -166,7 +166,7 @@ def of(function: Any, in_avals: Sequence[Any], platforms: Sequence[str]) -> dict
             do="pass these values as arguments, or trace the program outside",
         )
     closed = without_mutable_arrays(lifting.close(stages.jaxpr))
-    return {each: _of_platform(closed, dimensions.names(in_avals), each) for each in platforms}
+    return {each: _of_platform(closed, symbols_in(in_avals), each) for each in platforms}
 
 
 def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Module:
