@@ -232,6 +232,13 @@ def special(x):
     return jnp.sum(jnp.linalg.cholesky(x.T @ x + 4 * jnp.eye(3))) + jnp.sum(rows**2)
 
 
+def windowed(x):
+    """Of sizes that XLA wants to know, which JAX writes down as operands."""
+    pooled = jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 1), (2, 1), "SAME")
+    largest = jax.lax.top_k(x.T, (x.shape[0] + 1) // 2)[0]
+    return jnp.sum(jnp.cumsum(x, 0) ** 3) + jnp.sum(pooled**3) * jnp.sum(largest**2)
+
+
 @pytest.mark.parametrize(
     ("function", "shapes", "constraints", "sizes"),
     [
@@ -241,6 +248,7 @@ def special(x):
         (looked_up, ["n, 3"], (), [(4, 3)]),
         (reduced, ["n, 3"], (), [(4, 3)]),
         (special, ["n, 3"], (), [(2, 3)]),
+        (windowed, ["n, 3"], (), [(5, 3)]),
     ],
 )
 def test_second_derivatives_of_files(function, shapes, constraints, sizes):
@@ -323,6 +331,17 @@ def test_derivatives_take_the_options_of_others():
             close((value, aux, gradient), (*with_aux(x, 5), 6j * x**2))
 
 
+def test_a_rule_that_jax_has_for_numbers_only_is_refused():
+    """Its product over a symbolic axis has no rule, and the program is not saved without."""
+    program = pb.trace(lambda x: jnp.sum(jnp.cumprod(x)))(*types("n"))
+    with pytest.raises(pb.MissingRuleError, match="associative scan over axis of non-constant"):
+        artifact.serialize(program)
+    x = jnp.array([0.5, -2.0, 3.0])
+    close(program.grad()(x), jax.grad(lambda x: jnp.sum(jnp.cumprod(x)))(x))
+    loaded = pb.load(artifact.serialize(program.with_shapes(x)))
+    close(loaded.grad()(x), program.grad()(x))
+
+
 def test_a_constraint_holds_for_a_file_of_any_order():
     program = pb.trace(in_both)(*types("a, b", "b, a", constraints=["a >= b"]))
     loaded = pb.load(artifact.serialize(program))
@@ -339,7 +358,9 @@ def test_the_first_order_is_left_where_a_type_does_not_follow_from_the_sizes(sav
         loaded.with_shapes(*args, **kwargs)
 
 
-def test_what_is_not_inferred_from_sizes_leaves_the_first_order():
+def test_what_is_not_inferred_from_sizes_leaves_the_first_order(monkeypatch):
+    monkeypatch.delitem(refinement.FOLLOWING, "stablehlo.dynamic_top_k")
+
     def function(x):
         return jnp.sum(jax.lax.top_k(x, x.shape[0] // 2)[0] ** 2)
 

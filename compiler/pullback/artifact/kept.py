@@ -57,7 +57,6 @@ STAGES = "stages"
 PASSES = {each.name: each for each in (InlineCalls, JVP, VJP, ReorderOperands, SelectResults)}
 TIDY = "symbol-dce"
 WHY_NOT = "not_kept"
-DYNAMIC = "stablehlo.dynamic_"
 SMALL = 64  # ops of functions to inline: those that compute sizes, such as a quotient, are smaller
 ARGUMENTS = "arg_attrs"
 
@@ -178,14 +177,19 @@ def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Modul
     return module
 
 
+def has_all_rules(module: ir.Module) -> bool:
+    """Whether no call lacks rules, which JAX may not have while dimensions are symbols."""
+    return all(call.symbols for call in ops.walk_calls(module))
+
+
 def _refuse_unknown(module: ir.Module) -> None:
-    """Raises for what is no op of StableHLO, such as a top_k of a symbolic number."""
+    """Raises for what is no op of StableHLO, nor one that is made once sizes are known."""
     for op in operations_named(module, "stablehlo.custom_call"):
         name = ir.StringAttr(op.attributes["call_target_name"]).value
-        if name.startswith(DYNAMIC):
+        if name.startswith(refinement.DYNAMIC) and name not in refinement.FOLLOWING:
             raise ArtifactError(
-                f"the sizes of what `{name.removeprefix(DYNAMIC)}` gives are not inferred from "
-                f"those of the arguments ({user_line_of(op)})",
+                f"the sizes of what `{name.removeprefix(refinement.DYNAMIC)}` gives are not "
+                f"inferred from those of the arguments ({user_line_of(op)})",
                 do="trace the program for arrays of known shapes, and save that",
             )
 

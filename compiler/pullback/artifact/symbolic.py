@@ -46,7 +46,8 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
         try:
             exported[kind] = _exported(program, kind)
         except MissingRuleError as error:
-            if not kept or (error.__cause__ and refusals.words(error.__cause__)):
+            has_all = kept and all(map(keeping.has_all_rules, kept.values()))
+            if not has_all or (error.__cause__ and refusals.words(error.__cause__)):
                 raise
     modules = {kind: _module_of(each) for kind, each in exported.items()}
     module = modules.pop(MAIN)
