@@ -9,6 +9,7 @@ import pytest
 from jax.export import symbolic_shape
 
 import pullback
+from pullback.artifact import refinement
 from pullback.tools.arguments import parse_arguments
 from tests.artifact import models
 
@@ -48,6 +49,15 @@ def test_info(pullback_command, saved):
     assert "argument          x: float32[b,2]" in shown
     assert "result            result: float32[]" in shown
     assert "derivatives       of any order" in shown
+
+
+def test_info_says_why_there_are_first_derivatives_only(pullback_command, tmp_path, monkeypatch):
+    monkeypatch.delitem(refinement.FOLLOWING, "stablehlo.dynamic_top_k")
+    x = jax.ShapeDtypeStruct(symbolic_shape("n"), "float32")
+    program = pullback.trace(lambda x: jnp.sum(jax.lax.top_k(x, x.shape[0] // 2)[0]))(x)
+    program.save(tmp_path / "top.mlirbc")
+    shown = pullback_command("info", tmp_path / "top.mlirbc").stdout
+    assert "of first order, both modes: ArtifactError: the sizes of what `top_k` gives" in shown
 
 
 def test_derivatives_keep_their_symbols(pullback_command, saved, inputs, tmp_path):

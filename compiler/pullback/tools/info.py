@@ -37,7 +37,8 @@ def info(file: str, entry: str | None) -> None:
 def _orders(program: SymbolicProgram) -> str:
     if program.member is not None:
         return "of any order"
-    return "none" if program.order == 0 else "of first order, both modes"
+    because = f": {program.stored.why_not}" if program.stored.why_not else ""
+    return "none" if program.order == 0 else f"of first order, both modes{because}"
 
 
 def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str, str]]:
