@@ -125,6 +125,11 @@ def test_one_file_for_every_platform(tmp_path):
     program = pb.load(path)
     args, kwargs = arguments(4)
     assert program.platforms == program.to_exported().platforms == ("cpu", "cuda", "rocm", "tpu")
+    alone = pb.load(artifact.serialize(program.for_platform("cpu").grad()))
+    assert alone.platforms == alone.with_shapes(*args, **kwargs).platforms == ("cpu",)
+    close(alone(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
+    with pytest.raises(pb.PullbackError, match="traced for cpu, cuda, rocm, tpu, not for metal"):
+        program.for_platform("metal")
     close(program.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
 
 
@@ -392,6 +397,23 @@ def test_a_derivative_of_a_file_can_be_saved_and_has_any_order(saved):
         close(found, jax.grad(lambda x: jnp.sum(gradient(x) * moved))(x))
         by_jax = pullback_runtime.load(artifact.serialize(program.jvp(1)))
         close(by_jax(params, x, moved, **kwargs), pushed(params, x, moved, **kwargs))
+
+
+def test_a_program_that_calls_a_file_while_dimensions_are_symbols(saved):
+    """Saving it failed, for JAX had no transpose of what the file's reverse mode is."""
+    loaded, (args, kwargs) = pb.load(saved), arguments(3)
+    calling = lambda params, x, scale: loaded(params, jnp.sin(x), scale=scale)  # noqa: E731
+    shapes = (jax.tree.map(lambda _: "...", args[0]), "rows, 4")
+    program = pb.trace(calling)(*symbolic_args_specs(args, shapes), kwargs["scale"])
+    again = pb.load(artifact.serialize(program))
+    given = *args, kwargs["scale"]
+    expected = jax.grad(lambda params, x, scale: loss(params, jnp.sin(x), scale=scale), (0, 1, 2))
+    for each in (program, again):
+        close(each(*given), loss(args[0], jnp.sin(args[1]), **kwargs))
+        close(each.grad((0, 1, 2))(*given), expected(*given))
+        pushed = each.jvp(1)(*given, args[1])[1]
+        close(pushed, jnp.sum(expected(*given)[1] * args[1]))
+    assert "cannot be called inside of another one" in again.stored.why_not
 
 
 def test_callbacks_are_refused():

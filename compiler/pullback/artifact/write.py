@@ -207,8 +207,8 @@ def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any)
     if any(others):
         raise ArtifactError(
             "a program with symbolic dimensions is saved with no option but `target`",
-            do="leave out platforms, allow_refusals and order: it is for the platforms that it was "
-            "traced for, and has its first derivatives",
+            do="leave out platforms, allow_refusals and order: for one platform save "
+            "program.for_platform(…), and with the others program.with_shapes(…)",
         )
     return symbolic.pieces(program, target)
 
