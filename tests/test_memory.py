@@ -142,6 +142,143 @@ def test_a_policy_says_what_is_kept_of_loops_and_of_functions_that_are_called(bo
     assert found["sine"] < all_again["sine"]
 
 
+ACTIVATIONS = np.ones((4, WIDTH), np.float32), np.ones((2, WIDTH, WIDTH), np.float32) / WIDTH
+
+
+def in_a_branch(x, ws):
+    return lax.cond(ws[0, 0, 0] > 0, lambda x: block(block(x, ws[0]), ws[1]), lambda x: x, x)
+
+
+def in_branches_of_a_loop(x, ws):
+    def step(x, w):
+        return lax.switch(
+            jnp.int32(w[0, 0] > 0), [lambda x: jnp.cos(block(x, w)), lambda x: block(x, w)], x
+        ), None
+
+    return lax.scan(step, x, ws)[0]
+
+
+def in_a_loop_in_a_branch(x, ws):
+    return lax.cond(ws[0, 0, 0] > 0, in_a_loop, lambda x, _: x, x, ws)
+
+
+def in_a_loop_that_counts(x, ws):
+    def step(c):
+        return c[0] + 1, block(c[1], jnp.asarray(ws)[c[0]])
+
+    return lax.while_loop(lambda c: c[0] < 2, step, (0, x))[1]
+
+
+@pytest.mark.parametrize(
+    "body", [in_a_branch, in_branches_of_a_loop, in_a_loop_in_a_branch, in_a_loop_that_counts]
+)
+def test_a_policy_reaches_into_branches_and_loops_that_count(body):
+    """Branches share the place of what is kept."""
+    x, ws = ACTIVATIONS
+
+    def kept(policy):
+        f = jax.checkpoint(body, policy=policy)
+        slope = jax.jvp(lambda x: wavy(body)(x, ws), (x,), (x,))[1]
+        np.testing.assert_allclose(np.vdot(pb.grad(wavy(f))(x, ws), x), slope, rtol=1e-4)
+        return residual_bytes(f, x, ws), ops_of_gradient(wavy(f), x, ws, wrt=(0, 1))
+
+    nothing, all_again = kept(None)
+    plain = ops_of_gradient(wavy(body), x, ws, wrt=(0, 1))
+    products, found = kept(POLICIES.dots_saveable)
+    assert products == nothing + 2 * 2 * x.nbytes
+    assert found["dot_general"] == plain["dot_general"] < all_again["dot_general"]
+    named, found = kept(POLICIES.save_only_these_names("wave"))
+    assert named == nothing + 2 * x.nbytes
+    assert found["sine"] < all_again["sine"]
+    everything, found = kept(POLICIES.everything_saveable)
+    assert everything > products
+    assert found["sine"] <= plain["sine"]
+
+
+def test_a_loop_that_counts_is_one_when_all_it_computes_is_to_be_kept():
+    """It was reversed by checkpoints of its state: the count was a marked value."""
+    f = jax.checkpoint(in_a_loop_that_counts, policy=POLICIES.everything_saveable)
+    assert "tensor<33x" not in str(pb.trace(f)(*ACTIVATIONS).jvp().vjp())
+
+
+@jax.custom_vjp
+def attention(x, w):
+    return jnp.cos(x @ w)
+
+
+def attention_forward(x, w):
+    y = checkpoint_name(jnp.sin(jnp.einsum("ij,jk->ik", x, w)), "wave")
+    return jnp.cos(y) * y, (y, w)
+
+
+attention.defvjp(attention_forward, lambda r, ct: ((ct * r[0]) @ r[1].T, jnp.zeros_like(r[1])))
+
+
+@jax.custom_jvp
+def wave(x, w):
+    return jnp.sin(x @ w)
+
+
+@wave.defjvp
+def _(primals, tangents):
+    x, w = primals
+    y = checkpoint_name(jnp.sin(jnp.einsum("ij,jk->ik", x, w)), "wave")
+    return jnp.cos(y), y * (tangents[0] @ w)
+
+
+@pytest.mark.parametrize("rule", [attention, wave])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f: lambda x, ws: f(f(x, ws[0]), ws[1]),
+        lambda f: lambda x, ws: lax.scan(lambda x, w: (f(x, w), None), x, ws)[0],
+        lambda f: (
+            lambda x, ws: lax.cond(ws[0, 0, 0] > 0, lambda x: f(f(x, ws[0]), ws[1]), lambda x: x, x)
+        ),
+    ],
+    ids=["calls", "scan", "branch"],
+)
+def test_a_policy_reaches_into_what_rules_compute_forward(rule, around):
+    """As in JAX, whose policies name the residuals of an attention."""
+    x, ws = ACTIVATIONS
+    body = around(rule)
+
+    def kept(policy):
+        f = jax.checkpoint(body, policy=policy)
+        expected = jax.grad(wavy(f))(x, ws)
+        np.testing.assert_allclose(pb.grad(wavy(f))(x, ws), expected, rtol=1e-4)
+        return residual_bytes(f, x, ws), ops_of_gradient(wavy(f), x, ws)
+
+    nothing, all_again = kept(None)
+    plain = ops_of_gradient(wavy(body), x, ws)
+    products, found = kept(POLICIES.dots_saveable)
+    assert products >= nothing + 2 * x.nbytes
+    assert found["dot_general"] == plain["dot_general"] < all_again["dot_general"]
+    named, found = kept(POLICIES.save_only_these_names("wave"))
+    assert nothing + x.nbytes <= named <= nothing + 2 * x.nbytes
+    assert found["sine"] < all_again["sine"]
+
+
+def test_a_rule_under_one_policy_is_another_one_than_without():
+    """Of one function with a rule, in one program, what one checkpoint keeps the other does not."""
+    x, ws = ACTIVATIONS
+    named = POLICIES.save_only_these_names("wave")
+
+    def sizes(*policies):
+        def f(x, ws):
+            for w, policy in zip(ws, policies, strict=True):
+                x = jax.checkpoint(attention, policy=policy)(x, w)
+            return x
+
+        return residual_bytes(f, x, ws)
+
+    neither, first, second, both = (
+        sizes(None, None), sizes(named, None), sizes(None, named), sizes(named, named)
+    )  # fmt: skip
+    assert first == second == neither + x.nbytes
+    assert both == neither + 2 * x.nbytes
+
+
 @pytest.mark.parametrize("policy", ["everything", "dots", "names"])
 def test_a_policy_changes_no_number_of_loops_and_of_functions_that_are_called(policy):
     def twice(x, ws):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import core as _core
+from jax._src import core as _core, effects as _effects
 from jax._src.interpreters import partial_eval as _pe
 
 from pullback._jax import func, high, ir, jaxprs, tracing
@@ -44,25 +44,45 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
 
 def recomputed(equation: Any) -> Any:
     """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
-    params = high.parameters_of(equation)
-    jaxpr, policy = params["jaxpr"], params.get("policy")
+    jaxpr, policy = high.parameters_of(equation)["jaxpr"], policy_of(equation)
     if "_prim" in equation.params:
         jaxpr = high.with_remat_rules(jaxpr)
-    return jaxprs.close(jaxpr if policy is None else _with_saved(jaxpr, policy))
+    return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy))
 
 
-def _with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
+def may_repeat(effects: Any) -> bool:
+    """Whether JAX lets all of these effects happen again in a reverse pass: those of debugging."""
+    return not _effects.remat_allowed_effects.filter_not_in(effects)
+
+
+def policy_of(equation: Any) -> Callable[..., Any] | None:
+    """The policy of a `jax.checkpoint`, in either encoding."""
+    return high.parameters_of(equation).get("policy")
+
+
+_CALLS = "jit", "pjit"
+_REACHED = (*_CALLS, "scan", "while", "cond")
+"""What a policy reaches into."""
+
+
+def with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
+    """The jaxpr with marks on what a policy keeps."""
     equations = []
     for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        is_saved = name not in ("jit", "pjit") and _is_saved(equation, policy)
-        if name in ("jit", "pjit", "scan"):
-            equation = jaxprs.with_bodies(equation, lambda _, body: _with_saved(body, policy))
+        is_saved = name not in _CALLS and _is_saved(equation, policy)
+        if name in _REACHED:
+            equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
         if is_saved:
             equations += _with_marks(equation)
         else:
             equations.append(equation)
     return jaxprs.with_like_equations(jaxpr, equations)
+
+
+def _reached(name: str, body: Any, policy: Callable[..., Any]) -> Any:
+    """A body with marks; reverse mode needs nothing of the condition of a loop."""
+    return body if name == "cond_jaxpr" else with_saved(body, policy)
 
 
 def _is_saved(equation: Any, policy: Callable[..., Any]) -> bool:

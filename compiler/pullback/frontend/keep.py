@@ -89,14 +89,15 @@ class Keeper:
         self.rules = rules
         self.place: str | None = None
         self.tracebacks: list[Any] = []
-        self._done: dict[int, tuple[Any, Any]] = {}
+        self._done: dict[Any, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
         """The jaxpr with every derivative-carrying equation kept, all the way down."""
-        found = self._done.get(id(jaxpr))
+        key = id(jaxpr), self.rules.policy
+        found = self._done.get(key)
         if found is None:
             kept = self._rewrite(jaxpr)
-            found = self._done[id(jaxpr)] = (jaxpr, kept)
+            found = self._done[key] = (jaxpr, kept)
         return found[1]
 
     def _rewrite(self, jaxpr: Any) -> Any:
@@ -118,6 +119,7 @@ class Keeper:
         try:
             if equation.effects:
                 _check_effects(equation, self.place)
+                self.rules.only_debugs &= remat.may_repeat(equation.effects)
             check_tangents([*equation.invars, *equation.outvars], self.place)
             return ordering.in_text(self._other_equation(equation, debug_info), debug_info)
         finally:
@@ -198,7 +200,8 @@ class Keeper:
         )
 
     def _checkpoint(self, equation: Any) -> Any:
-        body = self.keep(remat.recomputed(equation))
+        with self.rules.kept_by(remat.policy_of(equation)):
+            body = self.keep(remat.recomputed(equation))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 

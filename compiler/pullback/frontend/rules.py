@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import jax
 from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, headline
-from pullback._jax import high, ir, jaxprs, named_axes, structured, tracing, user_rules
+from pullback._jax import high, ir, jaxprs, named_axes, remat, structured, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend import (
@@ -65,6 +65,7 @@ class Rule:
     where: str
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
+    policy: Callable[..., Any] | None = None
     closed_over: int = 0
     batch: Batch | None = None
 
@@ -142,6 +143,7 @@ class RuleTable:
         self.keepalives: list[Any] = []
         self.host_callbacks: list[Any] = []
         self.mesh: jax.sharding.Mesh | None = None
+        self.only_debugs = True  # of what callbacks do that are more than functions
         self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
         self.traces = 0
         self._rules: dict[str, Rule] = {}
@@ -155,6 +157,7 @@ class RuleTable:
         self._others_here: dict[int, str] = {}  # functions met now that may be others at the call
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
+        self.policy: Callable[..., Any] | None = None
         self._configuration = tracing.configuration()
         self._identities = Identities()
         self.keeper = Keeper(self)
@@ -188,15 +191,23 @@ class RuleTable:
 
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""
-        return self._under((*self._checked_axes, *named_axes.checked_axes(equation)))
+        axes = *self._checked_axes, *named_axes.checked_axes(equation)
+        return self._under(axes, self.policy)
+
+    def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
+        """Calls met now are in a checkpoint of this policy."""
+        return self._under(self._checked_axes, policy)
 
     @contextlib.contextmanager
-    def _under(self, checked_axes: tuple[str, ...]) -> Iterator[None]:
-        outer, self._checked_axes = self._checked_axes, checked_axes
+    def _under(
+        self, checked_axes: tuple[str, ...], policy: Callable[..., Any] | None
+    ) -> Iterator[None]:
+        outer = self._checked_axes, self.policy
+        self._checked_axes, self.policy = checked_axes, policy
         try:
             yield
         finally:
-            self._checked_axes = outer
+            self._checked_axes, self.policy = outer
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
         """The rule of a kept equation: the one already known for equal calls, or a new one."""
@@ -285,7 +296,7 @@ class RuleTable:
             return self._batched_sources(rule.batch, kind, mask)
         traced = self.traced_rule(rule, kind, mask)
         names = _symbols(rule, kind, mask)
-        with self._under(rule.checked_axes):
+        with self._under(rule.checked_axes, rule.policy):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
     def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
@@ -370,8 +381,8 @@ class RuleTable:
             ):
                 closed = staging.traced(rule, kind, chosen, *given)
             lifting.check(closed)
-            with self._under(rule.checked_axes):
-                return tuple(self.keeper.keep(lifting.close(each)) for each in closed)
+            with self._under(rule.checked_axes, rule.policy):
+                return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
         except LEAKS:
             raise _leaking(rule) from None
         except MissingRuleError:
@@ -402,7 +413,7 @@ class RuleTable:
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""
         other = rebinding.other_function(user_rules.rule_inside(equation).rule, self._others_here)
-        settings = self._checked_axes, equation.ctx, other
+        settings = self._checked_axes, self._policy_of(equation), equation.ctx, other
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
             identity = self._identity(equation, decomposition, by_contents)
@@ -433,8 +444,13 @@ class RuleTable:
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
             checked_axes=self._checked_axes,
+            policy=self._policy_of(equation),
             closed_over=user_rules.rule_inside(equation).closed_over,
         )
+
+    def _policy_of(self, equation: Any) -> Callable[..., Any] | None:
+        """The policy for what the rules of a call compute; they must be a user's."""
+        return self.policy if jaxprs.name_of(equation) in staging.USERS else None
 
     def _new_key(self, name: str) -> str:
         key, number = name, 0
@@ -442,6 +458,18 @@ class RuleTable:
             number += 1
             key = f"{name}_{number}"
         return key
+
+
+def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
+    """The functions of a rule, with marks on what the policy of the checkpoint around it keeps.
+
+    A backward function does not run again.
+    """
+    functions = list(map(lifting.close, closed))
+    if rule.policy is not None:
+        last = 1 if kind == "vjp" else len(functions)
+        functions[:last] = [remat.with_saved(each, rule.policy) for each in functions[:last]]
+    return functions
 
 
 def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:

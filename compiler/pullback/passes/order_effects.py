@@ -12,18 +12,16 @@ from pullback._jax.ordering import ORDERED
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
-from pullback.passes.dead_ops import unsharded
 from pullback.passes.regions import (
     BRANCHES,
     blocks,
-    move_regions,
     operations,
     replace_terminator,
     terminator,
 )
 from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import CALL, callee, functions, is_declaration, is_public
-from pullback.rules.slots import widened
+from pullback.rules.slots import widened, with_results
 
 WHILE = "stablehlo.while"
 
@@ -121,12 +119,7 @@ class _Threads:
         return _put(new, operation)
 
     def _branches(self, operation: Any, token: Value) -> Value:
-        types = [*(r.type for r in operation.results), _token()]
-        count = len(operation.regions)
-        new = build.emit(
-            operation.name, types, list(operation.operands), unsharded(operation), regions=count
-        )
-        move_regions(operation, new)
+        new = with_results(operation, [_token()])
         for block in blocks(new):
             end = self._block(block, token)
             replace_terminator(block, [*terminator(block).operands, end])

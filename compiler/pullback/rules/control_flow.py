@@ -11,7 +11,6 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
 from pullback.passes.activity import analyze
 from pullback.passes.checks import found_in
-from pullback.passes.dead_ops import unsharded
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
 from pullback.passes.regions import (
@@ -25,6 +24,7 @@ from pullback.passes.regions import (
 )
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse, check_handed_on
+from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before, scatter
 from pullback.rules.reaching import reached, reached_in
@@ -65,7 +65,8 @@ class Branches:
         for block, row in zip(blocks(op.operation), found, strict=True):
             _extend(block, row, flags)
         types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
-        new = _with_results(op, types)
+        with before(op):
+            new = slots.with_results(op.operation, types)
         results = list(new.results)
         frame.replace(op, results[: len(flags)])
         return scatter(flags, results[len(flags) :])
@@ -97,21 +98,6 @@ def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
     replace_terminator(block, [*outs, *values])
 
 
-def _with_results(op: Op, types: Sequence[Any]) -> Any:
-    """The same branches in an op with further results, in front of the old one."""
-    operation = op.operation
-    with before(op):
-        new = build.emit(
-            op.name,
-            [*(r.type for r in op.results), *types],
-            list(operation.operands),
-            unsharded(operation),
-            regions=len(operation.regions),
-        )
-    move_regions(operation, new)
-    return new
-
-
 class _Branch:
     """One branch on its way to a backward branch."""
 
@@ -122,6 +108,7 @@ class _Branch:
         self.frame = Reverse(outer.diff, self._primal, outer.linear)
         self.frame.analyze(block, active_operands(op))
         outs = list(terminator(block).operands)
+        self.returned = {} if outer.linear else dict(zip(outs, op.results, strict=True))
         given = [(i, v, cts[i]) for i, v in enumerate(outs) if cts[i] is not None]
         if outer.linear:
             for i, v, _ in given:
@@ -133,7 +120,11 @@ class _Branch:
         return self.residuals(v)
 
     def _leaf(self, v: Value) -> Value | None:
-        return self.op.frame.primal(v) if v in self.captured else None
+        """What the branch has from outside, or returns anyway."""
+        frame = self.op.frame
+        if v in self.returned:
+            return frame.primal(frame.current(self.returned[v]))
+        return frame.primal(v) if v in self.captured else None
 
     def emit(self, region: Any, cts: Tangents, wrt: Sequence[Value]) -> None:
         block = region.blocks.append()
@@ -151,43 +142,16 @@ class _Branch:
 
 def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
     """Results for what the branches store; branches share slots of equal type."""
-    slots: list[Any] = []
-    places = [_place(branch, slots) for branch in branches]
-    new = _with_results_of(op, branches, slots, places)
-    results = list(new.results)
-    count = len(op.results)
     frame = op.frame
-    frame.replace(op, results[:count])
-    for branch, place in zip(branches, places, strict=True):
-        stored = {v: frame.primal(results[count + place[v]]) for v in branch.chosen}
-        branch.residuals.settle(stored)
+    rows = [[branch.frame.current(v) for v in branch.chosen] for branch in branches]
+    with before(op):
+        new, places = slots.returning(op.operation, rows)
+    results = list(new.results)
+    frame.replace(op, results[: len(op.results)])
+    for branch, row, place in zip(branches, rows, places, strict=True):
+        pairs = zip(branch.chosen, row, strict=True)
+        branch.residuals.settle({v: frame.primal(results[place[now]]) for v, now in pairs})
         branch.anchor.erase()
-
-
-def _place(branch: _Branch, slots: list[Any]) -> dict[Value, int]:
-    free = list(range(len(slots)))
-    places = {}
-    for v in branch.chosen:
-        slot = next((i for i in free if slots[i] == v.type), None)
-        if slot is None:
-            slot = len(slots)
-            slots.append(v.type)
-        else:
-            free.remove(slot)
-        places[v] = slot
-    return places
-
-
-def _with_results_of(
-    op: Op, branches: Sequence[_Branch], slots: list[Any], places: list[dict[Value, int]]
-) -> Any:
-    for branch, place in zip(branches, places, strict=True):
-        by_slot = {slot: branch.frame.current(v) for v, slot in place.items()}
-        end = terminator(branch.block)
-        with build.inserting(ir.InsertionPoint(end), end.location):
-            extra = [by_slot[i] if i in by_slot else build.zeros(t) for i, t in enumerate(slots)]
-        replace_terminator(branch.block, [*end.operands, *extra])
-    return _with_results(op, slots)
 
 
 for _name in BRANCHES:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pullback._jax import ir, primitives
-from pullback.dialect import build
+from pullback._jax import ir, primitives, remat
+from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.regions import blocks, terminator
 
@@ -106,7 +106,7 @@ def _count(
 
 
 def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> Counter | None:
-    v = yields[index]
+    v = _unmarked(yields[index])
     start = integer_constant(inits[index])
     if start is None or isinstance(v, ir.BlockArgument):
         return None
@@ -121,6 +121,16 @@ def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> 
     if x != argument or not step:
         return None
     return Counter(index, start, step if operation.name == "stablehlo.add" else -step)
+
+
+def _unmarked(v: Value) -> Value:
+    """The value itself, where the policy of a checkpoint has it marked."""
+    while not isinstance(v, ir.BlockArgument):
+        operation = v.owner.operation
+        if ops.composite_name(operation) != remat.SAVED:
+            break
+        v = operation.operands[0]
+    return v
 
 
 def _plainest(counters: list[Counter]) -> Counter | None:

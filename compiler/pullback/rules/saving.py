@@ -2,7 +2,8 @@
 
 The function runs again in the reverse pass, from its arguments and from the marked values that it
 needs then. A mark inside of a loop is brought out of it first: the loop stacks the value, and the
-stack has the mark. The loop that runs again reads its slots instead of computing the value.
+stack has the mark. The loop that runs again reads its slots instead of computing the value. So do
+branches: that which runs returns the value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import is_used
-from pullback.passes.regions import blocks, operations, replace_terminator, terminator
+from pullback.passes.regions import BRANCHES, blocks, operations, replace_terminator, terminator
 from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import callee
 from pullback.rules import slots
@@ -37,7 +38,8 @@ def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
     """
 
     def derive() -> tuple[str, str, int]:
-        again = diff.clone_function(pair.forward, f"{pair.forward}.again")
+        forward = with_marks_outside(diff, pair.forward)  # what rules compute may be marked too
+        again = diff.clone_function(forward, f"{pair.forward}.again")
         block = diff.block(again)
         given = [_given_instead(block, mark) for mark in _marks(block)]
         replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
@@ -48,7 +50,7 @@ def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
             if not used:
                 block.erase_argument(argument.arg_number)
         set_signature(diff.function(again))
-        return _also_giving(diff, pair, needed), again, sum(needed)
+        return _also_giving(diff, pair, forward, needed), again, sum(needed)
 
     return diff.cached(("recomputation", pair.forward), derive)
 
@@ -67,16 +69,29 @@ def _given_instead(block: Any, mark: Any) -> Value:
 
 
 def _replace(v: Value, given: Value) -> None:
-    """Let `given` be what `v` is; slots of it are what an iteration has put into the stack `v`."""
+    """Let `given` be what `v` is, and what it is made of.
+
+    That is what a branch returns, and what an iteration has put into a slot of a stack.
+    """
     v.replace_all_uses_with(given)
-    if not build.is_result_of(v, _LOOP):
+    if not build.is_result_of(v, _LOOP, *BRANCHES):
         return
     operation = v.owner.operation
     index = list(operation.results).index(v)
+    if operation.name != _LOOP:
+        for block in blocks(operation):
+            _replace_in_branch(block, terminator(block).operands[index], given)
+        return
     loop = read_loop(operation)
     stack = next((stack for stack in stacks_of(loop) if stack.carry == index), None)
     if stack is not None:
         _replace_in_body(loop.body, stack, given)
+
+
+def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
+    """What the branch has from outside is no other value where another branch runs."""
+    if not isinstance(v, ir.BlockArgument) and v.owner.operation.block == block:
+        _replace(v, given)
 
 
 def _replace_in_body(body: Any, stack: Stack, given: Value) -> None:
@@ -92,14 +107,14 @@ def _replace_in_body(body: Any, stack: Stack, given: Value) -> None:
     _replace(value, slot)
 
 
-def _also_giving(diff: Differentiation, pair: Split, flags: Sequence[bool]) -> str:
+def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequence[bool]) -> str:
     """A copy of the forward function that gives those of its marked values, and no residuals.
 
     Itself for none.
     """
     if not any(flags):
         return pair.forward
-    copy = diff.clone_function(pair.forward, f"{pair.forward}.saving")
+    copy = diff.clone_function(forward, f"{pair.forward}.saving")
     block = diff.block(copy)
     saved = [mark.result for mark, flag in zip(_marks(block), flags, strict=True) if flag]
     replace_terminator(block, [*list(terminator(block).operands)[: len(pair.kept)], *saved])
@@ -108,11 +123,11 @@ def _also_giving(diff: Differentiation, pair: Split, flags: Sequence[bool]) -> s
     return copy
 
 
-# -------------------------------------------------------------------- out of loops and calls
+# -------------------------------------------------------- out of loops, branches and calls
 
 
 def with_marks_outside(diff: Differentiation, name: str) -> str:
-    """A copy of a function in which no mark is in a loop or in a function that it calls.
+    """A copy of a function in which no mark is in a loop, in a branch or in what it calls.
 
     The function itself if none is. Loops whose number of iterations is not known keep theirs, which
     say nothing.
@@ -130,9 +145,8 @@ def with_marks_outside(diff: Differentiation, name: str) -> str:
 
 def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
     for operation in operations(block):
-        if operation.name == _LOOP:
-            body = blocks(operation)[1]
-            if _marks(body) or _has_marks_inside(diff, body):
+        if operation.name == _LOOP or operation.name in BRANCHES:
+            if any(_marks(b) or _has_marks_inside(diff, b) for b in blocks(operation)):
                 return True
         elif _is_marked_call(diff, operation):
             return True
@@ -162,6 +176,10 @@ def _bring_out(diff: Differentiation, block: Any) -> None:
         if operation.name == _LOOP:
             _bring_out(diff, blocks(operation)[1])
             _stack_marked(diff, operation)
+        elif operation.name in BRANCHES:
+            for nested in blocks(operation):
+                _bring_out(diff, nested)
+            _return_marked(diff, operation)
 
 
 def _stack_marked(diff: Differentiation, operation: Any) -> None:
@@ -169,15 +187,10 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
 
     So it does with carries that are such values in the next iteration.
     """
+    values = _unmarked(_marks(blocks(operation)[1]))
     loop = read_loop(operation)
-    marks = [each for each in _marks(loop.body) if _has_a_shape(each.result.type)]
-    if not marks or not loop.trip_count:
+    if not values or not loop.trip_count:
         return
-    for mark in marks:
-        mark.result.replace_all_uses_with(mark.operands[0])
-    values = dict.fromkeys(mark.operands[0] for mark in marks)
-    for mark in marks:
-        mark.erase()
     counting = {loop.body.arguments[counter.index] for counter in loop.counters}
     carried = zip(loop.body.arguments, terminator(loop.body).operands, strict=True)
     values |= dict.fromkeys(a for a, v in carried if v in values and a not in counting)
@@ -189,6 +202,32 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
         for buffer in list(new.results)[count : count + len(values)]:
             _mark(diff, buffer)
     operation.erase()
+
+
+def _return_marked(diff: Differentiation, operation: Any) -> None:
+    """Let branches return what they mark, and mark these results instead."""
+    rows = [list(_unmarked(_marks(block))) for block in blocks(operation)]
+    if not any(rows):
+        return
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        new, _ = slots.returning(operation, rows)
+        results, count = list(new.results), len(operation.results)
+        for old, result in zip(operation.results, results[:count], strict=True):
+            old.replace_all_uses_with(result)
+        for v in results[count:]:
+            _mark(diff, v)
+    operation.erase()
+
+
+def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
+    """The marked values, of those that have a shape; they are marked no more."""
+    marks = [each for each in marks if _has_a_shape(each.result.type)]
+    for mark in marks:
+        mark.result.replace_all_uses_with(mark.operands[0])
+    values = dict.fromkeys(mark.operands[0] for mark in marks)
+    for mark in marks:
+        mark.erase()
+    return values
 
 
 def _has_a_shape(type: Any) -> bool:

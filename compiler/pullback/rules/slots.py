@@ -1,4 +1,4 @@
-"""Buffers with one slot per iteration: stacked residuals, and checkpoints."""
+"""Places for what comes out of loops and branches: one slot per iteration, one per branch."""
 
 from __future__ import annotations
 
@@ -81,6 +81,51 @@ def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
             extra.append(build.add(at, 1))
     replace_terminator(body, [*end.operands, *extra])
     return new
+
+
+def with_results(branches: Any, types: Sequence[Any]) -> Any:
+    """The same branches with further results, here; their blocks still have to return them."""
+    new = build.emit(
+        branches.name,
+        [*(r.type for r in branches.results), *types],
+        list(branches.operands),
+        unsharded(branches),
+        regions=len(branches.regions),
+    )
+    move_regions(branches, new)
+    return new
+
+
+def returning(branches: Any, rows: Sequence[Sequence[Value]]) -> tuple[Any, list[dict[Value, int]]]:
+    """The same branches, here, which return these values too, each block its own row.
+
+    Values of equal type share a result. Also returns the number of the result of each value.
+    """
+    types: list[Any] = []
+    places = [_place(values, types) for values in rows]
+    new = with_results(branches, types)
+    for block, place in zip(blocks(new), places, strict=True):
+        by_slot = {slot: v for v, slot in place.items()}
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            extra = [by_slot[i] if i in by_slot else build.zeros(t) for i, t in enumerate(types)]
+        replace_terminator(block, [*end.operands, *extra])
+    count = len(branches.results)
+    return new, [{v: count + slot for v, slot in place.items()} for place in places]
+
+
+def _place(values: Sequence[Value], types: list[Any]) -> dict[Value, int]:
+    free = list(range(len(types)))
+    places = {}
+    for v in values:
+        slot = next((i for i in free if types[i] == v.type), None)
+        if slot is None:
+            slot = len(types)
+            types.append(v.type)
+        else:
+            free.remove(slot)
+        places[v] = slot
+    return places
 
 
 def _index(operation: Any, count: int) -> Value | None:
