@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime as runtime
@@ -282,6 +283,35 @@ def test_programs_with_pure_callbacks_are_pure():
     printing = pb.jit(lambda x: jax.debug.print("{}", x))
     assert jax.make_jaxpr(printing)(1.0).effects
     assert not jax.make_jaxpr(program)(1.0).effects
+
+
+def test_programs_that_print_may_run_again_in_a_checkpoint_of_jax_s():
+    """JAX refused them as programs that write; one that writes, or may, it refuses still."""
+    seen = []
+
+    def printing(x):
+        jax.debug.callback(lambda x: seen.append(float(x)), x)
+        return jnp.sin(jnp.sin(x))
+
+    def writing(x):
+        io_callback(lambda x: seen.append(float(x)), None, x)
+        return printing(x)
+
+    @jax.custom_vjp
+    def writes_forward(x):
+        return printing(x)
+
+    writes_forward.defvjp(lambda x: (writing(x), x), lambda x, ct: (ct * x,))
+    outer = pb.jit(lambda x: pb.jit(writing)(x))
+    for program in (pb.jit(printing), pb.trace(printing)(1.2), pb.jit(pb.jit(printing))):
+        seen.clear()
+        slope = jax.jit(jax.grad(jax.checkpoint(program)))(1.2)
+        jax.effects_barrier()
+        assert_agrees(slope, jax.grad(printing)(1.2))
+        assert seen
+    for program in (pb.jit(writing), outer, pb.jit(writes_forward)):
+        with pytest.raises(NotImplementedError, match="Effects not supported"):
+            jax.grad(jax.checkpoint(program))(1.2)
 
 
 def test_a_module_that_calls_back_keeps_its_callbacks_in_its_derivative():

@@ -86,6 +86,7 @@ def handle_of(program: Program) -> ModuleHandle:
         operands,
         results,
         arg_names=names,
+        debugs=program.rules.only_debugs,
         pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
     )
 

@@ -20,6 +20,7 @@ from jax._src import (
     xla_bridge as xla_bridge,
 )
 from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
@@ -39,7 +40,7 @@ from jaxlib.mlir.dialects import (
 from pullback_runtime._contexts import Shared, cached
 from pullback_runtime._lazy import made_once
 
-__all__ = ["IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
+__all__ = ["DEBUG_EFFECT", "IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 
 TO_STABLEHLO = "vhlo-legalize-to-stablehlo"
 VHLO_OP = re.compile(rb"\0([a-z0-9_]+_v)(\d{1,4})(?=\0)")  # the string before it ends with NUL too

@@ -42,6 +42,7 @@ class ModuleHandle:
     host_callbacks: Sequence[Callable[..., Any]] = ()
     keepalives: Sequence[Any] = field(default=(), repr=False)
     pure: bool = False  # whether the callbacks may be dropped, repeated and recomputed
+    debugs: bool = False  # whether they may be repeated, and no more
     source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
 
     def __hash__(self) -> int:
@@ -131,7 +132,8 @@ def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
 def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[Any]]:
     check_sixty_four_bits(handle)
     check_avals(handle, avals)
-    effects = {_jax.IO_EFFECT} if not handle.pure and handle.host_callbacks else set()
+    effect = _jax.DEBUG_EFFECT if handle.debugs else _jax.IO_EFFECT
+    effects = {effect} if not handle.pure and handle.host_callbacks else set()
     return _jax.output_avals(avals, handle.out_avals), effects
 
 

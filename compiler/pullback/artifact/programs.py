@@ -32,6 +32,7 @@ class LoadedRules(NoRules):
     keepalives: tuple[Any, ...] = ()
     axes: _meshes.Axes = ()
     lost_batching_rules: bool = False
+    only_debugs: bool = False  # nothing is known of callbacks that come with a module
 
     @property
     def has_batching_rules(self) -> bool:

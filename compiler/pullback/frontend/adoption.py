@@ -53,6 +53,7 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
         rules.host_callbacks.extend(program.rules.host_callbacks)
         rules.keepalives.extend(program.rules.keepalives)
         rules.use_mesh(program.rules.mesh)
+        rules.only_debugs &= program.rules.only_debugs
         rules.has_batching_rules |= program.rules.has_batching_rules
     return module, symbol
 
