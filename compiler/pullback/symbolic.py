@@ -126,6 +126,10 @@ class SymbolicProgram(HasInterface):
                 where=self.spelt(),
                 do=f"give a number for each: {', '.join(f'{each}=…' for each in self.symbols)}",
             )
+        if others := [size for size in sizes.values() if not hasattr(size, "__index__")]:
+            raise DimensionError(
+                f"{others[0]!r} is no size", where=self.spelt(), do="give integers"
+            )
         sized = [dimensions.sized(sizes, aval) for aval in self.in_avals]
         return self.at(self._sizes(sized))
 

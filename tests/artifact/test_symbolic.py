@@ -304,6 +304,8 @@ def test_sizes_by_name(saved):
             ) as caught:
                 program.with_sizes(**sizes)
             assert "batch=…" in caught.value.do
+        with pytest.raises(pullback_runtime.DimensionError, match=r"2\.5 is no size"):
+            program.with_sizes(batch=2.5)
         with pytest.raises(pullback_runtime.DimensionError, match="'batch' = 0"):
             program.with_sizes(batch=0)
 
