@@ -213,6 +213,54 @@ def test_a_primitive_that_is_linear_in_some_operands_together(argnums: Any, tmp_
     np.testing.assert_allclose(many[0], jax.jvp(f, (A, B), (A, B))[1], rtol=1e-6)
 
 
+scaled_p = jax.extend.core.Primitive("scaled")
+types_found: list[int] = []
+
+
+def _scaled(dx: Any, *factors: Any) -> Any:
+    return dx * sum(factors)
+
+
+def _scaled_type(dx: Any, *factors: Any) -> Any:
+    """Takes long, as for a solver that is traced to know the types of what it finds."""
+    types_found.append(len(factors))
+    return dx
+
+
+def _scaled_transpose(ct: Any, dx: Any, *factors: Any) -> Any:
+    assert ad.is_undefined_primal(dx)
+    return (_scaled(ct, *factors), *[None] * len(factors))
+
+
+scaled_p.def_impl(_scaled)
+scaled_p.def_abstract_eval(_scaled_type)
+mlir.register_lowering(scaled_p, mlir.lower_fun(_scaled, multiple_results=False))
+ad.primitive_transposes[scaled_p] = _scaled_transpose
+
+
+def test_what_a_primitive_is_not_linear_in_is_seen_from_its_rule_alone(tmp_path: Path) -> None:
+    """A linear solve in which a preconditioner is closed over has dozens of such operands."""
+
+    @jax.custom_jvp
+    def f(x: Any, *factors: Any) -> Any:
+        return x * sum(factors)
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return f(*primals), scaled_p.bind(tangents[0], *primals[1:])
+
+    counts = []
+    for number in (2, 9):
+        args = [jnp.float32(1.5 + i) for i in range(number)]
+        program = pb.trace(f)(*args)
+        types_found.clear()
+        program.save(tmp_path / "f.mlirbc", order=1)
+        counts.append(len(types_found))
+        found = pb.load(tmp_path / "f.mlirbc").grad()(*args)
+        np.testing.assert_allclose(found, sum(args[1:]), rtol=1e-6)
+    assert counts[0] == counts[1]
+
+
 at_rest_p = jax.extend.core.Primitive("at_rest")
 
 

@@ -67,6 +67,25 @@ def has_transpose(equation: Any) -> bool:
     )
 
 
+def run_transpose(equation: Any, operands: Sequence[Any], cotangents: Sequence[Any]) -> None:
+    """Runs the transpose rule of a primitive, to see whether it raises.
+
+    Args:
+      operands: of the equation, None for those that it shall be linear in.
+      cotangents: of its results, None for those that have none.
+    """
+    given = [
+        _ad.UndefinedPrimal(atom.aval) if value is None else value
+        for atom, value in zip(equation.invars, operands, strict=True)
+    ]
+    cts = [
+        _ad.Zero(var.aval.to_ct_aval()) if ct is None else ct
+        for var, ct in zip(equation.outvars, cotangents, strict=True)
+    ]
+    rule = _ad.primitive_transposes[equation.primitive]
+    rule(cts if equation.primitive.multiple_results else cts[0], *given, **equation.params)
+
+
 def rules_of(primitive: Any) -> tuple[Any, ...]:
     """The rules that JAX holds for a primitive: for tangents, and for cotangents."""
     return _ad.primitive_jvps.get(primitive), _ad.primitive_transposes.get(primitive)

@@ -258,9 +258,19 @@ def _transposed(
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [part(rule, *each) for each in zip(wanted, found, strict=True)]
 
+    def alone(args, cotangents):
+        full, cts = [None] * len(avals), [None] * len(rule.call.out_avals)
+        for places, values, found in ((kept, args, full), (outs, cotangents, cts)):
+            for i, value in zip(places, values, strict=True):
+                found[i] = value
+        derivatives.run_transpose(rule.call.eqns[0], full, cts)
+
     outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
-    return tracing.traced(transpose, [avals[i] for i in kept], tracing.cotangents(given))
+    types = [avals[i] for i in kept], tracing.cotangents(given)
+    if rule.primitive.endswith(jaxprs.OF_A_LIBRARY):  # whose types may take long to find
+        tracing.traced(alone, *types)
+    return tracing.traced(transpose, *types)
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
