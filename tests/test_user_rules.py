@@ -892,3 +892,31 @@ def test_a_forward_rule_that_is_batched_alone_is_an_error():
     of_batch = jax.jit(lambda w: jnp.sum(jax.vmap(twice, (0, None))(jnp.ones(3), w)))
     with pytest.raises(pb.RuleResultError, match=r"gives float32\[3\] where .* gives float32\[\]"):
         pb.grad(of_batch)(2.0)
+
+
+@jax.custom_vjp
+def stopped(x):
+    return jnp.sin(x), jnp.cos(x)
+
+
+def _no_backward(x, cts):
+    raise ValueError("no backward")
+
+
+stopped.defvjp(lambda x: (stopped(x), x), _no_backward)
+
+
+def test_a_backward_rule_that_raises_has_a_forward_mode_where_nothing_needs_it(tmp_path):
+    """As the potentials of optimal transport, whose cost has a gradient without theirs."""
+
+    def cost(x):
+        return sum(jax.lax.stop_gradient(jax.jit(stopped)(x))) * x
+
+    x = jnp.float32(1.5)
+    pb.trace(cost)(x).save(tmp_path / "cost.mlirbc", allow_refusals=True)
+    wanted = jax.jit(lambda x: jax.jvp(cost, (x,), (x,)))(x)
+    for found in (pb.jvp(cost, (x,), (x,)), pb.load(tmp_path / "cost.mlirbc").jvp()(x, x)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match="no backward") as raised:
+        pb.jvp(lambda x: stopped(x)[0] * x, (x,), (x,))
+    assert "in the vjp rule of `stopped`, called at " in "".join(raised.value.__notes__)

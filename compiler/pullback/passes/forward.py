@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback._errors import NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
@@ -36,7 +35,7 @@ class Refused:
     solver still holds the call with its rule, and has a derivative by all else.
     """
 
-    error: NotLinearError
+    error: Exception
 
 
 def unrefused(tangents: Sequence[Any]) -> list[Value | None]:

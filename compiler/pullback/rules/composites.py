@@ -348,7 +348,10 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     staged = view.jvp(mask) is not None or view.jvp(view.own_mask) is not None
     if staged or (view.rule_key is not None and diff.rules.goes_forward(view.rule_key)):
         return None
-    fwd, bwd, mask = vjp_rule(op)
+    try:
+        fwd, bwd, mask = vjp_rule(op)
+    except Exception as error:  # the user's rule may raise anything
+        return Refused(error)
     covered = in_mask(op, mask)
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
