@@ -129,7 +129,7 @@ class Holding:
 def test_what_holds_the_program_of_its_own_rules_dies():
     """A dictionary by weak references keeps what its values lead to, also a key of its own."""
     dead = weakref.ref(Holding())
-    gc.collect()
+    collect()
     assert dead() is None
 
 
