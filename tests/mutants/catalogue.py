@@ -422,6 +422,33 @@ DRIVERS = (
     ),
     Mutant(
         "rules/checkpointing.py",
+        "self.again = without_effects(self.diff, self.pair.forward)",
+        "self.again = self.pair.forward",
+        ("tests/test_program.py::test_an_effect_of_a_loop_without_a_bound_happens_once",),
+    ),
+    Mutant(
+        "passes/order_effects.py",
+        "    operation.operands[index] = token\n",
+        "    operation.operands[index] = operation.operands[index]\n",
+        (
+            "tests/test_program.py::test_effects_have_jax_s_order_wherever_they_are",
+            "tests/test_program.py::test_a_condition_has_effects_in_order",
+        ),
+    ),
+    Mutant(
+        "rules/manual.py",
+        "self.frame.accumulate(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))",
+        "self.frame.accumulate(out, mine)",
+        ("tests/rules/test_shard_maps.py",),
+    ),
+    Mutant(
+        "rules/saving.py",
+        "            _return_marked(diff, operation)\n",
+        "            pass\n",
+        ("tests/test_memory.py::test_a_policy_reaches_into_branches_and_loops_that_count",),
+    ),
+    Mutant(
+        "rules/checkpointing.py",
         "sums = [build.add(a, by_value[v])",
         "sums = [by_value[v]",
         ("tests/passes/test_captured.py",),
