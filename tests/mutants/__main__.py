@@ -111,6 +111,8 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     chosen = [m for m in MUTANTS if options.only in m.file or options.only in m.old]
+    if not chosen:
+        parser.error(f"no mutant has {options.only!r} in its file or text")
     with tempfile.TemporaryDirectory() as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(options.processes):
