@@ -188,6 +188,26 @@ def test_functions_that_an_equation_calls_come_along(inline) -> None:
     assert str(pb.trace(lambda x: calling.bind(x) * 2.0)(X).module) == texts[0]
 
 
+def test_a_function_that_calls_back_is_not_shared_by_who_finds_it_later() -> None:
+    """The rule is lowered after the function, and what it calls is there already."""
+    inner = jax.jit(called_back)
+    first, second = Primitive("first"), Primitive("second")
+    for each in first, second:
+        each.def_abstract_eval(lambda x: x)
+        mlir.register_lowering(each, mlir.lower_fun(lambda x: inner(x), multiple_results=False))
+
+    @jax.custom_jvp
+    def f(x):
+        return first.bind(x)
+
+    f.defjvp(lambda x, t: (first.bind(*x), t[0] * second.bind(*x)))
+    for _ in range(2):
+        gradient = pb.trace(lambda x: jnp.sum(f(x)))(X).grad()
+        np.testing.assert_allclose(gradient(X), np.sin(X), rtol=1e-6)
+    entries = lowered.common_entries(("cpu",), context())
+    assert not {"first", "second"} & {key.primitive.name for key in entries}
+
+
 def test_what_holds_something_of_a_users_is_not_shared():
     """It would live as long as what all programs have in common."""
     jax.clear_caches()

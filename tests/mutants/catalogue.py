@@ -574,6 +574,12 @@ AROUND = (
     ),
     Mutant(
         "_jax/lowered.py",
+        "(known.key not in self._apart and _stands_alone(known))",
+        "_stands_alone(known)",
+        ("tests/frontend/test_lowering.py",),
+    ),
+    Mutant(
+        "_jax/lowered.py",
         "            if known.key in table:",
         "            if False:",
         ("tests/frontend/test_lowering.py",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -76,7 +76,6 @@ class Entries(dict[Any, Any]):
     """What equations lower to in one module: what it has no entry for may be among the common ones.
 
     Attributes:
-      common: those of the configuration at hand, as functions.
       called: by JAX's keys, the functions of the module that are no equation's.
     """
 
@@ -84,13 +83,19 @@ class Entries(dict[Any, Any]):
         super().__init__()
         self._module = module
         self._symbols = symbols
-        self.common: dict[Any, Function] = {}
+        self._common: dict[Any, Function] | None = None
+        self._before = 0, 0
+        self._apart: set[Any] = set()  # keys of what refers to what is outside of the module
         self.called: dict[Any, Any] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
-        if key not in self and key in self.common:
-            self._take_over(self.common[key])
+        if self._common is not None and key not in self and key in self._common:
+            self._take_over(self._common[key])
         return super().get(key, default)
+
+    def begin(self, common: dict[Any, Function] | None) -> None:
+        """Before a function is lowered, with the common entries of the configuration at hand."""
+        self._common, self._before = common, (len(self), len(self.called))
 
     def _take_over(self, function: Function) -> Any:
         """A function of this module, or one that is inlined, which JAX finds from now on."""
@@ -111,27 +116,41 @@ class Entries(dict[Any, Any]):
             call.attributes["callee"] = ir.FlatSymbolRefAttr.get(name, copy.context)
         return copy.opview
 
-    def share(self, count: int) -> None:
-        """Adds to the common entries what stands alone, of those behind so many."""
-        new = [Known(True, *each) for each in itertools.islice(self.items(), count, None)]
-        detaching = _Detaching(self._symbols, self, self.called)
-        for known in new:
-            if known.key not in self.common and _stands_alone(known):
+    def share(self, alone: bool) -> None:
+        """Adds what stands alone to the common entries, of what is new since `begin`.
+
+        That is nothing, nor what calls it later, if it refers to what is outside of the module.
+        """
+        common, (entries, called) = self._common, self._before
+        if not alone:
+            self._apart.update(itertools.islice(self, entries, None))
+            self._apart.update(itertools.islice(self.called, called, None))
+        if not alone or common is None:
+            return
+        detaching = _Detaching(self._symbols, self, self.called, self._apart)
+        for each in itertools.islice(self.items(), entries, None):
+            known = Known(True, *each)
+            if known.key not in common and _stands_alone(known):
                 function = detaching.detached(known.function.operation, known)
                 if function is not None:
-                    self.common[known.key] = function
-        if len(self.common) > _MOST:
-            self.common.clear()
+                    common[known.key] = function
+        if len(common) > _MOST:
+            common.clear()
 
 
 class _Detaching:
     """Takes functions out of a module, those that mean nothing in it but others of these."""
 
     def __init__(
-        self, symbols: ir.SymbolTable, entries: Mapping[Any, Any], called: Mapping[Any, Any]
+        self,
+        symbols: ir.SymbolTable,
+        entries: Mapping[Any, Any],
+        called: Mapping[Any, Any],
+        apart: Container[Any],
     ) -> None:
         self._symbols = symbols
         self._of_module = entries, called
+        self._apart = apart
         self._done: dict[str, Function | None] = {}
 
     @functools.cached_property
@@ -161,7 +180,9 @@ class _Detaching:
     def _callee(self, name: str) -> Function | None:
         if name not in self._done:
             known = self._known.get(name)
-            alone = name in self._symbols and (known is None or _stands_alone(known))
+            alone = name in self._symbols and (
+                known is None or (known.key not in self._apart and _stands_alone(known))
+            )
             operation = self._symbols[name].operation if alone else None
             self._done[name] = self.detached(operation, known) if alone else None
         return self._done[name]

@@ -53,7 +53,7 @@ class Lowering:
             types["out_avals"] = closed.out_avals
         context, before = self._context(named_axes.axis_context(closed)), self._outside()
         entries = context.lowering_cache
-        entries.common, known = self._common(), len(entries)
+        entries.begin(self._common())
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
                 context, name, closed, [], num_const_args=0, main_function=entry, **types
@@ -62,8 +62,7 @@ class Lowering:
             if self._dimensions:
                 self._mark(function, closed)
                 return function.sym_name.value
-        if self._outside() == before:
-            entries.share(known)
+        entries.share(self._outside() == before)
         return function.sym_name.value
 
     def _mark(self, function: Any, closed: Any) -> None:
@@ -95,11 +94,11 @@ class Lowering:
             )
         return self._contexts[key]
 
-    def _common(self) -> dict[Any, Any]:
-        """What is known already; nothing in a context that is made for one module."""
+    def _common(self) -> dict[Any, Any] | None:
+        """What is known already; None in a context that is made for one module."""
         context = self.module.context
         shared = context == our_context() and not self._dimensions
-        return common_entries(self._platforms, context) if shared else {}
+        return common_entries(self._platforms, context) if shared else None
 
     def _outside(self) -> tuple[int, ...]:
         """How much of what is outside of the module it refers to."""
