@@ -25,6 +25,10 @@ _ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
 CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 
 
+JITTED = frozenset({"jit", "pjit"})
+"""Calls of functions that JAX traces for themselves, once for all that call them."""
+
+
 def is_jaxpr(value: object) -> bool:
     """Whether a parameter of an equation is a jaxpr, open or closed."""
     return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))

@@ -156,12 +156,11 @@ def known() -> dict[Any, Any]:
 _MOST = 1024  # traces that are kept for other programs
 
 
-def remember(key: Any, traced: Any) -> Any:
-    """Puts a trace into `known`, which starts anew when it is full; returns the trace."""
+def remember(key: Any, traced: Any) -> None:
+    """Puts a trace into `known`, which starts anew when it is full."""
     if len(known()) >= _MOST:
         known().clear()
     known()[key] = traced
-    return traced
 
 
 def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:

@@ -53,7 +53,7 @@ def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> 
         return order
     staging = _Module(table, module, LAST_GENERATION, LAST_OF_MANY)
     staging.complete()
-    return staging.last + 1 if staging.is_cut else None
+    return staging.last + 1 if staging.newest > staging.last else None
 
 
 class _Module:
@@ -62,8 +62,6 @@ class _Module:
     Attributes:
       last: the generation of rules that is the last one.
       last_of_many: the last one to begin where there is much already.
-      newest: the generation that was reached.
-      is_cut: whether there would be rules of more generations than the last.
       symbols: by key, the rules that are staged.
       without: the decompositions of the calls that turned out to have no rule.
     """
@@ -76,23 +74,23 @@ class _Module:
         self.linked = Symbols(module)
         self.last = last
         self.last_of_many = last if last_of_many is None else last_of_many
-        self.newest = 0
-        self.is_cut = False
         self.symbols: dict[str, Found] = {}
         self.without: set[str] = set()
 
     def complete(self) -> None:
         warn_at: float | None = time.monotonic() + PATIENCE
-        before = self._ops()
+        may_end = self.last > self.last_of_many
+        before = self._ops() if may_end else 0
         while pending := self._unstaged() or self._singled_out():
-            if self._of_rules(pending) > MANY_RULES or self._ops() - before > MANY_OPS:
+            if may_end and (
+                self._of_rules(pending) > MANY_RULES or self._ops() - before > MANY_OPS
+            ):
                 self.last = min(self.last, max(self.newest, self.last_of_many))
             if self._of_rules(pending) > MOST_RULES:
                 raise _endless([self.table[key] for key in self.table])
             for call, key in pending:
                 rule = self.table[key]
                 if key not in self.symbols:
-                    self.newest = max(self.newest, rule.generation)
                     if rule.generation and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
                         _warn_of_order(rule)
@@ -101,6 +99,11 @@ class _Module:
                 if not _rules_in(self.symbols[key]) and rule.generation <= self.last:
                     self.without.add(call.decomposition)
                 call.update(**{RULE: None, **self.symbols[key]})
+
+    @property
+    def newest(self) -> int:
+        """The generation that was reached."""
+        return max((self.table[key].generation for key in self.symbols), default=0)
 
     def _of_rules(self, pending: list[tuple[Any, str]]) -> int:
         """How many rules of rules there will be, with those that these calls get."""
@@ -137,7 +140,6 @@ class _Module:
         Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
         """
         found: Found = {}
-        self.is_cut |= rule.generation > self.last
         if rule.generation > self.last + 1:
             return found
         if rule.op == "pullback.custom_vjp_call":

@@ -42,9 +42,6 @@ OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
 }
 """Primitives that are differentiated as another function that computes the same."""
 
-JITTED = frozenset({"jit", "pjit"})
-"""Calls of functions that JAX traces for themselves, once for all that call them."""
-
 STOPS = frozenset({"stop_gradient"})
 """Primitives that are there to have no derivative."""
 
@@ -344,7 +341,9 @@ def _stands_alone(closed: Any) -> bool:
 
     Jitted functions inside do; but those JAX shares between programs as they are.
     """
-    bodies = any(any(jaxprs.bodies_of(e)) for e in closed.eqns if e.primitive.name not in JITTED)
+    bodies = any(
+        any(jaxprs.bodies_of(e)) for e in closed.eqns if e.primitive.name not in jaxprs.JITTED
+    )
     return not bodies and not closed.effects and not jaxprs.constants_of(closed)
 
 
