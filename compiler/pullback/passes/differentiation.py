@@ -103,6 +103,28 @@ class Differentiation:
         self.symbols.add(new_name, copy)
         return new_name
 
+    def changed(
+        self,
+        name: str,
+        suffix: str,
+        concerns: Callable[[Any], bool],
+        change: Callable[[Any], None],
+    ) -> str:
+        """A changed copy of a function, made once; itself if the change does not concern it.
+
+        Args:
+          concerns, change: take the function's block.
+        """
+
+        def derive() -> str:
+            if not concerns(self.block(name)):
+                return name
+            copy = self.clone_function(name, f"{name}.{suffix}")
+            change(self.block(copy))
+            return copy
+
+        return str(self.cached((suffix, name), derive))
+
     def detach(self, operation: Any) -> None:
         """Take a replaced op out of its block; its results stay valid keys until the end.
 

@@ -7,6 +7,7 @@ not there. A loop that reverse mode runs again leaves out all of them: they have
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pullback._errors import NotLinearError
@@ -57,14 +58,10 @@ def without_effects(diff: Differentiation, name: str) -> str:
     Of what has an effect, nothing may use the results: see `checks.check_runs_again`.
     """
 
-    def derive() -> str:
-        if found_in(diff, diff.function(name), acts) is None:
-            return name
-        copy = diff.clone_function(name, f"{name}.silent")
-        _silence(diff, diff.block(copy))
-        return copy
+    def shows(block: Any) -> bool:
+        return found_in(diff, block.owner.operation, acts) is not None
 
-    return diff.cached(("silent", name), derive)
+    return diff.changed(name, "silent", shows, partial(_silence, diff))
 
 
 def _silence(diff: Differentiation, block: Any) -> None:

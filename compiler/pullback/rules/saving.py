@@ -9,6 +9,7 @@ branches: that which runs returns the value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pullback import _jax
@@ -132,15 +133,7 @@ def with_marks_outside(diff: Differentiation, name: str) -> str:
     The function itself if none is. Loops whose number of iterations is not known keep theirs, which
     say nothing.
     """
-
-    def derive() -> str:
-        if not _has_marks_inside(diff, diff.block(name)):
-            return name
-        copy = diff.clone_function(name, f"{name}.marked")
-        _bring_out(diff, diff.block(copy))
-        return copy
-
-    return diff.cached(("marked", name), derive)
+    return diff.changed(name, "marked", partial(_has_marks_inside, diff), partial(_bring_out, diff))
 
 
 def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
