@@ -137,8 +137,8 @@ def _passes(pipeline: str, context: ir.Context) -> passmanager.PassManager:
     return manager
 
 
-def operations_named(root: ir.Module | ir.Operation, name: str) -> list[ir.Operation]:
-    """Every op of this name below `root`, in the order of the text, inner ones first.
+def operations_named(root: ir.Module | ir.Operation, *names: str) -> list[ir.Operation]:
+    """Every op of these names below `root`, in the order of the text, inner ones first.
 
     MLIR's driver of patterns calls Python for these ops alone; `walk` does for each op there is.
     """
@@ -150,7 +150,8 @@ def operations_named(root: ir.Module | ir.Operation, name: str) -> list[ir.Opera
 
     with root.context:
         patterns = _rewrite.RewritePatternSet()
-        patterns.add(name, collect)
+        for name in names:
+            patterns.add(name, collect)
         _rewrite.walk_and_apply_patterns(root.operation, patterns.freeze())
     return found
 

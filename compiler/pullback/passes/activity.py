@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pullback.dialect.build import Value, inexact
 from pullback.passes.checks import check_body, check_known
 from pullback.passes.regions import captures, operands_of, operations, results_of
+from pullback.passes.specialized import Kinds, Record, read
 from pullback.rules.registry import RULES, Op
 
+Active = dict[Value, int]
+"""Active values, numbered as they come."""
 
-def analyze(block: Any, active: set[Value], frame: Any) -> list[Op]:
+
+def numbered(values: Iterable[Value]) -> Active:
+    return {v: i for i, v in enumerate(dict.fromkeys(values))}
+
+
+def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) -> list[Record]:
     """Records of the ops of a block that carry derivatives; `active` grows by their results.
+
+    With `kinds`, one for each active value, a reading of ops whose rules can be specialized.
 
     An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
-    records, record, find = [], frame.record, RULES.get
+    records: list[Record] = []
+    record, find = frame.record, RULES.get
     for operation in operations(block):
         rule = find(operation.name)
         if rule is None:
             check_known(operation, operation.name, active)
             continue
+        if kinds is not None and rule.reads is not None:
+            reading = read(operation, rule, active, kinds)
+            if reading is not None:
+                if reading:
+                    records.append(reading)
+                continue
         operands = operands_of(operation)
         if rule.regions:
             operands += captures(operation)
@@ -31,12 +49,19 @@ def analyze(block: Any, active: set[Value], frame: Any) -> list[Op]:
         results = results_of(operation)
         op = record(operation, operands, results, flags, rule, frame)
         records.append(op)
-        if rule.plain:
-            active.update(results)
-            continue
-        if rule.variant is not None:
-            op.rule = rule.variant(op)
-        active.update(active_results(op))
+        if not rule.plain:
+            if rule.variant is not None:
+                op.rule = rule.variant(op)
+                if kinds is not None and op.rule.reads is not None:
+                    reading = read(operation, op.rule, active, kinds)
+                    if reading:
+                        records[-1] = reading
+                        continue
+            results = active_results(op)
+        for r in results:
+            active[r] = len(active)
+        if kinds is not None:
+            kinds += [None] * len(results)
     return records
 
 

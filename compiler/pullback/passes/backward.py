@@ -75,7 +75,7 @@ def vjp_in_place(
 
 def _cotangent_of(argument: Value, type: Any, frame: Reverse) -> Value:
     """The cotangent of a function's argument, which has its type."""
-    return _of_type(build.instantiate(frame.cts.get(argument), argument), argument, type)
+    return _of_type(build.instantiate(frame.cotangent(argument), argument), argument, type)
 
 
 def _of_type(ct: Value, argument: Value, type: Any) -> Value:
@@ -177,7 +177,7 @@ def _split_between(
                 raise _constant_tangent(diff, name, v)
             frame.accumulate(v, ct)
         frame.run()
-        cts = [frame.cts.get(a) for a in wrt]
+        cts = [frame.cotangent(a) for a in wrt]
     chosen = residuals.choose()
     stored = [frame.current(v) for v in chosen]
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]

@@ -12,7 +12,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
 from pullback.passes.symbols import called
-from pullback.rules.registry import NONDIFFERENTIABLE, Op, Rule
+from pullback.rules.registry import NONDIFFERENTIABLE, InPlace, Op, Rule
 
 if TYPE_CHECKING:
     from pullback.passes.differentiation import Differentiation
@@ -110,6 +110,14 @@ def check_count(op: Op, found: Any, expected: int, what: str) -> None:
             where=user_line(op.operation.location),
             do="return one entry per position, None where it is zero",
         )
+
+
+def check_cotangents(op: Op, found: Any) -> None:
+    """Raises RuleResultError if these are no cotangents of the op's operands."""
+    check_count(op, found, len(op.operands), "cotangent")
+    for v, ct in zip(op.operands, found, strict=True):
+        if ct is not None and not isinstance(ct, InPlace):
+            check_type(op, ct, v.type, "cotangent")
 
 
 def check_type(op: Op, found: Any, expected: Any, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import masked
 from pullback.frontend.locations import user_line
-from pullback.passes.activity import analyze
+from pullback.passes.activity import analyze, numbered
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
 from pullback.passes.symbols import Symbols
@@ -40,9 +41,13 @@ class Differentiation:
         self.has_stand_ins = False
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
-        self.nothing = ir.Operation.create(
-            "builtin.unrealized_conversion_cast", [build.scalar("i1")], loc=build.here.loc
-        )
+
+    @functools.cached_property
+    def nothing(self) -> Any:
+        """What a replaced op uses instead of its operands."""
+        loc = ir.Location.unknown(_jax.context())
+        name, types = "builtin.unrealized_conversion_cast", [build.scalar("i1")]
+        return ir.Operation.create(name, types, loc=loc, ip=False)
 
     # ---------------------------------------------------------------------------- functions
 
@@ -235,7 +240,7 @@ class Differentiation:
 
         def compute() -> list[bool]:
             block = self.block(name)
-            active = set(masked(block.arguments, mask))
+            active = numbered(masked(block.arguments, mask))
             analyze(block, active, frame)
             return [v in active for v in terminator(block).operands]
 

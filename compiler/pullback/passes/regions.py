@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,21 +19,13 @@ APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 
 def operations(block: Any) -> list[Any]:
     """The operations of a block, without what is inside of them."""
-    owner = block.owner.operation
-    if owner.name != "func.func" or len(owner.regions[0].blocks) != 1:
-        return [view.operation for view in block.operations]
     found: list[Any] = []
-    append, go_on = found.append, itertools.chain([ir.WalkResult.ADVANCE], _SKIPPING).__next__
-
-    def visit(operation: Any) -> Any:
+    append, after = found.append, ir.InsertionPoint.after
+    operation = ir.InsertionPoint.at_block_begin(block).ref_operation
+    while operation is not None:  # takes half the time of the block's own iterator, or of a walk
         append(operation)
-        return go_on()
-
-    owner.walk(visit, ir.WalkOrder.PRE_ORDER)  # in less time than the block's own iterator
-    return found[1:]
-
-
-_SKIPPING = itertools.repeat(ir.WalkResult.SKIP)
+        operation = after(operation).ref_operation
+    return found
 
 
 def operands_of(operation: Any) -> list[Value]:

@@ -15,17 +15,20 @@ while the sweep passes them: all their users have been dealt with by then.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from pullback._errors import NotLinearError
+from pullback._jax.inlining import inlined
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
 from pullback.frontend.locations import user_line
-from pullback.passes.activity import analyze
-from pullback.passes.checks import check_count, check_type
+from pullback.passes.activity import Active, analyze, numbered
+from pullback.passes.checks import check_cotangents
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
+from pullback.passes.specialized import Kinds, Record, specialize, specialized
 from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.parts import summed
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -80,76 +83,101 @@ class Reverse:
         self.primal = primal
         self.record = Op if primal is identity else FarOp
         self.linear = linear
-        self.active: set[Value] = set()
-        self.cts: dict[Value, Value] = {}
-        self.records: list[Op] = []
+        self.active: Active = {}
+        self.cts: list[Any] = []  # of the active values
+        self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
 
-    def analyze(self, block: Any, active: Sequence[Value]) -> None:
+    def analyze(self, block: Any, active: Iterable[Value]) -> None:
         """Find what is active in `block`, given which values from outside are."""
-        self.active = set(active)
-        self.records = analyze(block, self.active, self)
+        self.active = numbered(active)
+        kinds: Kinds | None = None if self.linear else [None] * len(self.active)
+        self.records = analyze(block, self.active, self, kinds)
+        self.cts = [None] * len(self.active)
 
     def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
         """Add to the cotangent of a primal value, if it is active."""
-        if ct is not None and v in self.active:
-            self._add(v, ct)
+        if ct is not None and (place := self.active.get(v)) is not None:
+            self._add(place, v, ct)
 
-    def _add(self, v: Value, ct: Value | InPlace) -> None:
-        known = self.cts.get(v)
+    def cotangent(self, v: Value) -> Value | None:
+        """The cotangent of a primal value, as far as the sweep has come."""
+        place = self.active.get(v)
+        return None if place is None else self.cts[place]
+
+    def _add(self, place: int, v: Value, ct: Value | InPlace) -> None:
+        known = self.cts[place]
         if known.__class__ is Gathered:
             known.add(ct)
         elif ct.__class__ is InPlace:
-            self.cts[v] = Gathered(v.type, known, ct)
+            self.cts[place] = Gathered(v.type, known, ct)
         else:
-            self.cts[v] = ct if known is None else build.add(known, ct)
+            self.cts[place] = ct if known is None else build.add(known, ct)
 
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
-        here, records, known, take = build.here, self.records, self.cts, self.cts.pop
-        while records:  # consumed: each refers to this frame, and no cycle shall outlive it
-            op = records.pop()
-            results, rule = op.results, op.rule
-            if len(results) == 1:
-                ct = take(results[0], None)
+        records, cts, here, known = self.records, self.cts, build.here, specialized.get
+        made: Any = here.made
+        ip, primal = here.ip, None if self.record is Op else self.primal
+        with ip:
+            while records:  # consumed: each refers to this frame, and no cycle shall outlive it
+                record = records.pop()
+                if isinstance(record, Op):
+                    self._run_rule(record)
+                    continue
+                signature, place, operation, values, places = record
+                ct = cts[place]
                 if ct is None:
                     continue
-                cts: Sequence[Any] = (ct.emit() if ct.__class__ is Gathered else ct,)
-            else:
-                cts = [_emitted(take(r, None)) for r in results]
-                if all(ct is None for ct in cts):
-                    continue
-            here.loc = op.operation.location
-            if self.linear:
-                self._check_linear(op)
-            found = rule.vjp(op, cts)
-            if rule.checked:
-                self._check(op, found)
-            for v, active, ct in zip(op.operands, op.active, found):
-                if ct is None or not active:
-                    continue
-                if v in known or ct.__class__ is InPlace:
-                    self._add(v, ct)
-                else:
-                    known[v] = ct
+                cts[place] = None
+                if ct.__class__ is Gathered:
+                    ct = ct.emit()
+                function, takes, constants, gives = known(signature) or specialize(record)
+                here.loc = loc = operation.location
+                found: Any = itertools.repeat(ct)
+                if function is not None:
+                    given = takes(values) if primal is None else map(primal, takes(values))
+                    given = [ct, *given]
+                    for constant in constants:
+                        given.append(made.get(constant) or constant.make(made))
+                    found = inlined(function, given, loc)
+                for i, new in zip(gives, found):
+                    if cts[places[i]] is None:
+                        cts[places[i]] = new
+                    else:
+                        self._add(places[i], values[i + 1], new)
         self._settle()
+
+    def _run_rule(self, op: Op) -> None:
+        """Emit what one op adds to the cotangents of its operands."""
+        places = [self.active.get(r) for r in op.results]
+        given = [None if place is None else self.cts[place] for place in places]
+        if all(ct is None for ct in given):
+            return
+        cts = [_emitted(ct) for ct in given]
+        for place in places:
+            if place is not None:
+                self.cts[place] = None
+        build.here.loc = op.operation.location
+        if self.linear:
+            self._check_linear(op)
+        found = op.rule.vjp(op, cts)
+        if op.rule.checked:
+            check_cotangents(op, found)
+        for v, active, ct in zip(op.operands, op.active, found):
+            if ct is not None and active:
+                self._add(self.active[v], v, ct)
 
     def _settle(self) -> None:
         """Emit what waits; what was replaced before something used it, is so there as well.
 
         A cotangent may be a primal value: a rule may return a residual.
         """
-        for v, ct in self.cts.items():
-            self.cts[v] = self.current(_emitted(ct))
+        for place, ct in enumerate(self.cts):
+            if ct is not None:
+                self.cts[place] = self.current(_emitted(ct))
         for old in self.replaced:
             old.replace_all_uses_with(self.current(old))
-
-    @staticmethod
-    def _check(op: Op, found: Sequence[Any]) -> None:
-        check_count(op, found, len(op.operands), "cotangent")
-        for v, ct in zip(op.operands, found, strict=True):
-            if ct is not None and not isinstance(ct, InPlace):
-                check_type(op, ct, v.type, "cotangent")
 
     def _check_linear(self, op: Op) -> None:
         if not op.rule.linear(op.active):
@@ -170,7 +198,8 @@ class Reverse:
 
     def assert_carried(self, values: Iterable[Value]) -> None:
         """Asserts that whoever ran the sweep carries on every cotangent, with those of `values`."""
-        lost = self.cts.keys() - set(values)
+        carried = set(values)
+        lost = [v for v, i in self.active.items() if self.cts[i] is not None and v not in carried]
         assert not lost, f"cotangents that nothing carries on: {lost}"
 
 

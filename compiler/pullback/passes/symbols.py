@@ -164,10 +164,10 @@ def leave_copy(module: ir.Module, entry: str) -> None:
     The function of a rule may call what it is the rule of. An entry that calls itself gets none:
     the pass says that there is no recursion.
     """
-    known = functions(module)
-    if len(known) == 1:
+    if len(module.body.operations) == 1:
         return
-    calls = (op for f in known.values() for kind in CALLS for op in operations_named(f, kind))
+    known = functions(module)
+    calls = operations_named(module, *CALLS)
     if entry not in known or not any(entry in _named(op) for op in calls):
         return
     if _calls_itself(known, entry):
@@ -195,7 +195,7 @@ def _calls_itself(known: dict[str, ir.Operation], entry: str) -> bool:
     seen, pending = set[str | None](), [known[entry]]
     while pending:
         function = pending.pop()
-        names = {called(op) for kind in CALLS for op in operations_named(function, kind)}
+        names = set(map(called, operations_named(function, *CALLS)))
         pending += [known[name] for name in names - seen if name in known]
         seen |= names
     return entry in seen

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pullback.dialect.build import Value, info, is_result_of
+from pullback.passes.regions import operations
 from pullback.rules.registry import Op, unsupported
 
 CONSTRAINT = "sdy.sharding_constraint"
@@ -21,9 +22,11 @@ class Applied(NamedTuple):
 
 def applied(block: Any) -> Applied | None:
     """What a region that returns one value applies to its arguments; None if several ops."""
-    *operations, end = [view.operation for view in block.operations]
-    steps = [operation for operation in operations if operation.name != CONSTRAINT]
-    read: Callable[[Any], list[Value]] = list if len(steps) == len(operations) else _unconstrained
+    *steps, end = operations(block)
+    read: Callable[[Any], list[Value]] = list
+    if len(steps) > 1:
+        read = _unconstrained
+        steps = [operation for operation in steps if operation.name != CONSTRAINT]
     returned = read(end.operands)
     if not steps and len(returned) == 1:
         return Applied(None, returned)

@@ -9,7 +9,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
-from pullback.passes.activity import analyze
+from pullback.passes.activity import analyze, numbered
 from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
@@ -42,7 +42,7 @@ class Branches:
     def activity(op: Op) -> list[bool]:
         flags = [False] * len(op.results)
         for block in blocks(op.operation):
-            active = set(active_operands(op))
+            active = numbered(active_operands(op))
             analyze(block, active, op.frame)
             for i, v in enumerate(terminator(block).operands):
                 flags[i] |= v in active
@@ -135,7 +135,7 @@ class _Branch:
                 self.frame.accumulate(v, ct)
             self.frame.run()
             self.frame.assert_carried(wrt)
-            found = [self.frame.cts.get(v) for v in wrt]
+            found = [self.frame.cotangent(v) for v in wrt]
             build.return_([self.op.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
         self.chosen = self.residuals.choose()
 

@@ -37,9 +37,9 @@ def transposed(jvp: Jvp) -> Vjp:
             for out, ct in zip(outs, cts, strict=True):
                 if out is not None:
                     reverse.accumulate(out, ct)
-            linear = [record.operation for record in reverse.records]
+            linear = [op.operation for op in reverse.records if isinstance(op, Op)]
             reverse.run()
-            found = [None if t is None else reverse.cts.get(t) for t in tangents]
+            found = [None if t is None else reverse.cotangent(t) for t in tangents]
             for operation in reversed(linear):
                 operation.erase()
             return found
@@ -71,7 +71,7 @@ def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
             for out, ct in zip(outs, cts, strict=True):
                 reverse.accumulate(out, ct)
             reverse.run()
-            found = [reverse.cts.get(v) for v in block.arguments]
+            found = [reverse.cotangent(v) for v in block.arguments]
             _erase_unused(op, steps, {*found, *reverse.replaced})
             return found
 

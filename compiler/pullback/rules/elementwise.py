@@ -59,7 +59,10 @@ elementwise("stablehlo.add", same, same, linear=jointly)
 elementwise("stablehlo.negate", minus, linear=jointly)
 
 
-@rule("stablehlo.subtract", linear=jointly, keeps_type=True, family="elementwise")
+_ALIKE: Any = {"family": "elementwise", "keeps_type": True, "alike": True, "reads": ()}
+
+
+@rule("stablehlo.subtract", linear=jointly, **_ALIKE)
 class Subtract:
     """The difference of the changes."""
 
@@ -73,7 +76,7 @@ class Subtract:
         return ct if first else None, neg(ct) if second else None
 
 
-@rule("stablehlo.multiply", linear=separately, keeps_type=True, family="elementwise")
+@rule("stablehlo.multiply", linear=separately, **_ALIKE)
 class Multiply:
     """Each factor times the change of the other. For a square, twice the same term."""
 
@@ -93,7 +96,7 @@ class Multiply:
         return left, mul(op.lhs, ct) if second else None
 
 
-@rule("stablehlo.divide", linear=only_in(0), keeps_type=True, family="elementwise")
+@rule("stablehlo.divide", linear=only_in(0), **_ALIKE)
 class Divide:
     """d(x / y) = dx / y - (x / y) (dy / y); apart, for both terms are infinite at y = 0."""
 

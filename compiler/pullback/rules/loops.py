@@ -17,7 +17,7 @@ from pullback._jax import ir
 from pullback._jax.primitives import MAX_TRIP_COUNT
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.activity import analyze
+from pullback.passes.activity import analyze, numbered
 from pullback.passes.batching import one_by_one
 from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
@@ -33,6 +33,7 @@ from pullback.passes.regions import (
 )
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse, check_handed_on
+from pullback.passes.specialized import Record
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
@@ -65,7 +66,7 @@ def loop_activity(op: Op) -> Activity:
     carries = list(op.active[:count])
     outside = [v for v, a in zip(op.operands[count:], op.active[count:], strict=True) if a]
     while True:
-        active = {*outside, *(a for a, c in zip(arguments, carries, strict=True) if c)}
+        active = numbered([*outside, *(a for a, c in zip(arguments, carries, strict=True) if c)])
         analyze(body, active, op.frame)
         grown = [c or y in active for c, y in zip(carries, yields, strict=True)]
         if grown == carries:
@@ -86,7 +87,7 @@ class While:
     def reached(op: Op, results: Sequence[bool]) -> list[bool]:
         activity, body = loop_activity(op), blocks(op.operation)[1]
         arguments = zip(body.arguments, activity.carries, strict=True)
-        active = {*activity.captured, *(a for a, c in arguments if c)}
+        active = numbered([*activity.captured, *(a for a, c in arguments if c)])
         records = analyze(body, active, op.frame)
         carries, free = _reached(activity, body, records, results)
         rest = op.operands[len(results) :]
@@ -140,7 +141,7 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 
 def _reached(
-    activity: Activity, body: Any, records: Sequence[Op], results: Sequence[bool]
+    activity: Activity, body: Any, records: Sequence[Record], results: Sequence[bool]
 ) -> tuple[list[int], list[Value]]:
     """Carries and captured values that a cotangent of these results reaches at any iteration."""
     arguments, yields = list(body.arguments), list(terminator(body).operands)
@@ -325,7 +326,8 @@ class _Stacked(_Reversed):
         self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
         self.residuals = Residuals(self.loop.body, self.anchor, self._leaf, self.frame.current)
         frame, loop = self.frame, self.loop
-        frame.cts.update(zip(self.free, arguments[len(self.carries) :], strict=True))
+        for v, ct in zip(self.free, arguments[len(self.carries) :], strict=True):
+            frame.accumulate(v, ct)
         for i, ct in zip(self.carries, arguments, strict=False):
             frame.accumulate(self.arguments[i] if loop.is_invariant(i) else loop.yields[i], ct)
         for stack in (self.stacks[i] for i in self.stacked):
@@ -334,9 +336,9 @@ class _Stacked(_Reversed):
                 frame.accumulate(stack.update, slot)
         frame.run()
         frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
-        found = [frame.cts.get(self.arguments[i]) for i in self.carries]
+        found = [frame.cotangent(self.arguments[i]) for i in self.carries]
         found = [build.instantiate(ct, v) for ct, v in zip(found, arguments, strict=False)]
-        found += [frame.cts[v] for v in self.free]
+        found += [frame.cotangent(v) for v in self.free]
         build.return_([build.add(done, 1), *found])
 
     # ------------------------------------------------------------------------- residuals

@@ -21,7 +21,7 @@ from pullback._errors import NotDifferentiableError
 from pullback._jax import ir, sdy
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.activity import analyze
+from pullback.passes.activity import analyze, numbered
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Forward
 from pullback.passes.regions import MANUAL, blocks, replace_terminator, terminator
@@ -129,7 +129,7 @@ class ManualComputation:
     @staticmethod
     def activity(op: Op) -> list[bool]:
         block = op.operation.regions[0].blocks[0]
-        active = {a for a, flag in zip(block.arguments, op.active, strict=True) if flag}
+        active = numbered(_where(op.active, list(block.arguments)))
         analyze(block, active, op.frame)
         return [v in active for v in terminator(block).operands]
 
@@ -218,7 +218,7 @@ class _Reversed:
             self._seed(cts)
             self.frame.run()
             self.frame.assert_carried(self.leaves)
-            found = [self.frame.cts.get(a) for a in self.leaves]
+            found = [self.frame.cotangent(a) for a in self.leaves]
             pairs = zip(found, shardings.operands, strict=True)
             build.emit(
                 "sdy.return",

@@ -195,7 +195,7 @@ def _algorithm(attribute: Any, exchanged: bool) -> Any:
     )
 
 
-bilinear("stablehlo.dot_general", transpose)
+bilinear("stablehlo.dot_general", transpose, reads=_SETTINGS)
 bilinear("stablehlo.dot", transpose)
 
 

@@ -10,15 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect.build import Value
-from pullback.passes.activity import analyze
+from pullback.passes.activity import analyze, numbered
 from pullback.passes.regions import terminator
+from pullback.passes.specialized import Record
 from pullback.rules.registry import Op
 
 
-def reached(records: Sequence[Op], seeds: Sequence[Value]) -> set[Value]:
+def reached(records: Sequence[Record], seeds: Sequence[Value]) -> set[Value]:
     """Active values that a cotangent of `seeds` reaches."""
     found = set(seeds)
     for op in reversed(records):
+        if isinstance(op, tuple):
+            _, _, _, (result, *operands), places = op
+            if result in found:
+                found.update(v for v, i in zip(operands, places, strict=True) if i is not None)
+            continue
         results = [r in found for r in op.results]
         if any(results):
             find = op.rule.reached
@@ -34,7 +40,7 @@ def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
 
 def reached_in(op: Op, block: Any, active: Sequence[Value], results: Sequence[bool]) -> set[Value]:
     """Those in a block of an op, or of what it calls, where these results have cotangents."""
-    known = set(active)
+    known = numbered(active)
     records = analyze(block, known, op.frame)
     ends = zip(terminator(block).operands, results, strict=True)
     return reached(records, [v for v, has in ends if has and v in known])

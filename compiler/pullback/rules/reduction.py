@@ -44,7 +44,13 @@ def binary_body(operation: Any) -> str | None:
 # ------------------------------------------------------------------------------------- sums
 
 
+def _sum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    check_scalars(op, op.operands[-1])
+    return on_tangents(op, tangents)
+
+
 def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    check_scalars(op, op.operands[-1])
     (ct,) = cts
     return [spread(op, ct) if op.active[0] else None, build.total(ct) if op.active[1] else None]
 
@@ -137,21 +143,21 @@ def _steps_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     return vjp_of_function(op, reduce_as_function(op), cts)
 
 
-def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool]) -> Rule:
-    return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction")
+def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) -> Rule:
+    return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction", **more)
 
 
-SUM = _reduction(on_tangents, _sum_vjp, jointly)
+SUM = _reduction(_sum_jvp, _sum_vjp, jointly, reads=("dimensions",))
 EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
 STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 
 def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
-    check_scalars(op, op.operands[-1])
     body = binary_body(op.operation)
     if body == "stablehlo.add":
         return SUM
+    check_scalars(op, op.operands[-1])
     return EXTREMUM if body in WORST else STEPS
 
 

@@ -146,7 +146,7 @@ Jvp = Callable[[Op, Tangents], Sequence[Value | None]]
 Vjp = Callable[[Op, Tangents], Sequence[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """How to differentiate one op; see the module's docstring."""
 
@@ -157,7 +157,9 @@ class Rule:
     module: str
     family: str
     keeps_type: bool = False  # results are inexact whenever an operand is active
+    alike: bool = False  # operands and result have one type
     regions: bool = False  # regions may capture active values
+    reads: tuple[str, ...] | None = None  # attributes `vjp` looks at, and at types: no more
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
@@ -259,6 +261,8 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
     if rule.checked:
         count = len(scale)
         rule = replace(rule, jvp=_counted(count, jvp), vjp=_counted(count, vjp))
+    else:
+        rule = replace(rule, reads=(), alike=True)
     register(rule)
     batch_alike(name)
     return rule
@@ -309,13 +313,16 @@ def linear(
     *,
     linear: Callable[[Mask], bool] = jointly,
     keeps_type: bool = True,
+    reads: tuple[str, ...] | None = None,
 ) -> Rule:
     """An op linear in all its inexact operands at once: its jvp is the op itself on tangents.
 
     `transpose(op, cts)` gives one cotangent per operand; it may skip those not `op.active`.
     """
     module = transpose.__module__
-    return register(Rule(name, on_tangents, transpose, linear, module, "linear", keeps_type))
+    return register(
+        Rule(name, on_tangents, transpose, linear, module, "linear", keeps_type, reads=reads)
+    )
 
 
 def on_tangents(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -331,7 +338,7 @@ def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
     return build.zeros_like(v) if inexact(v.type) else op.operand(index)
 
 
-def bilinear(name: str, transpose: Vjp) -> Rule:
+def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None) -> Rule:
     """A product: linear in each of two operands. `transpose(op, cts)` as for `linear`."""
 
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -341,7 +348,9 @@ def bilinear(name: str, transpose: Vjp) -> Rule:
         return [add(left, right)]
 
     module = transpose.__module__
-    return register(Rule(name, jvp, transpose, separately, module, "bilinear", keeps_type=True))
+    return register(
+        Rule(name, jvp, transpose, separately, module, "bilinear", keeps_type=True, reads=reads)
+    )
 
 
 def nondifferentiable(why: str, *names: str, module: str) -> None:

@@ -71,10 +71,10 @@ def broadcast(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.reduce_sum(cts[0], range(len(integers(op, "broadcast_sizes"))))]
 
 
-linear("stablehlo.reshape", reshape)
-linear("stablehlo.transpose", transpose)
+linear("stablehlo.reshape", reshape, reads=())
+linear("stablehlo.transpose", transpose, reads=("permutation",))
 linear("stablehlo.reverse", reverse)
-linear("stablehlo.broadcast_in_dim", broadcast_in_dim)
+linear("stablehlo.broadcast_in_dim", broadcast_in_dim, reads=("broadcast_dimensions",))
 linear("stablehlo.broadcast", broadcast)
 
 

@@ -19,8 +19,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ASINH:.*]] = chlo.asinh %[[X]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[ADD]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[RSQRT]]

@@ -18,8 +18,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ATAN:.*]] = chlo.atan %[[X]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[CT]], %[[ADD]]
 // VJP: return %[[ATAN]], %[[DIVIDE]]

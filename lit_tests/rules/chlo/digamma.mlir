@@ -26,8 +26,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[DIGAMMA:.*]] = chlo.digamma %[[X]]
-// VJP: %[[LEFT:.*]] = stablehlo.compare LT, %[[X]]
 // VJP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[LEFT:.*]] = stablehlo.compare LT, %[[X]]
 // VJP: %[[MIRRORED:.*]] = stablehlo.subtract %[[ONE]], %[[X]]
 // VJP: %[[POSITIVE:.*]] = stablehlo.select %[[LEFT]], %[[MIRRORED]], %[[X]]
 // VJP: %[[POLYGAMMA:.*]] = chlo.polygamma %[[ONE]], %[[POSITIVE]]

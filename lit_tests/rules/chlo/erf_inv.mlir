@@ -19,9 +19,9 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ERF_INV:.*]] = chlo.erf_inv %[[X]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<0.88622692545275805>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ERF_INV]], %[[ERF_INV]]
 // VJP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[MULTIPLY]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[EXPONENTIAL]]
-// VJP: %[[C:.*]] = stablehlo.constant dense<0.88622692545275805>
 // VJP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // VJP: return %[[ERF_INV]], %[[MULTIPLY2]]

@@ -20,10 +20,10 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[ERFC:.*]] = chlo.erfc %[[X]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // VJP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
 // VJP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[EXPONENTIAL]]
-// VJP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // VJP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // VJP: return %[[ERFC]], %[[MULTIPLY2]]

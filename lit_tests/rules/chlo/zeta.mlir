@@ -23,8 +23,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[C:.*]] = stablehlo.constant dense<2.000000e+00>
 // VJP: %[[ZETA:.*]] = chlo.zeta %[[C]], %[[X]]
-// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[CT]]
 // VJP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[NEGATE:.*]] = stablehlo.negate %[[CT]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[C]], %[[C1]]
 // VJP: %[[ZETA1:.*]] = chlo.zeta %[[ADD]], %[[X]]
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[ZETA1]]

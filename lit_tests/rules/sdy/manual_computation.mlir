@@ -24,7 +24,7 @@ func.func @f(%x: tensor<4xf64>, %w: tensor<2xf64>) -> tensor<2xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[W:.*]]: tensor<2xf64>, %[[CT:.*]]: tensor<2xf64>)
 // VJP: %[[Y:.*]] = sdy.manual_computation(%[[X]], %[[W]])
-// VJP: %[[CTS:.*]]:2 = sdy.manual_computation(%[[CT]], %[[W]], %[[X]])
+// VJP: %[[CTS:.*]]:2 = sdy.manual_computation(%[[CT]], %[[X]], %[[W]])
 // VJP-SAME: out_shardings=[<@mesh, [{"i"}]>, <@mesh, [{}]>]
 // VJP: stablehlo.constant dense<5.000000e-01>
 // VJP: "stablehlo.all_reduce"

@@ -28,12 +28,12 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[MAXIMUM:.*]] = stablehlo.maximum %[[X]], %[[Y]]
-// VJP: %[[WON:.*]] = stablehlo.compare GT, %[[X]], %[[Y]], FLOAT
 // VJP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
+// VJP: %[[WON:.*]] = stablehlo.compare GT, %[[X]], %[[Y]], FLOAT
 // VJP: %[[WHOLE:.*]] = stablehlo.select %[[WON]], %[[ONE]], %[[ZERO]]
 // VJP: %[[TIE:.*]] = stablehlo.compare EQ, %[[X]], %[[Y]], FLOAT
-// VJP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
 // VJP: %[[SHARE:.*]] = stablehlo.select %[[TIE]], %[[HALF]], %[[WHOLE]]
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[SHARE]]
 // VJP: %[[WON1:.*]] = stablehlo.compare GT, %[[Y]], %[[X]], FLOAT

@@ -31,10 +31,10 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[POWER:.*]] = stablehlo.power %[[X]], %[[Y]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[COMPARE:.*]] = stablehlo.compare EQ, %[[X]], %[[C]], FLOAT
 // VJP: %[[COMPARE1:.*]] = stablehlo.compare EQ, %[[Y]], %[[C]], FLOAT
 // VJP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
-// VJP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[C1]], %[[X]]
 // VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C1]]
 // VJP: %[[POWER1:.*]] = stablehlo.power %[[SELECT]], %[[SUBTRACT]]

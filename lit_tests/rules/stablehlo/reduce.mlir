@@ -15,7 +15,7 @@ func.func @f(%x: tensor<2x3xf64>, %init: tensor<f64>) -> tensor<2xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[INIT:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[REDUCE:.*]] = stablehlo.reduce(%[[X]] init: %[[INIT]]) applies stablehlo.add across dimensions = [1]
-// VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[CT]], dims = [0]
 // VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[CT]], dims = [0]
 // VJP: %[[REDUCE1:.*]] = stablehlo.reduce(%[[CT]] init: %[[C]]) applies stablehlo.add across dimensions = [0]
 // VJP: return %[[REDUCE]], %[[BROADCAST_IN_DIM]], %[[REDUCE1]]

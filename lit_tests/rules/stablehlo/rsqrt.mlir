@@ -18,8 +18,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
-// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
+// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
 // VJP: return %[[RSQRT]], %[[MULTIPLY1]]

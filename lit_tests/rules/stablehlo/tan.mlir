@@ -18,8 +18,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[TAN:.*]] = stablehlo.tan %[[X]]
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[TAN]], %[[TAN]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[TAN]], %[[TAN]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[ADD]]
 // VJP: return %[[TAN]], %[[MULTIPLY1]]

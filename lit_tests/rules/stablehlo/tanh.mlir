@@ -19,9 +19,9 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[TANH:.*]] = stablehlo.tanh %[[X]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[TANH]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[CT]], %[[MULTIPLY]]
-// VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
 // VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[TANH]]
 // VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
 // VJP: return %[[TANH]], %[[MULTIPLY1]]

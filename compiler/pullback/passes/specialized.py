@@ -1,0 +1,219 @@
+"""Rules specialized: what a rule emits for all ops of one signature, as a function to inline.
+
+Most ops of a program differ from others in their operands and in nothing else that their rules look
+at. So the rule runs once for each signature, on the arguments of a function, and C++ inlines that
+function for each op. A rule takes part that says which attributes it reads (`Rule.reads`): these,
+the types and which operands are active are the signature. It sees arguments for values, so it
+cannot look at what made them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.dialect import build
+from pullback.dialect.build import Value
+from pullback.passes.checks import check_cotangents
+from pullback.passes.purity import is_used
+from pullback.passes.signatures import function_type
+from pullback.rules.registry import Op, Rule
+from pullback_runtime._contexts import forgetting
+
+Signature = tuple[Any, ...]
+
+Reading = tuple[Signature, int, Any, tuple[Value, ...], tuple[Any, ...]]
+"""An op for a specialized rule: its signature, the place of its result, the operation, its values
+(the result, then operands), and the places of the operands.
+
+The place of a value is its number among those that are active, or None.
+"""
+
+Record = Op | Reading
+"""An op as a sweep keeps it."""
+
+
+class Kind:
+    """A type, as the same object each time."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+
+
+OTHER = Kind(None)
+"""The kind of all that is not a tensor of static shape: rules are not specialized for it."""
+
+Kinds = list[Kind | None]
+"""Those of the active values; None where nobody asked for the type yet."""
+
+
+class _Known(dict[Any, Kind]):
+    """The kind of each type."""
+
+    def __missing__(self, type: Any) -> Kind:
+        t = build.info(type)
+        found = OTHER if t.kind == "?" or -1 in t.shape else Kind(type)
+        return self.setdefault(type, found)
+
+
+_kind_of = _Known()
+forgetting(_kind_of.clear)
+
+
+def read(
+    operation: Any, rule: Rule, active: dict[Value, int], kinds: Kinds
+) -> Reading | tuple[()] | None:
+    """What a sweep has to know of an op. `()` if no operand is active, None if it is not for this.
+
+    The result is one more active value.
+    """
+    signature: Signature
+    values: tuple[Value, ...]
+    places: tuple[Any, ...]
+    operands, place_of = operation.operands, active.get
+    count = len(operands)
+    if count == 1:
+        x = operands[0]
+        i = place_of(x)
+        if i is None:
+            return ()
+        result = operation.result
+        values, places = (result, x), (i,)
+        first = kinds[i] or _look(x, i, kinds)
+        kind = first if rule.alike else _kind_of[result.type]
+        signature = rule, kind, first
+    elif count == 2:
+        x, y = operands[0], operands[1]
+        i, j = place_of(x), place_of(y)
+        if i is None and j is None:
+            return ()
+        result = operation.result
+        values, places = (result, x, y), (i, j)
+        first = _kind_of[x.type] if i is None else kinds[i] or _look(x, i, kinds)
+        second = _kind_of[y.type] if j is None else kinds[j] or _look(y, j, kinds)
+        if second is OTHER:
+            return None
+        kind = first if rule.alike and first is second else _kind_of[result.type]
+        signature = rule, kind, first, second, i is None, j is None, i == j
+    else:
+        return None
+    if first is OTHER or kind is OTHER:
+        return None
+    active[result] = place = len(kinds)
+    kinds.append(kind)
+    if rule.reads:
+        signature = (*signature, *map(operation.attributes.get, rule.reads))
+    return signature, place, operation, values, places
+
+
+def _look(v: Value, place: int, kinds: Kinds) -> Kind:
+    kinds[place] = found = _kind_of[v.type]
+    return found
+
+
+class Constant:
+    """A constant of a specialized rule: made once in each block where that is inlined."""
+
+    def __init__(self, type: Any, value: Any) -> None:
+        self.type = type
+        self.value = {"+": 0, "-": -0.0}.get(value, value)
+
+    def make(self, made: dict[Any, Any]) -> Value:
+        made[self] = found = build.full(self.type, self.value)
+        return found
+
+
+class Specialized(NamedTuple):
+    """A rule for one signature.
+
+    Attributes:
+      function: takes the cotangent of the result, then values, then constants; gives cotangents.
+        None if that of the result is handed on.
+      takes: picks these values from the result and the operands.
+      constants: those that it takes.
+      gives: positions of the operands whose cotangents it gives.
+    """
+
+    function: Any
+    takes: Callable[[Sequence[Value]], Sequence[Value]]
+    constants: tuple[Constant, ...]
+    gives: tuple[int, ...]
+
+
+specialized: dict[Signature, Specialized] = {}
+forgetting(specialized.clear)
+
+
+class _Looks(NamedTuple):
+    """An operation as far as a specialized rule looks at it."""
+
+    name: str
+    location: Any
+    attributes: dict[str, Any]
+
+
+def specialize(reading: Reading) -> Specialized:
+    """Specialize the rule of an op for its signature; raises what the rule raises."""
+    with _function(reading) as (block, op):
+        ct, *values = block.arguments
+        found = op.rule.vjp(op, (ct,))
+        check_cotangents(op, found)
+        gives = [i for i, active in enumerate(op.active) if active and found[i] is not None]
+        hands_on = all(found[i] == ct for i in gives)
+        build.emit("func.return", (), [found[i] for i in gives])
+        constants = _taken_out(block, build.here.made)
+    used = list(map(is_used, values))
+    for v, is_one in reversed(list(zip(values, used, strict=True))):
+        if not is_one:
+            block.erase_argument(v.arg_number)
+    function = None if hands_on else block.owner.operation
+    takes = _picking([i for i, is_one in enumerate(used) if is_one])
+    specialized[reading[0]] = new = Specialized(function, takes, tuple(constants), tuple(gives))
+    return new
+
+
+def _picking(positions: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[Value]]:
+    """Takes the elements at these positions out of a sequence."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    start = positions[0] if positions else 0
+    return operator.itemgetter(slice(start, start + len(positions)))
+
+
+@contextlib.contextmanager
+def _function(reading: Reading) -> Iterator[tuple[Any, Op]]:
+    """The block of a function, and the op on its arguments: a cotangent, the result, operands."""
+    (rule, of_result, *kinds), _, operation, (_, *operands), places = reading
+    loc = ir.Location.unknown(_jax.context())
+    types = [kind.type for kind in (of_result, of_result, *kinds[: len(operands)])]
+    attributes = {"sym_name": build.string("rule"), "function_type": function_type(types, ())}
+    function = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=loc, ip=False)
+    block = function.regions[0].blocks.append(*types, arg_locs=[loc] * len(types))
+    _, result, *values = block.arguments
+    same = [values[operands.index(v)] for v in operands]  # what is one value stays one
+    attributes = {name: operation.attributes.get(name) for name in rule.reads}
+    looks = _Looks(operation.name, operation.location, attributes)
+    with build.inserting(ir.InsertionPoint(block), loc):
+        yield block, Op(looks, same, [result], [p is not None for p in places], rule, None)
+
+
+def _taken_out(block: Any, made: Any) -> list[Constant]:
+    """The constants that ops of a block use become arguments of it, and are given back."""
+    constants = {v: key for key, v in made.items() if isinstance(v, ir.Value)}
+    used = [v for v in constants if any(_is_no(constants, use.owner) for use in v.uses)]
+    for v in used:
+        v.replace_all_uses_with(block.add_argument(v.type, build.here.loc))
+    for v in reversed(constants):  # parts of a complex one come before it
+        v.owner.erase()
+    return [Constant(*constants[v]) for v in used]
+
+
+def _is_no(constants: Container[Value], operation: Any) -> bool:
+    """Whether an op is none of those that make constants."""
+    return not len(operation.results) or operation.results[0] not in constants
