@@ -296,15 +296,69 @@ FORMULAS = (
 DRIVERS = (
     Mutant(
         "passes/reverse.py",
-        "self.cts[v] = ct if known is None else build.add(known, ct)",
-        "self.cts[v] = ct",
+        "self.cts[place] = ct if known is None else build.add(known, ct)",
+        "self.cts[place] = ct",
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
         "passes/reverse.py",
-        "op = records.pop()",
-        "op = records.pop(0)",
+        "record = records.pop()",
+        "record = records.pop(0)",
         rules_of_users("custom_jvp-vjp"),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "signature = (*signature, *map(operation.attributes.get, rule.reads))",
+        "pass",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "signature = rule, kind, first, second, i is None, j is None, i == j",
+        "signature = rule, kind, first, second, i == j",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "signature = rule, kind, first, second, i is None, j is None, i == j",
+        "signature = rule, kind, first, second, i is None, j is None",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "kind = first if rule.alike else _kind_of[result.type]",
+        "kind = first",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "same = [values[operands.index(v)] for v in operands]",
+        "same = values",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "return [Constant(*constants[v]) for v in used]",
+        "return [Constant(*constants[v]) for v in reversed(used)]",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "hands_on = all(found[i] == ct for i in gives)",
+        "hands_on = any(found[i] == ct for i in gives)",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "if name not in (rule.reads or ()):",
+        "if False:",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "cts[places[i]] = new",
+        "cts[places[0]] = new",
+        ("tests/passes/test_specialized.py",),
     ),
     Mutant(
         "passes/zeros.py",

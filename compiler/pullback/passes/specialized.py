@@ -15,9 +15,11 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pullback import _jax
+from pullback._errors import RuleResultError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.frontend.locations import user_line
 from pullback.passes.checks import check_cotangents
 from pullback.passes.purity import is_used
 from pullback.passes.signatures import function_type
@@ -150,12 +152,40 @@ specialized: dict[Signature, Specialized] = {}
 forgetting(specialized.clear)
 
 
+class _Attributes:
+    """The attributes of an op, of which a rule reads those that it names."""
+
+    def __init__(self, operation: Any, rule: Rule) -> None:
+        self._operation = operation
+        self._rule = rule
+
+    def __getitem__(self, name: str) -> Any:
+        return self._of(name)[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._of(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._of(name).get(name, default)
+
+    def _of(self, name: str) -> Any:
+        rule, operation = self._rule, self._operation
+        if name not in (rule.reads or ()):
+            raise RuleResultError(
+                f"the rule for `{rule.name}` in {rule.module} looks at the attribute `{name}`, and "
+                f"reads={rule.reads!r}",
+                where=user_line(operation.location),
+                do="name it in `reads`: the rule runs once for all ops that agree in these",
+            )
+        return operation.attributes
+
+
 class _Looks(NamedTuple):
     """An operation as far as a specialized rule looks at it."""
 
     name: str
     location: Any
-    attributes: dict[str, Any]
+    attributes: _Attributes
 
 
 def specialize(reading: Reading) -> Specialized:
@@ -197,8 +227,7 @@ def _function(reading: Reading) -> Iterator[tuple[Any, Op]]:
     block = function.regions[0].blocks.append(*types, arg_locs=[loc] * len(types))
     _, result, *values = block.arguments
     same = [values[operands.index(v)] for v in operands]  # what is one value stays one
-    attributes = {name: operation.attributes.get(name) for name in rule.reads}
-    looks = _Looks(operation.name, operation.location, attributes)
+    looks = _Looks(operation.name, operation.location, _Attributes(operation, rule))
     with build.inserting(ir.InsertionPoint(block), loc):
         yield block, Op(looks, same, [result], [p is not None for p in places], rule, None)
 
