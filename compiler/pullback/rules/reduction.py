@@ -147,7 +147,7 @@ def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) 
     return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction", **more)
 
 
-SUM = _reduction(_sum_jvp, _sum_vjp, jointly, reads=("dimensions",))
+SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimensions",))
 EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
 STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 

@@ -169,6 +169,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         special = self.regions or self.variant is not None or self.activity is not None
+        if self.reads is not None and (special or not self.keeps_type):
+            raise TypeError(
+                f"the rule for `{self.name}` with reads= needs keeps_type=True, and no regions, "
+                "variant or activity: it runs for what is known of types"
+            )
         ours = self.module.startswith("pullback.rules.")
         object.__setattr__(self, "plain", self.keeps_type and not special)
         object.__setattr__(self, "checked", not ours)
