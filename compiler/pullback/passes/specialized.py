@@ -24,7 +24,7 @@ from pullback.passes.checks import check_cotangents
 from pullback.passes.purity import is_used
 from pullback.passes.signatures import function_type
 from pullback.rules.registry import Op, Rule
-from pullback_runtime._contexts import forgetting
+from pullback_runtime._contexts import forgetting, keeps
 
 Signature = tuple[Any, ...]
 
@@ -148,6 +148,9 @@ class Specialized(NamedTuple):
     gives: tuple[int, ...]
 
 
+SIZE = 1 << 11
+"""Bytes of a function and of what belongs to it, about: programs may be of ever new shapes."""
+
 specialized: dict[Signature, Specialized] = {}
 forgetting(specialized.clear)
 
@@ -204,6 +207,7 @@ def specialize(reading: Reading) -> Specialized:
             block.erase_argument(v.arg_number)
     function = None if hands_on else block.owner.operation
     takes = _picking([i for i, is_one in enumerate(used) if is_one])
+    keeps(_jax.context(), SIZE)
     specialized[reading[0]] = new = Specialized(function, takes, tuple(constants), tuple(gives))
     return new
 
