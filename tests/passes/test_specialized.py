@@ -31,6 +31,14 @@ def dot(lhs, rhs, batch=((), ())):
     return lambda x, y: lax.dot_general(x, y, ((lhs, rhs), batch))
 
 
+def convolved(padding):
+    return lambda x, y: lax.conv_general_dilated(x, y, (1,), [padding])
+
+
+def solved(**options):
+    return lambda x, y: lax.linalg.triangular_solve(x + 3 * jnp.eye(3), y, **options)
+
+
 PAIRS = {
     "attribute of a transpose": (
         lambda x, y: lax.transpose(x, (1, 2, 0)) * y,
@@ -43,6 +51,13 @@ PAIRS = {
     "dimensions of a sum": (lambda x, y: x.sum(0) * y[0], lambda x, y: x.sum(2) * y[0]),
     "contracted dimensions": (dot((0,), (1,)), dot((2,), (1,))),
     "batch dimensions": (dot((1,), (1,), ((0,), (0,))), dot((1,), (1,), ((2,), (0,)))),
+    "padding of a convolution": (convolved((1, 1)), convolved((2, 0))),
+    "side of a solve": (solved(left_side=True), solved(left_side=False)),
+    "triangle of a solve": (solved(lower=True), solved(lower=False)),
+    "direction of a transform": (
+        lambda x, y: jnp.real(jnp.fft.fft(x + 1j * y)),
+        lambda x, y: jnp.real(jnp.fft.ifft(x + 1j * y)),
+    ),
     "operand that is active": (lambda x, y: x / y.mean(), lambda x, y: y.mean() / x),
     "what is handed on": (lambda x, y: x + y, lambda x, y: x - y),
     "one operand twice": (lambda x, y: x * y, lambda x, y: x * x),

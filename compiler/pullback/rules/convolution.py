@@ -226,7 +226,21 @@ def transpose(op: Op, cts: Tangents) -> list[Value | None]:
     return [transpose_lhs(op, ct) if first else None, transpose_rhs(op, ct) if second else None]
 
 
-bilinear("stablehlo.convolution", transpose)
+bilinear(
+    "stablehlo.convolution",
+    transpose,
+    reads=(
+        "dimension_numbers",
+        "window_strides",
+        "padding",
+        "lhs_dilation",
+        "rhs_dilation",
+        "window_reversal",
+        "feature_group_count",
+        "batch_group_count",
+        "precision_config",
+    ),
+)
 
 
 # --------------------------------------------------------------------------------- batches

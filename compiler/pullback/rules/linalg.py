@@ -79,7 +79,7 @@ def _halve_diagonal(x: Value) -> Value:
     return mul(add(triangle(x, lower=True), strict), 0.5)
 
 
-@rule("stablehlo.cholesky", keeps_type=True)
+@rule("stablehlo.cholesky", keeps_type=True, reads=("lower",))
 class Cholesky:
     """dL = L Phi(L⁻¹ dA L⁻ᴴ); for the upper factor, all of it transposed.
 
@@ -158,7 +158,12 @@ class _System:
         return solve(a, b, left=self.left, lower=self.lower, unit=self.unit, transpose=kind)
 
 
-@rule("stablehlo.triangular_solve", linear=only_in(1), keeps_type=True)
+@rule(
+    "stablehlo.triangular_solve",
+    linear=only_in(1),
+    keeps_type=True,
+    reads=("left_side", "lower", "unit_diagonal", "transpose_a"),
+)
 class TriangularSolve:
     """op(a) x = b: dx solves op(a) dx = db - op(da) x; likewise from the right.
 
@@ -232,7 +237,7 @@ def _multiplicity(spectrum: Value, length: int, inverse: bool = False) -> Value:
     return build.broadcast_in_dim(often, shape, (len(shape) - 1,))
 
 
-linear("stablehlo.fft", fft, linear=only_in(0))
+linear("stablehlo.fft", fft, linear=only_in(0), reads=("fft_type", "fft_length"))
 
 
 # --------------------------------------------------------------------------------- batches

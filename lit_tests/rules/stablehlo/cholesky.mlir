@@ -34,10 +34,11 @@ func.func @f(%a: tensor<3x3xf64>) -> tensor<3x3xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[A:.*]]: tensor<3x3xf64>, %[[CT:.*]]: tensor<3x3xf64>)
 // VJP: %[[CHOLESKY:.*]] = stablehlo.cholesky %[[A]], lower = true
+// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[C_2:.*]] = stablehlo.constant dense<5.000000e-01>
 // VJP: %[[IOTA:.*]] = stablehlo.iota dim = 0
 // VJP: %[[IOTA_2:.*]] = stablehlo.iota dim = 1
 // VJP: %[[IS:.*]] = stablehlo.compare GE, %[[IOTA]], %[[IOTA_2]], SIGNED
-// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[SELECT:.*]] = stablehlo.select %[[IS]], %[[CHOLESKY]], %[[C]]
 // VJP: %[[TRANSPOSE:.*]] = stablehlo.transpose %[[SELECT]], dims = [1, 0]
 // VJP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[TRANSPOSE]], %[[CT]], contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]
@@ -50,7 +51,6 @@ func.func @f(%a: tensor<3x3xf64>) -> tensor<3x3xf64> {
 // VJP: %[[IS_3:.*]] = stablehlo.compare GE, %[[IOTA_5]], %[[IOTA_6]], SIGNED
 // VJP: %[[SELECT_3:.*]] = stablehlo.select %[[IS_3]], %[[DOT_GENERAL]], %[[C]]
 // VJP: %[[ADD:.*]] = stablehlo.add %[[SELECT_3]], %[[SELECT_2]]
-// VJP: %[[C_2:.*]] = stablehlo.constant dense<5.000000e-01>
 // VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ADD]], %[[C_2]]
 // VJP: %[[TRIANGULAR_SOLVE:.*]] = "stablehlo.triangular_solve"(%[[SELECT]], %[[MULTIPLY]])
 // VJP: %[[TRIANGULAR_SOLVE_2:.*]] = "stablehlo.triangular_solve"(%[[SELECT]], %[[TRIANGULAR_SOLVE]])

@@ -25,6 +25,7 @@ func.func @f(%a: tensor<3x3xf64>, %b: tensor<3x2xf64>) -> tensor<3x2xf64> {
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[A:.*]]: tensor<3x3xf64>, %[[B:.*]]: tensor<3x2xf64>, %[[CT:.*]]: tensor<3x2xf64>)
 // VJP: %[[TRIANGULAR_SOLVE:.*]] = "stablehlo.triangular_solve"(%[[A]], %[[B]])
+// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[TRIANGULAR_SOLVE_2:.*]] = "stablehlo.triangular_solve"(%[[A]], %[[CT]])
 // VJP: %[[TRANSPOSE:.*]] = stablehlo.transpose %[[TRIANGULAR_SOLVE]], dims = [1, 0]
 // VJP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[TRIANGULAR_SOLVE_2]], %[[TRANSPOSE]], contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]
@@ -32,6 +33,5 @@ func.func @f(%a: tensor<3x3xf64>, %b: tensor<3x2xf64>) -> tensor<3x2xf64> {
 // VJP: %[[IOTA:.*]] = stablehlo.iota dim = 0
 // VJP: %[[IOTA_2:.*]] = stablehlo.iota dim = 1
 // VJP: %[[IS:.*]] = stablehlo.compare GE, %[[IOTA]], %[[IOTA_2]], SIGNED
-// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[SELECT:.*]] = stablehlo.select %[[IS]], %[[NEGATE]], %[[C]]
 // VJP: return %[[TRIANGULAR_SOLVE]], %[[SELECT]], %[[TRIANGULAR_SOLVE_2]]
