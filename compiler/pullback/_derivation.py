@@ -369,11 +369,10 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
     operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
     edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
     manager.run_stages(linear, edits, program.rules)
+    half = dataclasses.replace(program, recipe=None, rules=program.rules.of_derivative())
     return Split(
-        dataclasses.replace(program, module=module, interface=_interface(forward), recipe=None),
-        dataclasses.replace(
-            program, module=linear, interface=_interface(backward), recipe=None, constants=()
-        ),
+        dataclasses.replace(half, module=module, interface=_interface(forward)),
+        dataclasses.replace(half, module=linear, interface=_interface(backward), constants=()),
     )
 
 

@@ -80,10 +80,12 @@ class Program(HasInterface):
     def after(
         self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None
     ) -> Program:
-        """The program whose module is this one's behind passes, which give it other trees."""
-        module = clone(self.module)
+        """The derivative whose module is this one's behind passes, which give it other trees."""
+        module, rules = clone(self.module), self.rules.of_derivative()
         manager.run_stages(module, stages, self.rules)
-        return dataclasses.replace(self, module=module, interface=interface, recipe=recipe)
+        return dataclasses.replace(
+            self, module=module, interface=interface, rules=rules, recipe=recipe
+        )
 
     def asm(self, debug_info: bool = False) -> str:
         """The module as readable MLIR, with source locations if `debug_info`."""

@@ -95,3 +95,20 @@ def test_the_order_that_a_file_was_saved_for(pullback_command, tmp_path):
     ]
     program.save(path)
     assert "rules" not in facts(pullback_command("info", path).stdout)
+
+
+def test_what_is_loaded_knows_how_often_it_can_be_differentiated(pullback_command, tmp_path):
+    """A file that is saved from another one has no more rules than that."""
+    path, program = tmp_path / "again.mlirbc", pullback.trace(jax.nn.softplus)(1.0)
+    program.save(path, order=2)
+    loaded = pullback.load(path)
+
+    def said(again, **options):
+        again.save(path, **options)
+        return facts(pullback_command("info", path).stdout)["rules"]
+
+    assert said(loaded) == said(loaded, order=5) == ["for derivatives up to order 2"]
+    assert said(loaded, order=1) == ["for derivatives up to order 1"]
+    for derived in (loaded.grad(), loaded.jvp(), loaded.vjp(), *loaded.split_vjp()):
+        assert said(derived) == ["for derivatives up to order 1"]
+    assert said(loaded.grad().grad()) == ["for derivatives up to order 0"]

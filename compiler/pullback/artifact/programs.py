@@ -22,6 +22,9 @@ from pullback_runtime._backend import put_to_keep
 from pullback_runtime._lazy import Lazy
 from pullback_runtime._load import flat_trees
 
+ORDER = "order"
+"""In a file's description: how often its programs can be differentiated, if not any number."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRules(NoRules):
@@ -33,6 +36,16 @@ class LoadedRules(NoRules):
     axes: _meshes.Axes = ()
     lost_batching_rules: bool = False
     only_debugs: bool = False  # nothing is known of callbacks that come with a module
+    order: int | None = None  # how often the program can be differentiated, if not any number
+
+    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
+        """Stages none; for as many derivatives as there are rules, or as are asked for."""
+        wanted = super().stage_all(module, order)
+        return min((each for each in (wanted, self.order) if each is not None), default=None)
+
+    def of_derivative(self) -> LoadedRules:
+        """The rules for one derivative less."""
+        return self if not self.order else dataclasses.replace(self, order=self.order - 1)
 
     @property
     def has_batching_rules(self) -> bool:
@@ -72,8 +85,13 @@ def variant(
     metadata = opened.metadata or {}
     read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
-    lost = BATCHING_RULES in module.operation.attributes
-    rules = LoadedRules(platforms, axes=_meshes.axes_of(metadata, module), lost_batching_rules=lost)
+    lost, order = BATCHING_RULES in module.operation.attributes, metadata.get(ORDER)
+    rules = LoadedRules(
+        platforms,
+        axes=_meshes.axes_of(metadata, module),
+        lost_batching_rules=lost,
+        order=order if isinstance(order, int) else None,
+    )
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ from pullback._jax import ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.artifact.programs import ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
 from pullback.symbolic import SymbolicProgram
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # Shardy has no VHLO form: such ops are written as they are, as jax.export does.
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
-ORDER = "order"
 SHARDING_HINT = "sdy.sharding_rule"
 
 

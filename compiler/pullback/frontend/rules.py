@@ -338,6 +338,10 @@ class RuleTable:
         """Whether a call with a backward rule has one for forward mode, too."""
         return self._rules[key].goes_forward
 
+    def of_derivative(self) -> RuleTable:
+        """This one: it has rules of rules."""
+        return self
+
     def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
         """Stages every rule that `module` can need; see `frontend.stage_all`."""
         return stage_all.stage_all(self, module, order)

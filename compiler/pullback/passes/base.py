@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
@@ -37,6 +37,9 @@ class Rules(Protocol):
         Returns how often the module can be differentiated then; None is any number of times.
         """
 
+    def of_derivative(self) -> Rules:
+        """The table of what a derivative makes of the module."""
+
 
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
@@ -65,6 +68,10 @@ class NoRules:
             if call.rule_key is not None:
                 raise _without_table(call.rule_key, "derivative", call.mask)
         return order
+
+    def of_derivative(self) -> Self:
+        """This one."""
+        return self
 
     def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
         """There is nothing to lower."""

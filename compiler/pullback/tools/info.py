@@ -13,7 +13,8 @@ import pullback
 from pullback import Program
 from pullback._derivation import result_paths
 from pullback._slots import spell
-from pullback.artifact.write import ORDER, rule_inventory
+from pullback.artifact.programs import ORDER
+from pullback.artifact.write import rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text
