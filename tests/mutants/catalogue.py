@@ -326,6 +326,18 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
+        "*(i is None for i in places), *map(given.index, given)",
+        "*map(given.index, given)",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "*(i is None for i in places), *map(given.index, given)",
+        "*(i is None for i in places)",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
         "kind = first if rule.alike else _kind_of[result.type]",
         "kind = first",
         ("tests/passes/test_specialized.py",),

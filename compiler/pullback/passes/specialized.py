@@ -104,7 +104,18 @@ def read(
         kind = first if rule.alike and first is second else _kind_of[result.type]
         signature = rule, kind, first, second, i is None, j is None, i == j
     else:
-        return None
+        given = list(operands)
+        places = tuple(map(place_of, given))
+        if not given or all(i is None for i in places):
+            return ()
+        result = operation.result
+        values = (result, *given)
+        pairs = zip(given, places, strict=True)
+        known = [
+            _kind_of[v.type] if i is None else kinds[i] or _look(v, i, kinds) for v, i in pairs
+        ]
+        kind, first = _kind_of[result.type], OTHER if OTHER in known else known[0]
+        signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)
     if first is OTHER or kind is OTHER:
         return None
     active[result] = place = len(kinds)

@@ -203,7 +203,7 @@ _extremum("stablehlo.maximum", "GT")
 _extremum("stablehlo.minimum", "LT")
 
 
-@rule("stablehlo.select", linear=jointly, keeps_type=True, family="elementwise")
+@rule("stablehlo.select", linear=jointly, keeps_type=True, reads=(), family="elementwise")
 class Select:
     """The change of the operand that is chosen; the predicate has none."""
 
@@ -222,7 +222,7 @@ class Select:
         ]
 
 
-@rule("stablehlo.clamp", keeps_type=True, family="elementwise")
+@rule("stablehlo.clamp", keeps_type=True, reads=(), family="elementwise")
 class Clamp:
     """min(max(low, x), high): each operand where it is the result, and nobody at a tie with x."""
 

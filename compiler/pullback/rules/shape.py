@@ -122,7 +122,7 @@ def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
 
 linear("stablehlo.slice", slice_)
 linear("stablehlo.pad", pad)
-linear("stablehlo.concatenate", concatenate)
+linear("stablehlo.concatenate", concatenate, reads=("dimension",))
 
 
 # -------------------------------------------------------------------------- dynamic positions

@@ -32,14 +32,14 @@ func.func @f(%low: tensor<f64>, %x: tensor<4xf64>, %high: tensor<f64>) -> tensor
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[LOW:.*]]: {{.*}}, %[[X:.*]]: {{.*}}, %[[HIGH:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[CLAMP:.*]] = stablehlo.clamp %[[LOW]], %[[X]], %[[HIGH]]
+// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// VJP: %[[C1:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[LOW]], dims = []
 // VJP: %[[BROADCAST_IN_DIM1:.*]] = stablehlo.broadcast_in_dim %[[HIGH]], dims = []
 // VJP: %[[COMPARE:.*]] = stablehlo.compare GT, %[[BROADCAST_IN_DIM]], %[[X]], FLOAT
 // VJP: %[[COMPARE1:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM]], %[[BROADCAST_IN_DIM1]], FLOAT
 // VJP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
-// VJP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[CT]], %[[C]]
-// VJP: %[[C1:.*]] = stablehlo.constant dense<0.000000e+00>
 // VJP: %[[REDUCE:.*]] = stablehlo.reduce(%[[SELECT]] init: %[[C1]]) applies stablehlo.add across dimensions = [0]
 // VJP: %[[COMPARE2:.*]] = stablehlo.compare GT, %[[X]], %[[BROADCAST_IN_DIM]], FLOAT
 // VJP: %[[COMPARE3:.*]] = stablehlo.compare LT, %[[X]], %[[BROADCAST_IN_DIM1]], FLOAT
