@@ -143,12 +143,6 @@ FORMULAS = (
     ),
     Mutant(
         "dialect/build.py",
-        "key = body, type, dimensions, init if from_number else None",
-        "key = body, type, init if from_number else None",
-        rule("stablehlo.broadcast_in_dim-to-rows-and-columns"),
-    ),
-    Mutant(
-        "dialect/build.py",
         "key = type, value or sign_of(value)",
         "key = type, bool(value)",
         rule("stablehlo.maximum-edges"),

@@ -57,7 +57,7 @@ class Here(threading.local):
 
     ip: Any = None
     loc: Any = None
-    made: dict[Any, Any] | None = None  # what serves again within one emission block
+    made: dict[Any, Value] | None = None  # constants, which serve again within one emission block
 
 
 here = Here()
@@ -493,18 +493,12 @@ def total(x: Value | None) -> Value | None:
 
 def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:
     """Reduction by a binary op given by name, e.g. 'stablehlo.maximum'."""
-    type, dimensions, made = x.type, tuple(dimensions), here.made
-    from_number = init.__class__ in _NUMBERS
-    key = body, type, dimensions, init if from_number else None
-    if made is not None and key in made:
-        return _again(made[key], [x] if from_number else [x, init])
-    result, element = _reduced(type, dimensions)
-    if from_number:
+    dimensions = tuple(dimensions)
+    result, element = _reduced(x.type, dimensions)
+    if init.__class__ in _NUMBERS:
         init = full(element, init)
     op = emit("stablehlo.reduce", [result], [x, init], {"dimensions": i64s(dimensions)}, regions=1)
     fill_binary(op.regions[0], body, element)
-    if made is not None:
-        made[key] = op
     return op.result
 
 
@@ -514,13 +508,6 @@ def _reduced(type: Any, dimensions: Dims) -> tuple[Any, Any]:
     t = info(type)
     dims = tuple(d for i, d in enumerate(t.shape) if i not in dimensions)
     return with_shape(type, dims), tensor((), t.element)
-
-
-def _again(op: Any, operands: Sequence[Value]) -> Value:
-    """An op like one emitted before, on other leading operands: faster than a new region."""
-    copy = clone(op, operands)
-    copy.location = here.loc
-    return copy.result
 
 
 def fill_binary(region: Any, body: str, element: Any) -> None:

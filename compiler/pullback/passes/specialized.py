@@ -249,7 +249,7 @@ def _function(reading: Reading) -> Iterator[tuple[Any, Op]]:
 
 def _taken_out(block: Any, made: Any) -> list[Constant]:
     """The constants that ops of a block use become arguments of it, and are given back."""
-    constants = {v: key for key, v in made.items() if isinstance(v, ir.Value)}
+    constants = {v: key for key, v in made.items()}
     used = [v for v in constants if any(_is_no(constants, use.owner) for use in v.uses)]
     for v in used:
         v.replace_all_uses_with(block.add_argument(v.type, build.here.loc))
