@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import linear_util
 from jax.interpreters import partial_eval
 
 import pullback as pb
@@ -52,6 +53,16 @@ def test_by_address() -> None:
     assert signature(one, by_contents=False) != signature(other, by_contents=False)
     marks = [Marker(), Marker(), object(), object()]
     assert len({signature(mark) for mark in marks}) == len(marks)
+
+
+def test_names_of_results_make_no_other_rule() -> None:
+    """JAX notes them for its messages when a function has been traced, each time anew."""
+
+    def noted(name: str, *results: str) -> Any:
+        return linear_util.DebugInfo("custom_vjp fun", name, ("x",), lambda: results)
+
+    assert signature(noted("f", "result[0]")) == signature(noted("f", "result"))
+    assert signature(noted("f", "result")) != signature(noted("g", "result"))
 
 
 def test_variables_of_a_jaxpr_are_not_their_types() -> None:

@@ -49,6 +49,14 @@ def is_debug_info(value: object) -> bool:
     return isinstance(value, _linear_util.DebugInfo)
 
 
+def names_in_debug_info(info: Any) -> tuple[Any, ...]:
+    """The function that JAX's notes are of, and its arguments.
+
+    Not the results: JAX finds their names when it has traced the function, each time anew.
+    """
+    return info.traced_for, info.func_src_info, info.arg_names
+
+
 def is_wrapped_function(value: object) -> bool:
     """Whether this is one of JAX's functions with transformations put on it."""
     return isinstance(value, _linear_util.WrappedFun)

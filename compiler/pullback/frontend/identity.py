@@ -116,10 +116,12 @@ class Identities:
         if id(value) in enclosing:
             return "itself", len(enclosing) - enclosing.index(id(value))
         inside = (*enclosing, id(value))
+        if kind is types.FunctionType:
+            return self._python_function(value, inside)
+        if objects.is_debug_info(value):
+            return "names", objects.names_in_debug_info(value)
         if (parts := _parts(value)) is not None:
             return kind, self._values(parts, inside), self._attributes(value, inside)
-        if isinstance(value, types.FunctionType):
-            return self._python_function(value, inside)
         if isinstance(value, types.MethodType):
             return "method", self._value((value.__func__, value.__self__), inside)
         if objects.is_wrapped_function(value):
