@@ -81,3 +81,5 @@ def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     assert locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"
     assert locations.describe("/elsewhere/model.py", 3, "f") == "/elsewhere/model.py:3, in f"
+    monkeypatch.chdir(tmp_path.parent)
+    assert locations.describe(f"{tmp_path}/model.py", 3, "f") == f"{tmp_path.name}/model.py:3, in f"

@@ -54,8 +54,13 @@ def is_of_jax(primitive: Any) -> bool:
 
 def name_of(equation: Any) -> str:
     """The name of an equation's primitive; marked if a library's, for it may be one of JAX's."""
-    name = str(equation.primitive.name)
-    return name if is_of_jax(equation.primitive) else name + OF_A_LIBRARY
+    return _name(equation.primitive)
+
+
+@functools.cache
+def _name(primitive: Any) -> str:
+    name = str(primitive.name)
+    return name if is_of_jax(primitive) else name + OF_A_LIBRARY
 
 
 OF_A_LIBRARY = " of a library"
@@ -144,8 +149,11 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
 def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
     """The jaxprs among the parameters of an equation, and where each stands."""
     for name, value in equation.params.items():
-        for body in jaxprs_in([value]):
-            yield name, body
+        if is_jaxpr(value):
+            yield name, value
+        elif isinstance(value, (tuple, list)):
+            for body in jaxprs_in(value):
+                yield name, body
 
 
 def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:

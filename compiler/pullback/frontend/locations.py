@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import traceback
@@ -70,5 +71,10 @@ def _plain_line(location: ir.Location) -> str | None:
 
 
 def _short(file: str) -> str:
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    return _relative(file, os.getcwd()) if os.path.isabs(file) else file
+
+
+@functools.lru_cache(maxsize=1024)
+def _relative(file: str, directory: str) -> str:
+    relative = os.path.relpath(file, directory)
     return file if relative.startswith("..") else relative
