@@ -264,6 +264,7 @@ def rename_references(operation: Any, names: dict[str, str]) -> None:
 
 _PLAIN = ("stablehlo.", "chlo.")  # dialects of which only these ops refer to functions
 _REFERRING = frozenset({"stablehlo.composite", "stablehlo.custom_call"})
+_NO_REFERENCES = frozenset({"sym_name", "sym_visibility", "function_type"})
 
 
 def _walk_attributes(root: Any, rename: Any) -> None:
@@ -273,7 +274,7 @@ def _walk_attributes(root: Any, rename: Any) -> None:
             return ir.WalkResult.ADVANCE
         attributes = operation.attributes
         for name, old in list(attributes.items()):
-            new = _renamed(old, rename)
+            new = old if name in _NO_REFERENCES else _renamed(old, rename)
             if new is not old:
                 attributes[name] = new
         return ir.WalkResult.ADVANCE
@@ -285,14 +286,14 @@ def _renamed(attribute: Any, rename: Any) -> Any:
     if isinstance(attribute, ir.FlatSymbolRefAttr):
         new = rename(attribute.value)
         return attribute if new == attribute.value else ir.FlatSymbolRefAttr.get(new)
+    if not isinstance(attribute, (ir.DictAttr, ir.ArrayAttr)) or not len(attribute):
+        return attribute
     if isinstance(attribute, ir.DictAttr):
         old = {named.name: named.attr for named in attribute}
         new = {name: _renamed(value, rename) for name, value in old.items()}
         same = all(old[name] is new[name] for name in old)
         return attribute if same else ir.DictAttr.get(new)
-    if isinstance(attribute, ir.ArrayAttr):
-        before = list(attribute)
-        after = [_renamed(value, rename) for value in before]
-        same = all(a is b for a, b in zip(after, before, strict=True))
-        return attribute if same else ir.ArrayAttr.get(after)
-    return attribute
+    before = list(attribute)
+    after = [_renamed(value, rename) for value in before]
+    same = all(a is b for a, b in zip(after, before, strict=True))
+    return attribute if same else ir.ArrayAttr.get(after)
