@@ -22,11 +22,9 @@ class Applied(NamedTuple):
 
 def applied(block: Any) -> Applied | None:
     """What a region that returns one value applies to its arguments; None if several ops."""
-    *steps, end = operations(block)
-    read: Callable[[Any], list[Value]] = list
-    if len(steps) > 1:
-        read = _unconstrained
-        steps = [operation for operation in steps if operation.name != CONSTRAINT]
+    *before, end = operations(block)
+    steps = [operation for operation in before if operation.name != CONSTRAINT]
+    read: Callable[[Any], list[Value]] = list if len(steps) == len(before) else _unconstrained
     returned = read(end.operands)
     if not steps and len(returned) == 1:
         return Applied(None, returned)
