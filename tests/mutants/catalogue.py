@@ -362,7 +362,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "cts[places[i]] = new",
+        "cts[place] = new",
         "cts[places[0]] = new",
         ("tests/passes/test_specialized.py",),
     ),

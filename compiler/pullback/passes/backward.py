@@ -26,6 +26,7 @@ from pullback.passes.regions import captures, operations, replace_terminator, te
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import BE_LINEAR, Reverse, identity
 from pullback.passes.signatures import lose_arguments, set_signature
+from pullback.passes.specialized import kinds_of
 from pullback.passes.zeros import is_zero
 
 
@@ -59,34 +60,35 @@ def vjp_in_place(
     outs = list(terminator(block).operands)
     given = [out.type for out in outs]
     frame = Reverse(diff, identity)
-    wrt = _masked(arguments, mask)
-    frame.analyze(block, wrt)
+    wrt, types = _masked(arguments, mask), _masked(taken, mask)
+    frame.analyze(block, wrt, kinds_of(types))
     loc = function.location
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
             frame.accumulate(out, seed(out) if seed else block.add_argument(type, loc))
         frame.run()
-        types = _masked(taken, mask)
-        cts = [_cotangent_of(a, type, frame) for a, type in zip(wrt, types, strict=True)]
+        cts = _cotangents(frame, wrt, types)
     replace_terminator(block, [*terminator(block).operands, *cts])
     seeds = [] if seed else _masked(given, ct_mask)
     set_signature(function, [*taken, *seeds], [*given, *types])
 
 
-def _cotangent_of(argument: Value, type: Any, frame: Reverse) -> Value:
-    """The cotangent of a function's argument, which has its type."""
-    return _of_type(build.instantiate(frame.cotangent(argument), argument), argument, type)
+def _cotangents(frame: Reverse, arguments: Sequence[Value], types: Sequence[Any]) -> list[Value]:
+    """The cotangents of those arguments of a function that are the frame's first active values."""
+    return _of_types(list(map(build.instantiate, frame.cts, arguments)), arguments, types)
 
 
-def _of_type(ct: Value, argument: Value, type: Any) -> Value:
-    """A cotangent that has the type of the argument; an error if it has not."""
-    if ct.type != type:  # of an op, one operand may be static, and another dynamic
+def _of_types(cts: list[Value], arguments: Sequence[Value], types: Sequence[Any]) -> list[Value]:
+    """Cotangents that have the types of the arguments; an error if one has not."""
+    found = [ct.type for ct in cts]
+    if found != types:  # of an op, one operand may be static, and another dynamic
+        i = next(i for i, type in enumerate(found) if type != types[i])
         raise MissingRuleError(
-            f"no derivative by an argument of type {type} whose cotangent has type {ct.type}",
-            where=user_line(argument.owner.owner.location),
+            f"no derivative by an argument of type {types[i]} whose cotangent has type {found[i]}",
+            where=user_line(arguments[i].owner.owner.location),
             do=build.REFINE_SHAPES,
         )
-    return ct
+    return cts
 
 
 Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)
@@ -200,7 +202,7 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     found = iter(list(end.operands))
     with build.inserting(ir.InsertionPoint(end), end.location):
         cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
-    cts = [_of_type(ct, a, a.type) for ct, a in zip(cts, wrt, strict=True)]
+    cts = _of_types(cts, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))
     return diff.expose(pair.backward, f"{entry}.bwd")
@@ -341,7 +343,7 @@ def _transpose_in_place(
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
-        cts = [_cotangent_of(a, a.type, frame) for a in wrt]
+        cts = _cotangents(frame, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
     set_signature(function)

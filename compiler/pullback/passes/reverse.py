@@ -88,10 +88,14 @@ class Reverse:
         self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
 
-    def analyze(self, block: Any, active: Iterable[Value]) -> None:
-        """Find what is active in `block`, given which values from outside are."""
+    def analyze(self, block: Any, active: Iterable[Value], kinds: Kinds | None = None) -> None:
+        """Find what is active in `block`, given which values from outside are.
+
+        These are all different if their kinds are known.
+        """
         self.active = numbered(active)
-        kinds: Kinds | None = None if self.linear else [None] * len(self.active)
+        if not self.linear:
+            kinds = list(kinds) if kinds else [None] * len(self.active)
         self.records = analyze(block, self.active, self, kinds)
         self.cts = [None] * len(self.active)
 
@@ -134,18 +138,20 @@ class Reverse:
                     ct = ct.emit()
                 function, takes, constants, gives = known(signature) or specialize(record)
                 here.loc = loc = operation.location
-                found: Any = itertools.repeat(ct)
-                if function is not None:
-                    given = takes(values) if primal is None else map(primal, takes(values))
-                    given = [ct, *given]
+                if function is None:
+                    found: Iterable[Value] = itertools.repeat(ct)
+                else:
+                    taken = takes(values)
+                    given = [ct, *(taken if primal is None else map(primal, taken))]
                     for constant in constants:
                         given.append(made.get(constant) or constant.make(made))
                     found = inlined(function, given, loc)
                 for i, new in zip(gives, found):
-                    if cts[places[i]] is None:
-                        cts[places[i]] = new
+                    place = places[i]
+                    if cts[place] is None:
+                        cts[place] = new
                     else:
-                        self._add(places[i], values[i + 1], new)
+                        self._add(place, values[i + 1], new)
         self._settle()
 
     def _run_rule(self, op: Op) -> None:
@@ -174,7 +180,7 @@ class Reverse:
         A cotangent may be a primal value: a rule may return a residual.
         """
         for place, ct in enumerate(self.cts):
-            if ct is not None:
+            if ct is not None and (self.replaced or ct.__class__ is Gathered):
                 self.cts[place] = self.current(_emitted(ct))
         for old in self.replaced:
             old.replace_all_uses_with(self.current(old))

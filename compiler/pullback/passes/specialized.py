@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pullback import _jax
@@ -66,6 +66,10 @@ class _Known(dict[Any, Kind]):
 
 _kind_of = _Known()
 forgetting(_kind_of.clear)
+
+
+def kinds_of(types: Iterable[Any]) -> Kinds:
+    return [_kind_of[type] for type in types]
 
 
 def read(
