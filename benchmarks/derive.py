@@ -4,9 +4,10 @@
 
 Each row traces, lowers and differentiates a fresh function, interleaved with JAX doing the same,
 and prints medians and their ratio (JAX / ours: above 1 we are faster). *Cold* clears JAX's caches
-before every run; *warm* keeps them, but the function is new each time. The pass `vjp` alone is
-timed on straight-line functions. `--kept` takes small functions instead that are full of JAX's own
-derivative rules (linear algebra, special functions, solvers), each of which is staged for itself.
+before every run; *warm* keeps them, but the function is new each time. The passes `vjp` and `jvp`
+alone are timed on straight-line functions. `--kept` takes small functions instead that are full of
+JAX's own derivative rules (linear algebra, special functions, solvers), each of which is staged for
+itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import numpy as np
 
 import pullback as pb
 from pullback._edits import clone
+from pullback.passes.base import Pass
+from pullback.passes.jvp import JVP
 from pullback.passes.manager import run_stages
 from pullback.passes.pipelines import parse_pipeline
 from pullback.passes.vjp import VJP
@@ -306,19 +309,20 @@ def rows(cases: list[Case], runs: int) -> Iterator[tuple[str, int, str, float, f
                 yield case.name, order, "cold" if cold else "warm", ours, theirs
 
 
-def pass_alone(case: Case, runs: int) -> tuple[int, float]:
-    """Ops of the inlined forward function, and microseconds per op of the pass `vjp` on it."""
+def pass_alone(case: Case, runs: int) -> tuple[int, list[float]]:
+    """Ops of the inlined forward function, and microseconds per op of `vjp` and `jvp` on it."""
     f, args = case.make()
     program = pb.trace(f)(*args)
     run_stages(program.module, parse_pipeline("inline-calls"), program.rules)
     ops = count_ops(program.module)
-    times = []
+    times: dict[type[Pass], list[float]] = {VJP: [], JVP: []}
     for _ in range(runs + 1):
-        module = clone(program.module)
-        start = time.perf_counter()
-        VJP().run(module, program.rules)
-        times.append((time.perf_counter() - start) * 1e6)
-    return ops, statistics.median(times[1:]) / ops
+        for mode, found in times.items():
+            module = clone(program.module)
+            start = time.perf_counter()
+            mode().run(module, program.rules)
+            found.append((time.perf_counter() - start) * 1e6)
+    return ops, [statistics.median(found[1:]) / ops for found in times.values()]
 
 
 def count_ops(module: Any) -> int:
@@ -340,10 +344,10 @@ def main(runs: int, only: str, kept: bool) -> None:
         ratios.setdefault((order, state), []).append(theirs / ours)
     straight = [case for case in cases if case.straight]
     if straight:
-        print(f"\n{'the pass vjp alone':32} {'ops':>11} {'us / op':>9}")
+        print(f"\n{'a pass alone, us per op':32} {'ops':>11} {'vjp':>9} {'jvp':>9}")
     for case in straight:
-        ops, microseconds = pass_alone(case, runs)
-        print(f"{case.name:32} {ops:11} {microseconds:9.1f}")
+        ops, (reverse, forward) = pass_alone(case, runs)
+        print(f"{case.name:32} {ops:11} {reverse:9.1f} {forward:9.1f}")
     print()
     for (order, state), values in ratios.items():
         mean = statistics.geometric_mean(values)

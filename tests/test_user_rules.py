@@ -759,7 +759,11 @@ def test_a_bwd_that_is_not_linear_is_no_error_where_its_derivative_is_stopped(pl
         first, second = jax.jit(lambda x: (solved(x), jnp.sin(x)))(x)
         return jnp.sum(jax.lax.stop_gradient(first) * second)
 
-    for f in stopped, pair:
+    def later(x):  # what it goes through has rules for all that agree in their types
+        found = jnp.sin(place(solved)(x)) * x
+        return jnp.sum(jax.lax.stop_gradient(found) * jnp.sin(x))
+
+    for f in stopped, pair, later:
         same(pb.jvp(pb.grad(f), (X,), (Y,)), jax.jvp(jax.grad(f), (X,), (Y,)))
         same(pb.hessian(f)(X), jax.hessian(f)(X))
         same(pb.linearize(f, X)[1](Y), jax.linearize(f, X)[1](Y))

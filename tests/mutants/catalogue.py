@@ -302,7 +302,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "signature = (*signature, *map(operation.attributes.get, rule.reads))",
+        "signature += named",
         "pass",
         ("tests/passes/test_specialized.py",),
     ),
@@ -350,8 +350,47 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "hands_on = all(found[i] == ct for i in gives)",
-        "hands_on = any(found[i] == ct for i in gives)",
+        "return any(found[i] != cts[0] for i in gives)",
+        "return all(found[i] != cts[0] for i in gives)",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "if all_of_it and",
+        "if False and",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "copy.location = build.here.loc",
+        "pass",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "[list(given).index(found)]",
+        "[0]",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/forward.py",
+        "del self.active[values[0]], self.kinds[place]",
+        "tangents.append(given[0])",
+        ("tests/passes/test_specialized.py",),
+    ),
+    Mutant(
+        "passes/forward.py",
+        "        if refused:\n",
+        "        if False:\n",
+        (
+            "tests/test_user_rules.py::"
+            "test_a_bwd_that_is_not_linear_is_no_error_where_its_derivative_is_stopped",
+        ),
+    ),
+    Mutant(
+        "rules/reduction.py",
+        "return SUM if alone else CONSTRAINED_SUM",
+        "return SUM",
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(

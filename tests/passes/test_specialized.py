@@ -16,7 +16,7 @@ from pullback import _jax
 from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect.build import maximum, mul
-from pullback.passes import reverse, specialized
+from pullback.passes import specialized
 from pullback.passes.manager import run_pipeline
 from pullback.rules.registry import RULES
 from tests.rules import harness
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 CUBE = np.random.default_rng(0).uniform(0.5, 1.5, (3, 3, 3))
 SQUARE = CUBE[0]
+POINT = CUBE, CUBE[::-1]
 
 
 def dot(lhs, rhs, batch=((), ())):
@@ -74,8 +75,27 @@ PAIRS = {
 }
 
 
+MODES = (specialized.IN_REVERSE, specialized.IN_FORWARD)
+
+
+def forget():
+    for mode in MODES:
+        mode.known.clear()
+
+
 def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def pushed(jvp, function, wrt):
+    """The value and the tangent of a function, of whose arguments those in `wrt` have tangents."""
+    moving = (wrt,) if isinstance(wrt, int) else wrt
+
+    def of_moving(*args):
+        given = dict(zip(moving, args, strict=True))
+        return function(*(given.get(i, x) for i, x in enumerate(POINT)))
+
+    return jvp(of_moving, *(tuple(values[i] for i in moving) for values in (POINT, POINT[::-1])))
 
 
 @pytest.mark.parametrize("wrt", [0, 1, (0, 1)], ids=["first", "second", "both"])
@@ -88,10 +108,12 @@ def test_what_tells_two_ops_apart(pair, wrt):
         return [f, g, lambda x, y: f(x, y) + g(x, y)]
 
     for order in (functions(), functions()[::-1]):
-        specialized.specialized.clear()
+        forget()
         for function in order:
-            found = pb.grad(function, wrt)(CUBE, CUBE[::-1])
-            jax.tree.map(close, found, jax.grad(function, wrt)(CUBE, CUBE[::-1]))
+            found = pb.grad(function, wrt)(*POINT)
+            jax.tree.map(close, found, jax.grad(function, wrt)(*POINT))
+            found, expected = (pushed(jvp, function, wrt) for jvp in (pb.jvp, jax.jvp))
+            jax.tree.map(close, found, expected)
 
 
 def test_what_is_one_value_for_a_rule_stays_one():
@@ -99,22 +121,28 @@ def test_what_is_one_value_for_a_rule_stays_one():
     assert text.count("stablehlo.multiply") == 2, text
 
 
-def test_a_rule_runs_once_for_ops_alike(monkeypatch):
+@pytest.mark.parametrize("derive", [pb.Program.vjp, pb.Program.jvp], ids=["vjp", "jvp"])
+def test_a_rule_runs_once_for_ops_alike(derive, monkeypatch):
     made = []
-    specialize = reverse.specialize
-    monkeypatch.setattr(reverse, "specialize", lambda op: made.append(op) or specialize(op))
+    specialize = specialized.Mode.specialize
+
+    def counted(mode, reading, given):
+        made.append(reading[2].name)
+        return specialize(mode, reading, given)
+
+    monkeypatch.setattr(specialized.Mode, "specialize", counted)
 
     def layers(x, w):
         for _ in range(20):
             x = jnp.tanh(x @ w)
         return x
 
-    specialized.specialized.clear()
-    program = pb.trace(layers)(SQUARE, SQUARE).vjp()
-    assert [op[2].name for op in made] == ["stablehlo.tanh", "stablehlo.dot_general"]
+    forget()
+    program = derive(pb.trace(layers)(SQUARE, SQUARE))
+    assert sorted(made) == ["stablehlo.dot_general", "stablehlo.tanh"]
     assert str(program.module).count("stablehlo.tanh") == 20
     made.clear()
-    again = pb.trace(layers)(SQUARE, SQUARE).vjp()
+    again = derive(pb.trace(layers)(SQUARE, SQUARE))
     assert not made
     assert str(again.module) == str(program.module)
 
@@ -147,30 +175,42 @@ def test_zeros_of_two_signs_are_two_constants(monkeypatch):
     assert "dense<-0.0" in str(program.module)
 
 
-def test_ops_lie_where_the_op_is_that_they_are_of():
-    def f(x):
+@pytest.mark.parametrize("derive", [pb.Program.vjp, pb.Program.jvp], ids=["vjp", "jvp"])
+def test_ops_lie_where_the_op_is_that_they_are_of(derive):
+    def f(x, y):
         with jax.named_scope("inner"):
-            return lax.tanh(x)
+            x = lax.tanh(x)
+        with jax.named_scope("outer"):  # a rule in forward mode copies the product
+            return lax.dot(x, y)
 
-    text = pb.trace(f)(SQUARE).vjp().module.operation.get_asm(enable_debug_info=True)
-    (place,) = {
-        line.rpartition("loc(")[2] for line in text.splitlines() if "stablehlo.multiply" in line
-    }
-    assert f"loc({place}" in next(line for line in text.splitlines() if "stablehlo.tanh" in line)
+    program = derive(pb.trace(f)(SQUARE, SQUARE))
+    text = program.module.operation.get_asm(enable_debug_info=True)
+    places = {op: set() for op in ("tanh", "multiply", "dot_general")}
+    for line in text.splitlines():
+        for op, found in places.items():
+            if f"stablehlo.{op} " in line:
+                found.add(line.rpartition("loc(")[2])
+    assert places["multiply"] == places["tanh"]
+    assert len(places["dot_general"]) == 1
+    assert places["dot_general"] != places["tanh"]
+    assert text.count("stablehlo.dot_general") == 3
 
 
 # ------------------------------------------------------------------------------------- rules
 
 
+@pytest.mark.parametrize("mode", ["vjp", "jvp"])
 @pytest.mark.parametrize("read", [lambda a: a["x"], lambda a: a.get("x"), lambda a: "x" in a])
-def test_a_rule_names_the_attributes_that_it_reads(read, monkeypatch):
-    looking = dataclasses.replace(
-        RULES["stablehlo.sine"], vjp=lambda op, cts: [cts[0]] if read(op.attributes) else [None]
-    )
+def test_a_rule_names_the_attributes_that_it_reads(read, mode, monkeypatch):
+    def looks(op, given):
+        return [given[0] if read(op.attributes) else None]
+
+    looking = dataclasses.replace(RULES["stablehlo.sine"], **{mode: looks})
     monkeypatch.setitem(RULES, "stablehlo.sine", looking)
     program = pb.trace(lax.sin)(SQUARE)
+    forget()
     with pytest.raises(RuleResultError) as failure:
-        program.vjp()
+        getattr(program, mode)()
     message = str(failure.value)
     assert "the rule for `stablehlo.sine` in pullback.rules.elementwise looks at" in message
     assert "the attribute `x`, and reads=()" in message
@@ -191,6 +231,54 @@ def test_what_a_specialized_rule_returns_is_checked(found, words, monkeypatch):
     monkeypatch.setitem(RULES, "stablehlo.sine", wrong)
     with pytest.raises(RuleResultError, match=words):
         pb.trace(lax.sin)(SQUARE).vjp()
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+def test_a_rule_says_that_it_copies_the_op(mode, monkeypatch):
+    """It is then for ops only whose attributes it names, and in reverse it may not."""
+    known = RULES["stablehlo.transpose"]
+    wrong = {"copies": False} if mode == "jvp" else {"vjp": known.jvp}
+    monkeypatch.setitem(RULES, "stablehlo.transpose", dataclasses.replace(known, **wrong))
+    forget()
+    with pytest.raises(RuleResultError) as failure:
+        getattr(pb.trace(jnp.transpose)(SQUARE), mode)()
+    message = str(failure.value)
+    assert "the rule for `stablehlo.transpose` in pullback.rules.shape copies the op" in message
+    assert "say copies=True if `jvp` copies it" in message
+    assert "test_specialized.py:" in message
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (lambda t: [t, t], "returned 2 tangents instead of 1"),
+        (lambda t: t, "returned no list of tangents, but"),
+        (lambda t: [1.0], "returned 1.0 for a tangent"),
+        (lambda t: [mul(t, t), None][:0], "returned 0 tangents instead of 1"),
+    ],
+)
+def test_the_tangent_of_a_specialized_rule_is_checked(found, words, monkeypatch):
+    wrong = dataclasses.replace(RULES["stablehlo.sine"], jvp=lambda op, ts: found(ts[0]))
+    monkeypatch.setitem(RULES, "stablehlo.sine", wrong)
+    forget()
+    with pytest.raises(RuleResultError, match=words):
+        pb.trace(lax.sin)(SQUARE).jvp()
+
+
+def test_a_tangent_may_be_zero_or_another_one(monkeypatch):
+    """What depends on a zero one is not active; what hands a tangent on adds no op."""
+    none = dataclasses.replace(RULES["stablehlo.sine"], jvp=lambda op, ts: [None])
+    same = dataclasses.replace(RULES["stablehlo.cosine"], jvp=lambda op, ts: [ts[0]])
+    last = dataclasses.replace(RULES["stablehlo.atan2"], jvp=lambda op, ts: [ts[1]])
+    for rule in (none, same, last):
+        monkeypatch.setitem(RULES, rule.name, rule)
+    forget()
+    program = pb.trace(lambda x, y: lax.sin(x) * y + lax.cos(lax.atan2(x, y)))(SQUARE, SQUARE).jvp()
+    x, y, dx, dy = (SQUARE + i for i in range(4))
+    value, tangent = program(x, y, dx, dy)
+    close(value, np.sin(x) * y + np.cos(np.arctan2(x, y)))
+    close(tangent, np.sin(x) * dy + dy)
+    forget()
 
 
 ALIKE = sorted(name for name, rule in RULES.items() if rule.alike)
@@ -244,11 +332,47 @@ MODULES = {
 def test_what_becomes_of_an_op_does_not_follow_from_ops_before_it(modules):
     alone = []
     for text in modules:
-        specialized.specialized.clear()
+        forget()
         alone.append(derived(text))
     assert list(map(derived, modules)) == alone
-    specialized.specialized.clear()
+    forget()
     assert list(map(derived, reversed(modules))) == alone[::-1]
+
+
+MARKED = """
+sdy.mesh @mesh = <["i"=2]>
+func.func @main(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<f64>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %0 = "stablehlo.reshape"(%x) MARK : (tensor<4xf64>) -> tensor<4xf64>
+  %1 = "stablehlo.reshape"(%x) : (tensor<4xf64>) -> tensor<4xf64>
+  %2 = stablehlo.add %0, %1 : tensor<4xf64>
+  %3 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 0>}> ({
+    ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+      %c = stablehlo.add %a, %b : tensor<f64>
+      CONSTRAINT
+      stablehlo.return %SUM : tensor<f64>
+  }) : (tensor<4xf64>, tensor<f64>) -> tensor<f64>
+  %4 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] :
+    (tensor<4xf64>, tensor<f64>) -> tensor<f64>
+  %5 = stablehlo.add %3, %4 : tensor<f64>
+  return %2, %5 : tensor<4xf64>, tensor<f64>
+}
+"""
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_copy_has_what_the_op_has_and_nothing_else(first):
+    """Attributes that no rule knows, and constraints in a region, which refer to this module."""
+    constraint = "%d = sdy.sharding_constraint %c <@mesh, []> : tensor<f64>"
+    with_marks = MARKED.replace("MARK", '{mine = "kept"}').replace("CONSTRAINT", constraint)
+    with_marks = with_marks.replace("%SUM", "%d")
+    without = MARKED.replace("MARK", "").replace("CONSTRAINT", "").replace("%SUM", "%c")
+    forget()
+    for text in (with_marks, without) if first else (without, with_marks):
+        module = ir.Module.parse(text, _jax.context())
+        run_pipeline(module, "jvp", verify_each=True)
+        for mark in ("mine", "sharding_constraint"):
+            assert str(module).count(mark) == 2 * text.count(mark), str(module)
 
 
 def test_functions_go_with_their_context(monkeypatch):
@@ -257,5 +381,5 @@ def test_functions_go_with_their_context(monkeypatch):
     counts = []
     for size in range(1, 9):
         pb.trace(lax.tanh)(np.ones(size)).vjp()
-        counts.append(len(specialized.specialized))
-    assert max(counts) > counts[-1] >= 1
+        counts.append(len(specialized.IN_REVERSE.known))
+    assert any(after < before for before, after in itertools.pairwise(counts)), counts

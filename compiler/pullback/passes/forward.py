@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback._jax import ir
+from pullback._jax.inlining import inlined
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import masked
-from pullback.passes.activity import active_results
+from pullback.passes.activity import active_results, numbered
 from pullback.passes.checks import check_body, check_count, check_known, check_type
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import (
@@ -24,7 +25,15 @@ from pullback.passes.regions import (
     terminator,
 )
 from pullback.passes.signatures import set_signature
-from pullback.rules.registry import RULES, Op
+from pullback.passes.specialized import (
+    IN_FORWARD,
+    Kinds,
+    Reading,
+    kinds_of,
+    read,
+    specialize_forward,
+)
+from pullback.rules.registry import RULES, Op, Rule
 
 
 @dataclass(frozen=True)
@@ -49,15 +58,22 @@ def unrefused(tangents: Sequence[Any]) -> list[Value | None]:
 class Forward:
     """The forward sweep; the frame that rules see.
 
-    `tangents` maps primal values to their tangents. A value that is not in it has a zero one.
+    Args:
+      tangents: those of primal values; a value that has none has a zero one.
+      kinds: of these values, if they are known.
     """
 
     linear = False
     record = Op
 
-    def __init__(self, diff: Differentiation, tangents: dict[Value, Value]) -> None:
+    def __init__(
+        self, diff: Differentiation, tangents: Mapping[Value, Value], kinds: Kinds | None = None
+    ) -> None:
         self.diff = diff
-        self.tangents = tangents
+        self.active = numbered(tangents)
+        self.kinds: Kinds = list(kinds) if kinds else [None] * len(tangents)
+        self._tangents: list[Any] = list(tangents.values())  # of the active values
+        self._some_refused = any(t.__class__ is Refused for t in self._tangents)
         self.replaced: dict[Value, Value] = {}
         self.pending: list[Any] = []
 
@@ -71,42 +87,95 @@ class Forward:
     def sweep(self, block: Any) -> list[Value | Refused | None]:
         """The same; what is refused may be among them."""
         sequence = operations(block)
+        find, active, kinds = RULES.get, self.active, self.kinds
         with build.inserting(None):
             for operation, following in itertools.pairwise(sequence):
-                self._visit(operation, following)
+                rule = find(operation.name)
+                if rule is None:
+                    check_known(operation, operation.name, active)
+                    continue
+                if rule.reads is not None:
+                    reading = read(operation, rule, active, kinds, rule.copies)
+                    if reading is not None:
+                        if reading:
+                            self._inline(reading, following)
+                        continue
+                self._visit(operation, rule, following)
         returned = list(sequence[-1].operands)
         self._settle()
-        return [self.tangents.get(v) for v in returned]
+        return [self.tangent(v) for v in returned]
 
-    def _visit(self, operation: Any, following: Any) -> None:
-        rule = RULES.get(operation.name)
-        if rule is None:
-            check_known(operation, operation.name, self.tangents)
+    def tangent(self, v: Value) -> Any:
+        """The tangent of a primal value, as far as the sweep has come."""
+        place = self.active.get(v)
+        return None if place is None else self._tangents[place]
+
+    @property
+    def tangents(self) -> dict[Value, Any]:
+        """All of them."""
+        return dict(zip(self.active, self._tangents, strict=True))
+
+    def _enter(self, v: Value, tangent: Any) -> None:
+        self.active[v] = len(self._tangents)
+        self._tangents.append(tangent)
+        self.kinds.append(None)
+
+    def _inline(self, reading: Reading, following: Any) -> None:
+        """Emit the tangent of one op's result by a rule that is specialized."""
+        signature, place, operation, values, places = reading
+        tangents = self._tangents
+        given = [tangents[i] for i in places if i is not None]
+        refused = [t for t in given if t.__class__ is Refused] if self._some_refused else ()
+        if refused:
+            tangents.append(refused[0])
             return
+        ip = build.here.ip = ir.InsertionPoint(following)
+        build.here.loc = loc = operation.location
+        rule = IN_FORWARD.known.get(signature) or specialize_forward(reading)
+        function, takes, constants, gives = rule
+        if function is not None:
+            made: Any = build.here.made
+            given += takes(values)
+            for constant in constants:
+                given.append(made.get(constant) or constant.make(made))
+            with ip:
+                tangents += inlined(function, given, loc)
+        elif gives:
+            tangents.append(given[gives[0]])
+        else:
+            del self.active[values[0]], self.kinds[place]
+
+    def _visit(self, operation: Any, rule: Rule, following: Any) -> None:
         operands = operands_of(operation)
         if rule.regions:
             operands += captures(operation)
-        known = self.tangents
-        tangents = [known.get(v) for v in operands]
+        tangents = list(map(self.tangent, operands))
         active = [t is not None for t in tangents]
         if True not in active:
-            check_body(operation, rule, known)
+            check_body(operation, rule, self.active)
             return
         op = Op(operation, operands, results_of(operation), active, rule, self)
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
         if rule.variant is not None:
             rule = op.rule = rule.variant(op)
+            if rule.reads is not None:
+                reading = read(operation, rule, self.active, self.kinds, rule.copies)
+                if reading:
+                    self._inline(reading, following)
+                    return
         for t in tangents:
             if t.__class__ is Refused:
-                known.update(dict.fromkeys(active_results(op), t))
+                for r in active_results(op):
+                    self._enter(r, t)
                 return
         found = rule.jvp(op, tangents)
         if rule.checked:
             self._check(op, found)
         for r, t in zip(op.results, found, strict=True):
             if t is not None:
-                known[r] = t
+                self._enter(r, t)
+                self._some_refused |= t.__class__ is Refused
 
     @staticmethod
     def _check(op: Op, found: Any) -> None:
@@ -127,8 +196,7 @@ class Forward:
     def _settle(self) -> None:
         """A tangent may be a primal value as well."""
         if self.replaced:
-            moved = {v: latest(t, self.replaced) for v, t in self.tangents.items()}
-            self.tangents.update(moved)
+            self._tangents = [latest(t, self.replaced) for t in self._tangents]
         for old in self.replaced:
             old.replace_all_uses_with(latest(old, self.replaced))
         for operation in self.pending:
@@ -146,9 +214,11 @@ def jvp_in_place(
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location
-    arguments = list(block.arguments)
-    tangents = {a: block.add_argument(a.type, loc) for a in masked(arguments, mask)}
-    found = Forward(diff, tangents).sweep(block)
+    arguments, taken = list(block.arguments), block.arguments.types
+    types = masked(taken, mask)
+    pairs = zip(masked(arguments, mask), types, strict=True)
+    tangents = {a: block.add_argument(type, loc) for a, type in pairs}
+    found = Forward(diff, tangents, kinds_of(types)).sweep(block)
     outs = list(terminator(block).operands)
     if instantiate:
         found = unrefused(found)
@@ -160,7 +230,7 @@ def jvp_in_place(
     flags = [t if t.__class__ is Refused else t is not None for t in found]
     moving = [t for t, flag in zip(found, flags, strict=True) if flag is True]
     replace_terminator(block, [*outs, *moving])
-    set_signature(function)
+    set_signature(function, [*taken, *types])
     return flags
 
 

@@ -28,7 +28,7 @@ from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
-from pullback.passes.specialized import Kinds, Record, specialize, specialized
+from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
 from pullback.passes.zeros import is_nan, is_zero
 from pullback.rules.parts import summed
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -120,7 +120,7 @@ class Reverse:
 
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
-        records, cts, here, known = self.records, self.cts, build.here, specialized.get
+        records, cts, here, known = self.records, self.cts, build.here, IN_REVERSE.known.get
         made: Any = here.made
         ip, primal = here.ip, None if self.record is Op else self.primal
         with ip:
@@ -136,7 +136,7 @@ class Reverse:
                 cts[place] = None
                 if ct.__class__ is Gathered:
                     ct = ct.emit()
-                function, takes, constants, gives = known(signature) or specialize(record)
+                function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 here.loc = loc = operation.location
                 if function is None:
                     found: Iterable[Value] = itertools.repeat(ct)

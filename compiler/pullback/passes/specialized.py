@@ -4,7 +4,8 @@ Most ops of a program differ from others in their operands and in nothing else t
 at. So the rule runs once for each signature, on the arguments of a function, and C++ inlines that
 function for each op. A rule takes part that says which attributes it reads (`Rule.reads`): these,
 the types and which operands are active are the signature. It sees arguments for values, so it
-cannot look at what made them.
+cannot look at what made them. One that copies the op in forward mode is for ops that have no other
+attributes than it names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend.locations import user_line
-from pullback.passes.checks import check_cotangents
+from pullback.passes.checks import check_cotangents, check_count, check_type
 from pullback.passes.purity import is_used
 from pullback.passes.signatures import function_type
 from pullback.rules.registry import Op, Rule
@@ -73,11 +74,12 @@ def kinds_of(types: Iterable[Any]) -> Kinds:
 
 
 def read(
-    operation: Any, rule: Rule, active: dict[Value, int], kinds: Kinds
+    operation: Any, rule: Rule, active: dict[Value, int], kinds: Kinds, all_of_it: bool = False
 ) -> Reading | tuple[()] | None:
     """What a sweep has to know of an op. `()` if no operand is active, None if it is not for this.
 
-    The result is one more active value.
+    The result is one more active value. With `all_of_it`, an op is not for this that has attributes
+    which the rule does not name.
     """
     signature: Signature
     values: tuple[Value, ...]
@@ -122,10 +124,14 @@ def read(
         signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)
     if first is OTHER or kind is OTHER:
         return None
+    named: Sequence[Any] = ()
+    if rule.reads:
+        named = tuple(map(operation.attributes.get, rule.reads))
+        signature += named
+    if all_of_it and len(operation.attributes) != len([a for a in named if a is not None]):
+        return None
     active[result] = place = len(kinds)
     kinds.append(kind)
-    if rule.reads:
-        signature = (*signature, *map(operation.attributes.get, rule.reads))
     return signature, place, operation, values, places
 
 
@@ -150,11 +156,13 @@ class Specialized(NamedTuple):
     """A rule for one signature.
 
     Attributes:
-      function: takes the cotangent of the result, then values, then constants; gives cotangents.
-        None if that of the result is handed on.
+      function: takes what is given, then values, then constants. In reverse, given is the cotangent
+        of the result, and it returns those of operands; in forward mode, given are the tangents of
+        the active operands, and it returns that of the result. None if what is given is handed on.
       takes: picks these values from the result and the operands.
       constants: those that it takes.
-      gives: positions of the operands whose cotangents it gives.
+      gives: in reverse, the positions of the operands whose cotangents it gives; in forward mode,
+        what is handed on among what is given, or nothing if the tangent is zero.
     """
 
     function: Any
@@ -165,9 +173,6 @@ class Specialized(NamedTuple):
 
 SIZE = 1 << 11
 """Bytes of a function and of what belongs to it, about: programs may be of ever new shapes."""
-
-specialized: dict[Signature, Specialized] = {}
-forgetting(specialized.clear)
 
 
 class _Attributes:
@@ -198,33 +203,99 @@ class _Attributes:
         return operation.attributes
 
 
-class _Looks(NamedTuple):
-    """An operation as far as a specialized rule looks at it."""
+class _Looks:
+    """An operation as far as a specialized rule looks at it, or copies it."""
 
-    name: str
-    location: Any
-    attributes: _Attributes
+    def __init__(self, operation: Any, rule: Rule) -> None:
+        self.name = operation.name
+        self.location = operation.location
+        self.attributes = _Attributes(operation, rule)
+        self.may_be_copied = False
+        self._operation = operation
+        self._rule = rule
+
+    def clone(self, ip: Any) -> Any:
+        if not self.may_be_copied:
+            raise RuleResultError(
+                f"the rule for `{self.name}` in {self._rule.module} copies the op",
+                where=user_line(self.location),
+                do="build a new one of the attributes named in `reads`; or say copies=True if "
+                "`jvp` copies it, which is for ops then that have no other attributes",
+            )
+        copy = self._operation.clone(ip)
+        copy.location = build.here.loc
+        return copy
 
 
-def specialize(reading: Reading) -> Specialized:
-    """Specialize the rule of an op for its signature; raises what the rule raises."""
-    with _function(reading) as (block, op):
-        ct, *values = block.arguments
-        found = op.rule.vjp(op, (ct,))
-        check_cotangents(op, found)
-        gives = [i for i, active in enumerate(op.active) if active and found[i] is not None]
-        hands_on = all(found[i] == ct for i in gives)
-        build.emit("func.return", (), [found[i] for i in gives])
-        constants = _taken_out(block, build.here.made)
-    used = list(map(is_used, values))
-    for v, is_one in reversed(list(zip(values, used, strict=True))):
-        if not is_one:
-            block.erase_argument(v.arg_number)
-    function = None if hands_on else block.owner.operation
-    takes = _picking([i for i, is_one in enumerate(used) if is_one])
-    keeps(_jax.context(), SIZE)
-    specialized[reading[0]] = new = Specialized(function, takes, tuple(constants), tuple(gives))
-    return new
+Emitted = tuple[Any, Sequence[Value], Sequence[int]]
+"""What a rule emitted: whether it is more than what was given, what it returns, what it gives."""
+
+
+def _pulled_back(op: Op, cts: Sequence[Value]) -> Emitted:
+    found = op.rule.vjp(op, cts)
+    check_cotangents(op, found)
+    gives = [i for i, active in enumerate(op.active) if active and found[i] is not None]
+    return any(found[i] != cts[0] for i in gives), [found[i] for i in gives], gives
+
+
+def _pushed_forward(op: Op, given: Sequence[Value]) -> Emitted:
+    op.operation.may_be_copied = op.rule.copies
+    moving = (i for i, active in enumerate(op.active) if active)
+    of_position = dict(zip(moving, given, strict=True))
+    one_each = [of_position.get(op.operands.index(v)) for v in op.operands]
+    tangents = op.rule.jvp(op, one_each)
+    check_count(op, tangents, 1, "tangent")
+    (found,) = tangents
+    if found is not None:
+        check_type(op, found, op.result_type, "tangent")
+    if found is None or found in given:
+        return False, [], [] if found is None else [list(given).index(found)]
+    return True, [found], [0]
+
+
+class Mode:
+    """What rules emit in one mode, for the signatures that were met."""
+
+    def __init__(self, emit: Callable[[Op, Sequence[Value]], Emitted]) -> None:
+        self._emit = emit
+        self.known: dict[Signature, Specialized] = {}
+        forgetting(self.known.clear)
+
+    def specialize(self, reading: Reading, given: Sequence[Kind]) -> Specialized:
+        """The rule of an op for its signature, and the kinds of what is given.
+
+        Raises: what the rule raises.
+        """
+        with _function(reading, given) as (block, op):
+            values = list(block.arguments)[len(given) :]
+            emits, returned, gives = self._emit(op, list(block.arguments)[: len(given)])
+            build.emit("func.return", (), returned)
+            constants = _taken_out(block, build.here.made)
+        used = list(map(is_used, values))
+        for v, is_one in reversed(list(zip(values, used, strict=True))):
+            if not is_one:
+                block.erase_argument(v.arg_number)
+        function = block.owner.operation if emits else None
+        takes = _picking([i for i, is_one in enumerate(used) if is_one])
+        keeps(_jax.context(), SIZE)
+        new = Specialized(function, takes, tuple(constants), tuple(gives))
+        self.known[reading[0]] = new
+        return new
+
+
+IN_REVERSE, IN_FORWARD = Mode(_pulled_back), Mode(_pushed_forward)
+
+
+def specialize_reverse(reading: Reading) -> Specialized:
+    """The rule of an op in reverse."""
+    return IN_REVERSE.specialize(reading, [reading[0][1]])
+
+
+def specialize_forward(reading: Reading) -> Specialized:
+    """The rule of an op in forward mode."""
+    (_, _, *kinds), *_, places = reading
+    active = [kind for kind, place in zip(kinds, places) if place is not None]
+    return IN_FORWARD.specialize(reading, active)
 
 
 def _picking(positions: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[Value]]:
@@ -236,17 +307,17 @@ def _picking(positions: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[V
 
 
 @contextlib.contextmanager
-def _function(reading: Reading) -> Iterator[tuple[Any, Op]]:
-    """The block of a function, and the op on its arguments: a cotangent, the result, operands."""
+def _function(reading: Reading, given: Sequence[Kind]) -> Iterator[tuple[Any, Op]]:
+    """The block of a function, and the op on its arguments: what is given, the result, operands."""
     (rule, of_result, *kinds), _, operation, (_, *operands), places = reading
     loc = ir.Location.unknown(_jax.context())
-    types = [kind.type for kind in (of_result, of_result, *kinds[: len(operands)])]
+    types = [kind.type for kind in (*given, of_result, *kinds[: len(operands)])]
     attributes = {"sym_name": build.string("rule"), "function_type": function_type(types, ())}
     function = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=loc, ip=False)
     block = function.regions[0].blocks.append(*types, arg_locs=[loc] * len(types))
-    _, result, *values = block.arguments
+    result, *values = list(block.arguments)[len(given) :]
     same = [values[operands.index(v)] for v in operands]  # what is one value stays one
-    looks = _Looks(operation.name, operation.location, _Attributes(operation, rule))
+    looks = _Looks(operation, rule)
     with build.inserting(ir.InsertionPoint(block), loc):
         yield block, Op(looks, same, [result], [p is not None for p in places], rule, None)
 

@@ -60,7 +60,7 @@ class Branches:
         frame = op.frame
         found = []
         for block in blocks(op.operation):
-            found.append(Forward(frame.diff, dict(frame.tangents)).run(block))
+            found.append(Forward(frame.diff, frame.tangents).run(block))
         flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
         for block, row in zip(blocks(op.operation), found, strict=True):
             _extend(block, row, flags)

@@ -60,7 +60,7 @@ def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
             forward = Forward(op.frame.diff, {a: t for a, t in pairs if t is not None})
             forward.run(block)
             _move_here(block)
-            return [forward.tangents.get(out) for out in outs]
+            return list(map(forward.tangent, outs))
 
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         with _expansion(op, expand) as (block, outs):

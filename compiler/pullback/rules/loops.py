@@ -120,8 +120,8 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     body = blocks(new)[1]
     arguments = list(body.arguments)
     extra = iter(arguments[count:])
-    inner = Forward(op.frame.diff, dict(op.frame.tangents))
-    inner.tangents.update({a: next(extra) for a, c in zip(arguments, carries, strict=False) if c})
+    carried = {a: next(extra) for a, c in zip(arguments, carries, strict=False) if c}
+    inner = Forward(op.frame.diff, op.frame.tangents | carried)
     returned = inner.run(body)
     end = terminator(body)
     with build.inserting(ir.InsertionPoint(end), end.location):

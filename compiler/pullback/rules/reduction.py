@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pullback._jax import ir
@@ -147,7 +148,9 @@ def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) 
     return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction", **more)
 
 
-SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimensions",))
+SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimensions",), copies=True)
+CONSTRAINED_SUM = replace(SUM, reads=None)
+"""Its region holds sharding constraints as well, which refer to a mesh of the module."""
 EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
 STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
@@ -156,7 +159,8 @@ def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
     body = binary_body(op.operation)
     if body == "stablehlo.add":
-        return SUM
+        alone = len(op.operation.regions[0].blocks[0].operations) == 2
+        return SUM if alone else CONSTRAINED_SUM
     check_scalars(op, op.operands[-1])
     return EXTREMUM if body in WORST else STEPS
 

@@ -159,7 +159,8 @@ class Rule:
     keeps_type: bool = False  # results are inexact whenever an operand is active
     alike: bool = False  # operands and result have one type
     regions: bool = False  # regions may capture active values
-    reads: tuple[str, ...] | None = None  # attributes `vjp` looks at, and at types: no more
+    reads: tuple[str, ...] | None = None  # attributes the rule looks at, and at types: no more
+    copies: bool = False  # `jvp` copies the op, with all its attributes
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
     variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
@@ -326,7 +327,17 @@ def linear(
     """
     module = transpose.__module__
     return register(
-        Rule(name, on_tangents, transpose, linear, module, "linear", keeps_type, reads=reads)
+        Rule(
+            name,
+            on_tangents,
+            transpose,
+            linear,
+            module,
+            "linear",
+            keeps_type,
+            reads=reads,
+            copies=True,
+        )
     )
 
 
@@ -354,7 +365,17 @@ def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None)
 
     module = transpose.__module__
     return register(
-        Rule(name, jvp, transpose, separately, module, "bilinear", keeps_type=True, reads=reads)
+        Rule(
+            name,
+            jvp,
+            transpose,
+            separately,
+            module,
+            "bilinear",
+            keeps_type=True,
+            reads=reads,
+            copies=True,
+        )
     )
 
 
