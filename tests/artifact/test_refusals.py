@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import jax
 import jax.extend
@@ -15,6 +16,7 @@ from jax.interpreters import ad, mlir
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
+from pullback._errors import LeakedValueError
 from pullback.dialect.verify import verify
 from pullback.tools.cli import main
 from pullback_runtime import _jax, _module
@@ -248,6 +250,51 @@ def branching(x):
 
 def misspelt(x):
     return jnp.sin(y)  # noqa: F821
+
+
+@pytest.mark.parametrize("order", [1, None])
+def test_a_rule_that_uses_what_is_not_there_is_a_refusal_where_these_are_allowed(order):
+    """As in `expi`, whose rule needs none of the rules of the functions that it is made of."""
+
+    @partial(jax.custom_jvp, nondiff_argnums=(0,))
+    @jax.jit
+    def power(n, x):
+        return x**n
+
+    @power.defjvp
+    @jax.jit
+    def _(n, primals, tangents):
+        return power(n, *primals), 5 * n * power(n - 1, *primals) * tangents[0]
+
+    x = jnp.array([0.5, 2.0])
+    program = pb.trace(jax.vmap(lambda x: power(3.0, x)))(x)
+    once = pb.load(artifact.serialize(program, order=1))
+    assert jnp.allclose(once.jvp()(x, x)[1], 15 * x**3)
+    with pytest.raises(LeakedValueError) as caught:
+        artifact.serialize(program)
+    assert HERE in caught.value.where
+    assert "save with allow_refusals=True" in caught.value.do
+
+    loaded = pb.load(artifact.serialize(program, order=order, allow_refusals=True))
+    assert jnp.allclose(loaded.jvp()(x, x)[1], 15 * x**3)
+    if order is None:
+        said = refusal(loaded.jvp().jvp).message
+        assert "LeakedValueError: the rule of `power" in said
+        assert "uses a value of the function around it" in said
+        assert HERE in said
+
+
+def test_a_library_function_whose_rules_are_not_all_there_can_be_saved():
+    x = jnp.array([-0.3, 1.2])
+    expi = jax.scipy.special.expi
+    loaded = pb.load(artifact.serialize(pb.trace(expi)(x), allow_refusals=True))
+
+    def derivatives(f):
+        first = jax.grad(lambda x: jnp.sum(f(x)))
+        return first(x), jax.grad(lambda x: jnp.sum(first(x)))(x)
+
+    for ours, expected in zip(derivatives(loaded), derivatives(expi), strict=True):
+        assert jnp.allclose(ours, expected)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import jax
 
-from pullback._errors import PullbackError
+from pullback._errors import LeakedValueError, PullbackError
 from pullback.frontend import locations
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
@@ -42,7 +42,9 @@ def words(error: BaseException) -> str | None:
 
 
 def to_write_down(error: BaseException) -> str | None:
-    """The same, also for what goes wrong, while `of_any_kind`."""
+    """The same, also for what goes wrong, while `of_any_kind`: a value that is not there, too."""
+    if isinstance(error, LeakedValueError) and _any.get():
+        return f"{type(error).__name__}: {error.message} ({error.where})"
     places = list(_places(error.__traceback__)) if _any.get() else []
     return _words(error, places) if places else words(error)
 

@@ -37,6 +37,11 @@ MOST_RULES = 1500
 PATIENCE = 60.0
 """Seconds after which who waits for rules of rules is told of `order`."""
 
+_ALLOW_IT = (
+    "if it is not needed, save with allow_refusals=True (--allow-refusals in a shell): the file "
+    "raises this where it is asked for"
+)
+
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
 
@@ -234,6 +239,9 @@ def _naming(rule: Rule) -> Iterator[None]:
     """Raises what goes wrong in a user's rule as an error that names the rule and the line."""
     try:
         yield
+    except LeakedValueError as error:
+        error.do = f"{error.do}; or, {_ALLOW_IT}"
+        raise
     except PullbackError:
         raise
     except Exception as error:
@@ -241,9 +249,8 @@ def _naming(rule: Rule) -> Iterator[None]:
         raise MissingRuleError(
             f"the rule of `{rule.key}` cannot be written into the program: {headline(error)}",
             where=f"{line}, in the rule of the call at {rule.where}" if line else rule.places,
-            do="let the rule use functions that JAX can trace, on its arguments only; or, if it is "
-            "not needed, save with allow_refusals=True (--allow-refusals in a shell): the file "
-            "raises this where it is asked for",
+            do="let the rule use functions that JAX can trace, on its arguments only; or, "
+            + _ALLOW_IT,
         ) from error
 
 
