@@ -445,6 +445,23 @@ def test_what_is_no_operand_of_the_call_is_an_error(function):
     assert "pass the value as an argument" in e.value.do
 
 
+def test_a_value_that_a_cache_has_kept_is_an_error_that_says_where_it_was_made():
+    """Nobody looks into a cache. JAX too finds a value there of a trace that is over, under jit."""
+
+    @functools.cache
+    def nodes():
+        return jnp.linspace(0.0, 1.0, 3)
+
+    f = jax.custom_jvp(lambda x: jnp.sum(jnp.sin(x * nodes())))
+    f.defjvp(lambda p, t: (f(*p), jnp.sum(jnp.cos(p[0] * nodes()) * nodes()) * t[0]))
+    line = nodes.__wrapped__.__code__.co_firstlineno + 2
+    with pytest.raises(pb.LeakedValueError) as e:
+        pb.grad(f)(0.7)
+    place = e.value.where.partition("the value is made at ")[2]
+    assert f"test_rules_that_close_over.py:{line}, in " in place
+    assert "a cache that it comes from must keep NumPy arrays" in e.value.do
+
+
 def times(factor):
     """A false rule, with a variable of a function that is over when it is called."""
     f = jax.custom_jvp(jnp.sin)

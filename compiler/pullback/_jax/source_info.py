@@ -38,7 +38,17 @@ def is_of_user(closed: Any) -> bool:
 
 def user_frame(equation: Any) -> tuple[str, int, str] | None:
     """File, line and function of the user's code that an equation comes from."""
-    frame = _source_info.user_frame(equation.source_info.traceback)
+    return _user_frame(equation.source_info)
+
+
+def user_frame_of(tracer: Any) -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that made a value of a trace."""
+    info = getattr(tracer, "_line_info", None)
+    return None if info is None else _user_frame(info)
+
+
+def _user_frame(info: Any) -> tuple[str, int, str] | None:
+    frame = _source_info.user_frame(info.traceback)
     return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
 
 

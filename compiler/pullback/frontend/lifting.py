@@ -37,6 +37,10 @@ _WITH_CALLS = RECURSED | CHECKPOINT | _BODIES.keys() | {"linear_call", "custom_l
 class LeakedError(Exception):
     """A rule uses a value of a trace that is no operand of the call."""
 
+    def __init__(self, value: Any):
+        super().__init__(value)
+        self.value = value
+
 
 def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None = None) -> Any:
     """The jaxpr with calls whose rules find among the operands what they close over.
@@ -50,8 +54,8 @@ def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None =
 def check(staged: Sequence[Any]) -> None:
     """Raises LeakedError where a staged rule still closes over a value of a trace."""
     constants = [value for closed in staged for _, value in jaxprs.constants_of(closed)]
-    if any(map(tracing.is_tracer, constants)):
-        raise LeakedError
+    for value in filter(tracing.is_tracer, constants):
+        raise LeakedError(value)
 
 
 class _Closing:

@@ -44,6 +44,12 @@ def of_equation(equation: Any) -> str | None:
     return None if frame is None else describe(*frame)
 
 
+def of_tracer(tracer: Any) -> str | None:
+    """The user's line where a value of a trace was made, if JAX has kept it."""
+    frame = source_info.user_frame_of(tracer)
+    return None if frame is None else describe(*frame)
+
+
 def of_code(code: types.CodeType) -> str:
     """The line where a function of the user's begins."""
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"

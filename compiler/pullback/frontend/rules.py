@@ -240,8 +240,8 @@ class RuleTable:
                 with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
                     forward = staging.forward_of_backward(rule)
                 lifting.check([forward])
-            except LEAKS:
-                raise _leaking(rule) from None
+            except LEAKS as error:
+                raise _leaking(rule, error) from None
             except Exception as error:
                 raise _no_forward(rule, error) from error
             self._keys.update(dict.fromkeys(identities, key))
@@ -387,8 +387,8 @@ class RuleTable:
             lifting.check(closed)
             with self._under(rule.checked_axes, rule.policy):
                 return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
-        except LEAKS:
-            raise _leaking(rule) from None
+        except LEAKS as error:
+            raise _leaking(rule, error) from None
         except MissingRuleError:
             raise
         except Exception as error:
@@ -492,14 +492,15 @@ def _name(equation: Any) -> str:
     return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)
 
 
-def _leaking(rule: Rule) -> LeakedValueError:
+def _leaking(rule: Rule, error: Exception) -> LeakedValueError:
     name = rule.key.removesuffix("_forward")
+    made_at = locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
     return LeakedValueError(
         f"the rule of `{name}` uses a value of the function around it, which is not there when "
         "the rule runs",
-        where=rule.places,
+        where=f"{rule.places}; the value is made at {made_at}" if made_at else rule.places,
         do="pass the value as an argument of the function, and on to the backward rule of a "
-        "custom_vjp as a residual",
+        "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
     )
 
 

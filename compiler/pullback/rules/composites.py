@@ -383,13 +383,13 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
 
 
 def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
-    """The transpose of a backward rule; an error in it that names no line names the call's."""
+    """The transpose of a backward rule; an error in it names the rule and the line of the call."""
     try:
         return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
     except NotLinearError as error:
-        if error.where is None:
-            line = user_line(op.operation.location)
-            error.where = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
+        line = user_line(op.operation.location)
+        rule = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
+        error.where = f"{error.where}, in {rule}" if error.where else rule
         raise
 
 
