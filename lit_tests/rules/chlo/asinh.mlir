@@ -9,8 +9,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ASINH:.*]] = chlo.asinh %[[X]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[ADD]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[RSQRT]]

@@ -9,8 +9,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ATAN:.*]] = chlo.atan %[[X]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[DX]], %[[ADD]]
 // JVP: return %[[ATAN]], %[[DIVIDE]]

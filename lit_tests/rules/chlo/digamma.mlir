@@ -10,8 +10,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[DIGAMMA:.*]] = chlo.digamma %[[X]]
-// JVP: %[[LEFT:.*]] = stablehlo.compare LT, %[[X]]
 // JVP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[LEFT:.*]] = stablehlo.compare LT, %[[X]]
 // JVP: %[[MIRRORED:.*]] = stablehlo.subtract %[[ONE]], %[[X]]
 // JVP: %[[POSITIVE:.*]] = stablehlo.select %[[LEFT]], %[[MIRRORED]], %[[X]]
 // JVP: %[[POLYGAMMA:.*]] = chlo.polygamma %[[ONE]], %[[POSITIVE]]

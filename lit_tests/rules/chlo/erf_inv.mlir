@@ -9,10 +9,10 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ERF_INV:.*]] = chlo.erf_inv %[[X]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<0.88622692545275805>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ERF_INV]], %[[ERF_INV]]
 // JVP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[MULTIPLY]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[EXPONENTIAL]]
-// JVP: %[[C:.*]] = stablehlo.constant dense<0.88622692545275805>
 // JVP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // JVP: return %[[ERF_INV]], %[[MULTIPLY2]]
 

@@ -9,11 +9,11 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[ERFC:.*]] = chlo.erfc %[[X]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // JVP: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
 // JVP: %[[EXPONENTIAL:.*]] = stablehlo.exponential %[[NEGATE]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[EXPONENTIAL]]
-// JVP: %[[C:.*]] = stablehlo.constant dense<-1.1283791670955126>
 // JVP: %[[MULTIPLY2:.*]] = stablehlo.multiply %[[C]], %[[MULTIPLY1]]
 // JVP: return %[[ERFC]], %[[MULTIPLY2]]
 

@@ -9,8 +9,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[TAN:.*]] = chlo.tan %[[X]]
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[TAN]], %[[TAN]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[TAN]], %[[TAN]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[MULTIPLY]], %[[C]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[ADD]]
 // JVP: return %[[TAN]], %[[MULTIPLY1]]

@@ -11,8 +11,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[C:.*]] = stablehlo.constant dense<2.000000e+00>
 // JVP: %[[ZETA:.*]] = chlo.zeta %[[C]], %[[X]]
-// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[DX]]
 // JVP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP: %[[NEGATE:.*]] = stablehlo.negate %[[DX]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[C]], %[[C1]]
 // JVP: %[[ZETA1:.*]] = chlo.zeta %[[ADD]], %[[X]]
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[ZETA1]]

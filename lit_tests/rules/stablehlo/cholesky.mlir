@@ -10,10 +10,11 @@ func.func @f(%a: tensor<3x3xf64>) -> tensor<3x3xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[A:.*]]: tensor<3x3xf64>, %[[DA:.*]]: tensor<3x3xf64>)
 // JVP: %[[CHOLESKY:.*]] = stablehlo.cholesky %[[A]], lower = true
+// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// JVP: %[[C_2:.*]] = stablehlo.constant dense<5.000000e-01>
 // JVP: %[[IOTA:.*]] = stablehlo.iota dim = 0
 // JVP: %[[IOTA_2:.*]] = stablehlo.iota dim = 1
 // JVP: %[[IS:.*]] = stablehlo.compare GE, %[[IOTA]], %[[IOTA_2]], SIGNED
-// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[IS]], %[[CHOLESKY]], %[[C]]
 // JVP: %[[TRIANGULAR_SOLVE:.*]] = "stablehlo.triangular_solve"(%[[SELECT]], %[[DA]])
 // JVP: %[[TRIANGULAR_SOLVE_2:.*]] = "stablehlo.triangular_solve"(%[[SELECT]], %[[TRIANGULAR_SOLVE]])
@@ -26,7 +27,6 @@ func.func @f(%a: tensor<3x3xf64>) -> tensor<3x3xf64> {
 // JVP: %[[IS_3:.*]] = stablehlo.compare GE, %[[IOTA_5]], %[[IOTA_6]], SIGNED
 // JVP: %[[SELECT_3:.*]] = stablehlo.select %[[IS_3]], %[[TRIANGULAR_SOLVE_2]], %[[C]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[SELECT_3]], %[[SELECT_2]]
-// JVP: %[[C_2:.*]] = stablehlo.constant dense<5.000000e-01>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ADD]], %[[C_2]]
 // JVP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[SELECT]], %[[MULTIPLY]], contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]
 // JVP: return %[[CHOLESKY]], %[[DOT_GENERAL]]

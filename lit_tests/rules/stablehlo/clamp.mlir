@@ -9,13 +9,13 @@ func.func @f(%low: tensor<f64>, %x: tensor<4xf64>, %high: tensor<f64>) -> tensor
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[LOW:.*]]: {{.*}}, %[[X:.*]]: {{.*}}, %[[HIGH:.*]]: {{.*}}, %[[DLOW:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DHIGH:.*]]: {{.*}})
 // JVP: %[[CLAMP:.*]] = stablehlo.clamp %[[LOW]], %[[X]], %[[HIGH]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // JVP: %[[BROADCAST_IN_DIM:.*]] = stablehlo.broadcast_in_dim %[[LOW]], dims = []
 // JVP: %[[BROADCAST_IN_DIM1:.*]] = stablehlo.broadcast_in_dim %[[HIGH]], dims = []
 // JVP: %[[COMPARE:.*]] = stablehlo.compare GT, %[[BROADCAST_IN_DIM]], %[[X]], FLOAT
 // JVP: %[[COMPARE1:.*]] = stablehlo.compare LT, %[[BROADCAST_IN_DIM]], %[[BROADCAST_IN_DIM1]], FLOAT
 // JVP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
 // JVP: %[[BROADCAST_IN_DIM2:.*]] = stablehlo.broadcast_in_dim %[[DLOW]], dims = []
-// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[BROADCAST_IN_DIM2]], %[[C]]
 // JVP: %[[COMPARE2:.*]] = stablehlo.compare GT, %[[X]], %[[BROADCAST_IN_DIM]], FLOAT
 // JVP: %[[COMPARE3:.*]] = stablehlo.compare LT, %[[X]], %[[BROADCAST_IN_DIM1]], FLOAT

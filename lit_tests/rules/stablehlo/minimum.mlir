@@ -9,12 +9,12 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[MINIMUM:.*]] = stablehlo.minimum %[[X]], %[[Y]]
-// JVP: %[[WON:.*]] = stablehlo.compare LT, %[[X]], %[[Y]], FLOAT
 // JVP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00>
+// JVP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
+// JVP: %[[WON:.*]] = stablehlo.compare LT, %[[X]], %[[Y]], FLOAT
 // JVP: %[[WHOLE:.*]] = stablehlo.select %[[WON]], %[[ONE]], %[[ZERO]]
 // JVP: %[[TIE:.*]] = stablehlo.compare EQ, %[[X]], %[[Y]], FLOAT
-// JVP: %[[HALF:.*]] = stablehlo.constant dense<5.000000e-01>
 // JVP: %[[SHARE:.*]] = stablehlo.select %[[TIE]], %[[HALF]], %[[WHOLE]]
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[SHARE]]
 // JVP: %[[WON1:.*]] = stablehlo.compare LT, %[[Y]], %[[X]], FLOAT

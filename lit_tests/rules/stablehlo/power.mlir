@@ -10,10 +10,10 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[POWER:.*]] = stablehlo.power %[[X]], %[[Y]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
+// JVP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[COMPARE:.*]] = stablehlo.compare EQ, %[[X]], %[[C]], FLOAT
 // JVP: %[[COMPARE1:.*]] = stablehlo.compare EQ, %[[Y]], %[[C]], FLOAT
 // JVP: %[[AND:.*]] = stablehlo.and %[[COMPARE]], %[[COMPARE1]]
-// JVP: %[[C1:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[AND]], %[[C1]], %[[X]]
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[Y]], %[[C1]]
 // JVP: %[[POWER1:.*]] = stablehlo.power %[[SELECT]], %[[SUBTRACT]]

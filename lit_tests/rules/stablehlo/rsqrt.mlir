@@ -9,8 +9,8 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %[[X]]
-// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<-5.000000e-01>
+// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[RSQRT]], %[[X]]
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[C]], %[[DIVIDE]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
 // JVP: return %[[RSQRT]], %[[MULTIPLY1]]

@@ -9,9 +9,9 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[TANH:.*]] = stablehlo.tanh %[[X]]
+// JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[TANH]]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[DX]], %[[MULTIPLY]]
-// JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[TANH]]
 // JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
 // JVP: return %[[TANH]], %[[MULTIPLY1]]

@@ -12,10 +12,10 @@ func.func @f(%a: tensor<3x3xf64>, %b: tensor<3x2xf64>) -> tensor<3x2xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[A:.*]]: tensor<3x3xf64>, %[[B:.*]]: tensor<3x2xf64>, %[[DA:.*]]: tensor<3x3xf64>, %[[DB:.*]]: tensor<3x2xf64>)
 // JVP: %[[TRIANGULAR_SOLVE:.*]] = "stablehlo.triangular_solve"(%[[A]], %[[B]])
+// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // JVP: %[[IOTA:.*]] = stablehlo.iota dim = 0
 // JVP: %[[IOTA_2:.*]] = stablehlo.iota dim = 1
 // JVP: %[[IS:.*]] = stablehlo.compare GE, %[[IOTA]], %[[IOTA_2]], SIGNED
-// JVP: %[[C:.*]] = stablehlo.constant dense<0.000000e+00>
 // JVP: %[[SELECT:.*]] = stablehlo.select %[[IS]], %[[DA]], %[[C]]
 // JVP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[SELECT]], %[[TRIANGULAR_SOLVE]], contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[DB]], %[[DOT_GENERAL]]
