@@ -71,7 +71,7 @@ class Forward:
     ) -> None:
         self.diff = diff
         self.active = numbered(tangents)
-        self.kinds: Kinds = list(kinds) if kinds else [None] * len(tangents)
+        self.kinds: Kinds = list(kinds or [None] * len(tangents))
         self._tangents: list[Any] = list(tangents.values())  # of the active values
         self._some_refused = any(t.__class__ is Refused for t in self._tangents)
         self.replaced: dict[Value, Value] = {}

@@ -94,9 +94,8 @@ class Reverse:
         These are all different if their kinds are known.
         """
         self.active = numbered(active)
-        if not self.linear:
-            kinds = list(kinds) if kinds else [None] * len(self.active)
-        self.records = analyze(block, self.active, self, kinds)
+        known = None if self.linear else list(kinds or [None] * len(self.active))
+        self.records = analyze(block, self.active, self, known)
         self.cts = [None] * len(self.active)
 
     def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
