@@ -18,8 +18,10 @@ from pullback._jax import ir
 from pullback.dialect.build import maximum, mul
 from pullback.passes import specialized
 from pullback.passes.manager import run_pipeline
-from pullback.rules.registry import RULES
+from pullback.rules.registry import RULES, load_all
 from tests.rules import harness
+
+load_all()
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -287,7 +289,8 @@ def test_ops_whose_types_are_alike():
     for case in harness.all_cases():
         if case.op not in ALIKE:
             continue
-        for function in harness.module(case).body.operations:
+        module = harness.lower(case, harness.sample(case, np.random.default_rng(0)))
+        for function in module.body.operations:
             for op in function.regions[0].blocks[0].operations:
                 if op.operation.name in ALIKE:
                     types = {v.type for v in (*op.operands, *op.results)}
