@@ -185,7 +185,7 @@ def square_of_waves(x):
 
 
 @pytest.mark.parametrize(
-    ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 4), ("RULES", 5, 5)]
+    ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 4), ("RULES", 6, 5)]
 )
 def test_rules_that_never_end_are_there_for_some_orders(limit, many, order, monkeypatch):
     monkeypatch.setattr(f"pullback.frontend.stage_all.MANY_{limit}", many)
@@ -243,7 +243,7 @@ def test_of_reverse_rules_up_to_an_order():
     gradient = jnp.cumsum(jnp.cos(jnp.sin(X)))
     assert jnp.allclose(loaded.grad()(X), gradient)
     assert jnp.allclose(loaded.jvp()(X, X)[1], jnp.vdot(gradient, X))
-    with pytest.raises(pb.MissingRuleError, match="no jvp rule for `triangular_solve"):
+    with pytest.raises(pb.MissingRuleError, match="no vjp rule for `doubled_sine"):
         loaded.grad().jvp()
 
 

@@ -17,6 +17,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback._errors import LeakedValueError
+from pullback.dialect.ops import walk_calls
 from pullback.dialect.verify import verify
 from pullback.tools.cli import main
 from pullback_runtime import _jax, _module
@@ -244,6 +245,91 @@ def test_a_rule_that_refuses_by_some_operands(function):
         assert "Unphysical: y is data" in refusal(derive).message
 
 
+@jax.custom_jvp
+def by_one(x, y):
+    return x * y
+
+
+def by_one_jvp(primals, tangents):
+    (x, y), moving = primals, [t for t in tangents if not is_zero(t)]
+    if len(moving) > 1:
+        raise Unphysical("by both")
+    return x * y, 7 * moving[0] * (x * y)
+
+
+by_one.defjvp(by_one_jvp, symbolic_zeros=True)
+
+
+def is_zero(tangent):
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+
+@jax.custom_vjp
+def own(x):
+    """What it computes refuses, and its rule does not ask for that."""
+    return guarded(x) + by_first(x, x)
+
+
+own.defvjp(lambda x: (guarded(x), x), lambda x, ct: (3 * ct * x,))
+
+NOT_MET = {
+    "of a constant": (lambda x: x * guarded(2.0), jnp.sin(2.0)),
+    "of an integer": (lambda x: x * guarded(jnp.floor(x).astype(int)), 0.0),
+    "by another operand": (lambda x: by_first(x, 2.0), 14.0),
+    "by another operand, forward": (lambda x: also_by_first(x, 2.0), 14.0),
+    "by one at a time": (lambda x: by_one(x, 2.0) + by_one(3.0, x), 7 * 0.5 * (2.0 + 3.0)),
+    "in a loop": (
+        lambda x: jax.lax.fori_loop(0, 3, lambda i, c: by_first(c, guarded(2.0)), x),
+        (7 * jnp.sin(2.0)) ** 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_MET)
+def test_a_refusal_that_no_derivative_meets_is_none(name):
+    function, expected = NOT_MET[name]
+    loaded = pb.load(artifact.serialize(pb.trace(lambda x: function(x))(0.5)))
+    verify(loaded.module)
+    assert jnp.allclose(loaded.grad()(0.5), expected)
+    assert jnp.allclose(loaded.jvp()(0.5, 1.0)[1], expected)
+    assert jnp.allclose(loaded.grad().grad()(0.5), jax.grad(jax.grad(function))(0.5))
+    assert not any(call.refused for call in walk_calls(loaded.module))
+
+
+def test_a_refusal_that_derivatives_of_some_order_meet_first():
+    program = pb.trace(lambda x: own(x))(0.5)
+    with pytest.raises(
+        pb.MissingRuleError, match="rule of `guarded` refuses: Unphysical"
+    ) as caught:
+        artifact.serialize(program)
+    assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
+    loaded = pb.load(artifact.serialize(program, order=1))
+    assert jnp.allclose(loaded.grad()(0.5), 1.5)
+    with pytest.raises(pb.MissingRuleError, match="rule of `guarded` refuses") as caught:
+        artifact.serialize(pb.trace(lambda x: guarded(x))(0.5))
+    assert caught.value.do.startswith("save with allow_refusals=True")
+
+
+def test_a_call_that_is_met_again_with_more_operands_perturbed():
+    """First by one of them; in the rule, by the other."""
+
+    @jax.custom_jvp
+    def function(x):
+        return by_one(x, 2.0)
+
+    @function.defjvp
+    def _(primals, tangents):
+        return function(*primals), by_one(3.0, primals[0]) * tangents[0]
+
+    def program(x):
+        return function(x) + by_one(x, 2.0)
+
+    loaded = pb.load(artifact.serialize(pb.trace(program)(0.5), allow_refusals=True))
+    first, second = jax.grad(program), jax.grad(jax.grad(program))
+    assert jnp.allclose(loaded.grad()(0.5), first(0.5))
+    assert jnp.allclose(loaded.grad().grad()(0.5), second(0.5))
+
+
 def branching(x):
     return jnp.sin(x) if x > 0 else x
 
@@ -287,7 +373,7 @@ def test_a_rule_that_uses_what_is_not_there_is_a_refusal_where_these_are_allowed
 def test_a_library_function_whose_rules_are_not_all_there_can_be_saved():
     x = jnp.array([-0.3, 1.2])
     expi = jax.scipy.special.expi
-    loaded = pb.load(artifact.serialize(pb.trace(expi)(x), allow_refusals=True))
+    loaded = pb.load(artifact.serialize(pb.trace(expi)(x)))
 
     def derivatives(f):
         first = jax.grad(lambda x: jnp.sum(f(x)))

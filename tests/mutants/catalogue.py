@@ -301,6 +301,36 @@ DRIVERS = (
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
+        "passes/meetings.py",
+        "or view.closed_over > 0",
+        "",
+        ("tests/passes/test_meetings.py",),
+    ),
+    Mutant(
+        "passes/meetings.py",
+        "i >= own and v in moving",
+        "v in moving",
+        ("tests/passes/test_meetings.py",),
+    ),
+    Mutant(
+        "frontend/stage_all.py",
+        "return len(self.linked.functions) > linked",
+        "return False",
+        ("tests/passes/test_meetings.py",),
+    ),
+    Mutant(
+        "frontend/stage_all.py",
+        "                call.update(**self._transposes_of(rule))",
+        "                pass",
+        ("tests/passes/test_meetings.py",),
+    ),
+    Mutant(
+        "frontend/stage_all.py",
+        "if (self.perturbed[key], self.generation[key]) != (known, least):",
+        "if False:",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
         "passes/specialized.py",
         "signature += named",
         "pass",

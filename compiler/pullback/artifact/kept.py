@@ -177,11 +177,6 @@ def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Modul
     return module
 
 
-def has_all_rules(module: ir.Module) -> bool:
-    """Whether no call lacks rules, which JAX may not have while dimensions are symbols."""
-    return all(call.symbols for call in ops.walk_calls(module))
-
-
 def _refuse_unknown(module: ir.Module) -> None:
     """Raises for what is no op of StableHLO, nor one that is made once sizes are known."""
     for op in operations_named(module, "stablehlo.custom_call"):

@@ -18,6 +18,8 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.programs import ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
+from pullback.passes.meetings import Meetings, have_rules
+from pullback.passes.symbols import functions
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes
 
@@ -139,12 +141,18 @@ def _refuse_refusals(module: ir.Module) -> None:
     for function, call in refusing.items():
         kind, said = next(iter(call.refused.items()))
         others = f", and those of {len(refusing) - 1} more" if len(refusing) > 1 else ""
+        met = Meetings(functions(module)).now()
+        first = min((each.depth for each in met if each.call.refused), default=0)
+        sooner = f"save with order={first}: derivatives up to that order do not ask for it; or "
+        do = (
+            "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
+            "raises this where the derivative is asked for; or give the step a rule that does not "
+            "raise"
+        )
         raise MissingRuleError(
             f"the {kind} rule of `{function}` refuses{others}: {said}",
             where=locations.user_line_of(call.op),
-            do="save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
-            "raises this where the derivative is asked for; or give the step a rule that does not "
-            "raise",
+            do=sooner + do if first else do,
         )
 
 
@@ -154,7 +162,7 @@ def _refuse_missing(program: Program, module: ir.Module) -> None:
     Most such calls are on no derivative's way: of orders that JAX has not, or behind
     `stop_gradient`. To know, the program is differentiated.
     """
-    if all(call.symbols for call in ops.walk_calls(module)):
+    if have_rules(module):
         return
     try:
         program.vjp()

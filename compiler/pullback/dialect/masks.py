@@ -30,3 +30,8 @@ def singles(mask: str) -> list[str]:
     """The masks of each position of a mask alone."""
     count = len(mask)
     return ["0" * i + "1" + "0" * (count - i - 1) for i in masked(range(count), mask)]
+
+
+def jointly(masks: Iterable[str]) -> str:
+    """The mask of what any of these has."""
+    return "".join(map(max, zip(*masks, strict=True)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
 from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
-from pullback.dialect.masks import mask_of
+from pullback.dialect.masks import jointly, mask_of, singles
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
+from pullback.passes.meetings import Meeting, Meetings
 from pullback.passes.symbols import Symbols
 from pullback_runtime._jax import operations_where
 
@@ -45,9 +46,12 @@ _ALLOW_IT = (
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
 
+Pending = dict[str, list[Any]]
+"""By key of their rule, calls that want its symbols."""
+
 
 def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> int | None:
-    """Stages every rule that `module` can need, to a fixpoint, and writes the symbols down.
+    """Stages every rule that a derivative can meet, to a fixpoint, and writes the symbols down.
 
     Rules of rules are staged too, so the module can then be differentiated any number of times
     without Python; or as often as is returned: `order` times where that is given, and fewer than
@@ -68,6 +72,10 @@ class _Module:
       last: the generation of rules that is the last one.
       last_of_many: the last one to begin where there is much already.
       symbols: by key, the rules that are staged.
+      perturbed: by key, the mask of the operands that derivatives perturb, for which they are.
+      generation: by key, how many rules are around the calls, at least.
+      transposes: by key, those among the rules that are transposes.
+      missing: keys, and names of rules of these that there are not.
       without: the decompositions of the calls that turned out to have no rule.
     """
 
@@ -77,9 +85,14 @@ class _Module:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
+        self.meetings = Meetings(self.linked.functions)
         self.last = last
         self.last_of_many = last if last_of_many is None else last_of_many
         self.symbols: dict[str, Found] = {}
+        self.perturbed: dict[str, str] = {}
+        self.generation: dict[str, int] = {}
+        self.transposes: dict[str, Found] = {}
+        self.missing: set[tuple[str, str]] = set()
         self.without: set[str] = set()
 
     def complete(self) -> None:
@@ -93,51 +106,85 @@ class _Module:
                 self.last = min(self.last, max(self.newest, self.last_of_many))
             if self._of_rules(pending) > MOST_RULES:
                 raise _endless([self.table[key] for key in self.table])
-            for call, key in pending:
+            for key, calls in pending.items():
                 rule = self.table[key]
+                generation = self.generation[key]
                 if key not in self.symbols:
-                    if rule.generation and warn_at is not None and time.monotonic() > warn_at:
+                    if generation and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
-                        _warn_of_order(rule)
+                        _warn_of_order(rule, generation + 1)
                     with _naming(rule):
                         self.symbols[key] = self._symbols_of(rule)
-                if not _rules_in(self.symbols[key]) and rule.generation <= self.last:
-                    self.without.add(call.decomposition)
-                call.update(**{RULE: None, **self.symbols[key]})
+                    if generation > self.last or self.symbols[key].keys() & {"jvp", "fwd"}:
+                        self.perturbed[key] = rule.own_mask  # it would be the same for all
+                if not _rules_in(self.symbols[key]) and generation <= self.last:
+                    self.without.update(call.decomposition for call in calls)
+                for call in calls:
+                    call.update(**{REFUSED: None, **self.symbols[key]})
+        for call in ops.walk_calls(self.module):
+            if call.rule_key is not None:
+                call.update(**{RULE: None})
 
     @property
     def newest(self) -> int:
         """The generation that was reached."""
-        return max((self.table[key].generation for key in self.symbols), default=0)
+        return max(map(self.generation.__getitem__, self.symbols), default=0)
 
-    def _of_rules(self, pending: list[tuple[Any, str]]) -> int:
+    def _of_rules(self, pending: Pending) -> int:
         """How many rules of rules there will be, with those that these calls get."""
-        keys = self.symbols.keys() | {key for _, key in pending}
-        return sum(0 < self.table[key].generation <= self.last for key in keys)
+        keys = self.symbols.keys() | pending.keys()
+        return sum(0 < self.generation[key] <= self.last for key in keys)
 
     def _ops(self) -> int:
         return len(operations_where(self.module, lambda op: True))
 
-    def _unstaged(self) -> list[tuple[Any, str]]:
-        calls = ops.walk_calls(self.module)
-        return [(call, key) for call in calls if (key := call.rule_key) is not None]
+    def _unstaged(self) -> Pending:
+        """Calls that derivatives meet, and that do not name their rules yet."""
+        pending: Pending = defaultdict(list)
+        met = [each for each in self.meetings.now() if each.call.rule_key is not None]
+        wanted = [each for each in met if _is_differentiated(each)]
+        for call, mask, depth, _ in wanted:
+            key = call.rule_key
+            known, least = self.perturbed.get(key, mask), self.generation.get(key, depth)
+            self.perturbed[key], self.generation[key] = jointly([mask, known]), min(depth, least)
+            if (self.perturbed[key], self.generation[key]) != (known, least):
+                self.symbols.pop(key, None)
+        for call, *_ in wanted:
+            symbols = self.symbols.get(call.rule_key)
+            if symbols is None or symbols.keys() - call.attributes.keys():
+                pending[call.rule_key].append(call)
+        transposed = [each.call for each in met if each.transposed and each.depth <= self.last + 1]
+        if not pending and self._transpose(transposed):
+            return self._unstaged()
+        return pending
 
-    def _singled_out(self) -> list[tuple[Any, str]]:
+    def _transpose(self, calls: list[Any]) -> bool:
+        """Names the transposes of calls; whether the module has got any by that.
+
+        The calls are in what others compute that have rules: it is not differentiated.
+        """
+        linked = len(self.linked.functions)
+        for call in calls:
+            rule = self.table[call.rule_key]
+            with _naming(rule):
+                call.update(**self._transposes_of(rule))
+        return len(self.linked.functions) > linked
+
+    def _singled_out(self) -> Pending:
         """Calls that have new rules now: one for each operand, beside that for all at once.
 
         A rule for all operands may call what has no rule itself, as that of `igamma` does for its
         first operand. Who differentiates by the second one again must not need it.
         """
-        keys = {}
+        changed = set()
         for key, found in self.symbols.items() if self.without else ():
             rule = self.table[key]
             if _rules_in(found) == {"jvp"} and len(rule.inexact) > 1:
                 function = self.linked.functions[found["jvp"]]
                 if any(call.decomposition in self.without for call in ops.walk_calls(function)):
-                    self._try(found, rule, "jvp", rule.single_masks)
-                    keys[found["jvp"]] = key
-        calls = ops.walk_calls(self.module) if keys else ()
-        return [(c, keys[jvp]) for c in calls if (jvp := c.symbols.get("jvp")) in keys]
+                    self._try(found, rule, "jvp", singles(self.perturbed[key]))
+                    changed.add(key)
+        return self._unstaged() if changed else {}
 
     def _symbols_of(self, rule: Rule) -> Found:
         """Every rule of one call that there is.
@@ -145,10 +192,11 @@ class _Module:
         Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
         """
         found: Found = {}
-        if rule.generation > self.last + 1:
+        generation = self.generation[rule.key]
+        if generation > self.last + 1:
             return found
         if rule.op == "pullback.custom_vjp_call":
-            if rule.generation <= self.last:
+            if generation <= self.last:
                 self._pairs(found, rule)
                 self._try(found, rule, "jvp", [rule.own_mask] * rule.goes_forward)
             return found
@@ -156,66 +204,97 @@ class _Module:
             with _noting(found, "transpose"):
                 found["transpose"] = self._stage(rule, "transpose", rule.linear_mask)
             return found
-        if rule.generation <= self.last and ("1" in rule.own_mask or not rule.inexact):
-            self._try(found, rule, "jvp", [rule.own_mask])
-            if not _rules_in(found) and (REFUSED not in found or rule.knows_operands_apart):
-                self._try(found, rule, "jvp", rule.single_masks)
-        if derivatives.has_transpose(rule.call.eqns[0]):
-            self._transposes(found, rule)
-        return found
+        if generation <= self.last:
+            self._pushforwards(found, rule)
+        transposes = self._transposes_of(rule)
+        refused = found.get(REFUSED, {}) | transposes.get(REFUSED, {})
+        return found | transposes | ({REFUSED: refused} if refused else {})
 
-    def _transposes(self, found: Found, rule: Rule) -> None:
-        """Adds the transposes of a call: for all operands, and for each that it is linear in.
+    def _pushforwards(self, found: Found, rule: Rule) -> None:
+        """Adds the jvp for all operands; if there is none, those by each that is perturbed."""
+        self._try(found, rule, "jvp", [rule.own_mask])
+        if _rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
+            return
+        alone = singles(self.perturbed[rule.key])
+        self._try(found, rule, "jvp", [mask for mask in alone if mask != rule.own_mask])
+        if all(_name("jvp", mask) in found for mask in alone):
+            found.pop(REFUSED, None)  # nobody asks for the others
+
+    def _transposes_of(self, rule: Rule) -> Found:
+        """The transposes of a call: for all operands, and for each that it is linear in.
 
         Beside residuals there may be many operands that it is linear in: these together, too.
         JAX knows the right-hand sides of a linear solve together only.
         """
+        if rule.key in self.transposes:
+            return self.transposes[rule.key]
+        found = self.transposes[rule.key] = Found()
+        if not derivatives.has_transpose(rule.call.eqns[0]):
+            return found
         sides = mask_of(i in rule.right_sides for i in rule.inexact)
         masks = dict.fromkeys([rule.own_mask, *rule.single_masks, *[sides] * ("1" in sides)])
         self._try(found, rule, "transpose", masks)
         accepted = [mask for mask in masks if f"transpose.{mask}" in found]
         if rule.own_mask not in accepted and len(accepted) > 1:
-            joint = _jointly(accepted)
+            joint = jointly(accepted)
             self._try(found, rule, "transpose", [joint] * (joint not in masks))
+        return found
 
     def _pairs(self, found: Found, rule: Rule) -> None:
-        """Adds fwd and bwd for all operands; where they refuse, for those that they accept."""
-        own = rule.own_mask
-        if rule.inexact and "1" not in own:
-            return
-        with _noting(found, "vjp"):
-            found |= zip(("fwd", "bwd"), self._stage(rule, "vjp", own), strict=True)
+        """Adds fwd and bwd for all operands; where they refuse, for those that are perturbed.
+
+        Where they refuse these, for those among them that they accept.
+        """
+        perturbed = self.perturbed[rule.key]
+        masks = [rule.own_mask, *[perturbed] * rule.knows_operands_apart]
+        if self._pair(found, rule, masks):
+            found.pop(REFUSED, None)  # nobody asks for the others
             return
         accepted = []
-        for mask in rule.single_masks if rule.knows_operands_apart else ():
-            with _noting(found, f"vjp.{mask}"):
+        for mask in singles(perturbed) if rule.knows_operands_apart else ():
+            if mask in masks:
+                continue
+            with _noting(found, _name("vjp", mask)):
                 self.table.traced_rule(rule, "vjp", mask)
                 accepted.append(mask)
         if accepted:
-            joint = _jointly(accepted)
-            with _noting(found, f"vjp.{joint}"):
-                names = f"fwd.{joint}", f"bwd.{joint}"
-                found |= zip(names, self._stage(rule, "vjp", joint), strict=True)
+            self._pair(found, rule, [jointly(accepted)])
+
+    def _pair(self, found: Found, rule: Rule, masks: Iterable[str]) -> bool:
+        """Adds fwd and bwd for the first of these masks that they accept; whether they do."""
+        for mask in dict.fromkeys(masks):
+            with _noting(found, _name("vjp", mask)):
+                names = _name("fwd", mask), _name("bwd", mask)
+                found |= zip(names, self._stage(rule, "vjp", mask), strict=True)
+                return True
+        return False
 
     def _try(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""
         for mask in masks:
-            name = f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
+            name = _name(kind, mask)
+            if (rule.key, name) in self.missing:
+                continue
             try:
                 with _noting(found, name):
                     found[name] = self._stage(rule, kind, mask)
             except LeakedValueError:
                 raise
             except MissingRuleError:
-                continue
+                self.missing.add((rule.key, name))
 
     def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
         return self.table.stage(self.linked, rule.key, kind, mask)
 
 
-def _jointly(masks: Iterable[str]) -> str:
-    """The mask of what any of these has."""
-    return "".join(map(max, zip(*masks, strict=True)))
+def _is_differentiated(met: Meeting) -> bool:
+    """Whether a call wants all of its rules: a linear call has no other than its transpose."""
+    return not met.transposed or isinstance(met.call, ops.LinearCall)
+
+
+def _name(kind: str, mask: str) -> str:
+    """What a call names the rule that is for a mask."""
+    return f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
 
 
 def _rules_in(found: Found) -> set[str]:
@@ -254,10 +333,10 @@ def _naming(rule: Rule) -> Iterator[None]:
         ) from error
 
 
-def _warn_of_order(rule: Rule) -> None:
+def _warn_of_order(rule: Rule, order: int) -> None:
     warnings.warn(
         f"staging rules takes long: `{rule.key}`, called at {rule.where}, is for derivatives of "
-        f"order {rule.generation + 1}, and there may be ever more; order=1, or 2, stages those "
+        f"order {order}, and there may be ever more; order=1, or 2, stages those "
         "for derivatives up to that order",
         stacklevel=2,
     )

@@ -6,7 +6,7 @@ all that depends on the input is active.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pullback.dialect.build import Value
@@ -34,7 +34,7 @@ class Dependence:
       everywhere: what was found so far, in nested blocks too.
     """
 
-    def __init__(self, functions: dict[str, Any]) -> None:
+    def __init__(self, functions: Mapping[str, Any]) -> None:
         self.functions = functions
         self.everywhere: set[Value] = set()
         self._known: dict[tuple[Any, tuple[bool, ...]], list[bool]] = {}

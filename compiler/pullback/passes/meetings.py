@@ -1,0 +1,137 @@
+"""The calls with rules that a derivative of a program can meet, and what of them it perturbs.
+
+A derivative goes through what a program calls and through rules, of any order. It does not enter
+the function of a call that has rules of its own, but to transpose it, nor meet a call none of whose
+operands depends on what can be perturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pullback._jax import ir
+from pullback.dialect import ops
+from pullback.dialect.build import Value, hides_inexact, inexact
+from pullback.dialect.masks import mask_of
+from pullback.passes.dependence import Dependence
+from pullback.passes.symbols import CALLS, called, functions, is_declaration, is_public
+from pullback_runtime._jax import operations_named
+
+
+class Meeting(NamedTuple):
+    """A call that a derivative can meet.
+
+    Attributes:
+      call: a view of the op.
+      mask: the inexact operands that can be perturbed, of those that rules are for.
+      depth: how many rules are around it: a derivative of the next order differentiates it.
+      transposed: the call is only met where a function around it is transposed.
+    """
+
+    call: Any
+    mask: str
+    depth: int
+    transposed: bool
+
+
+def have_rules(module: ir.Module) -> bool:
+    """Whether each call that is differentiated has a rule."""
+    met = Meetings(functions(module)).now()
+    return all(each.call.symbols for each in met if not each.transposed)
+
+
+class Meetings:
+    """Those of a module, while it gets more rules.
+
+    Args:
+      functions: those of the module by name, of which there may be more later.
+    """
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        self._functions = functions
+        self._found: dict[str, list[tuple[str | None, Any]]] = {}
+        self._moving = Dependence(functions)
+        self._roots: set[str] = set()  # whose arguments move, and what depends on them
+
+    def now(self) -> list[Meeting]:
+        """All of them, if the public functions are differentiated by all of their arguments."""
+        differentiated: dict[str, int] = {}
+        computed: dict[str, int] = {}
+        new = [n for n, f in self._functions.items() if is_public(f) and not is_declaration(f)]
+        depth, seen = 0, set(new)
+        while new:
+            self._perturb(new)
+            entered = self._closure(new, self._entered)
+            below = self._closure(entered, self._computed)
+            differentiated = dict.fromkeys(entered, depth) | differentiated
+            computed = dict.fromkeys(below, depth) | computed
+            depth, new = depth + 1, [name for name in self._rules(below) if name not in seen]
+            seen.update(new)
+        return [
+            Meeting(call, mask, depth, name not in differentiated)
+            for name, depth in (computed | differentiated).items()
+            for call in self._calls(name)
+            if "1" in (mask := self._perturbed(call))
+        ]
+
+    def _perturb(self, names: Iterable[str]) -> None:
+        """Lets the arguments of functions move: those of a program, or of rules."""
+        for name in names:
+            if name not in self._roots:
+                self._roots.add(name)
+                moving: set[Value] = set()
+                for block in self._functions[name].regions[0].blocks:
+                    moving.update(filter(_can_move, block.arguments))
+                    self._moving.spread(block, moving)
+
+    def _perturbed(self, call: Any) -> str:
+        own, moving = call.closed_over, self._moving.everywhere
+        operands = [(i, v) for i, v in enumerate(call.operands) if inexact(v.type)]
+        return mask_of(i >= own and v in moving for i, v in operands)
+
+    def _closure(
+        self, names: Iterable[str], leads_to: Callable[[str], Iterable[str | None]]
+    ) -> list[str]:
+        """What some functions lead to, and they, each once."""
+        found = list(names)
+        seen = set[str | None](found)
+        for name in found:  # it grows
+            new = [n for n in dict.fromkeys(leads_to(name)) if n is not None and n not in seen]
+            found += [n for n in new if n in self._functions]
+            seen.update(new)
+        return found
+
+    def _computed(self, name: str) -> list[str | None]:
+        return [function for function, _ in self._in(name)]
+
+    def _entered(self, name: str) -> list[str | None]:
+        return [function for function, view in self._in(name) if view is None or _is_entered(view)]
+
+    def _rules(self, names: Iterable[str]) -> list[str]:
+        calls = (view for name in names for view in self._calls(name))
+        rules = dict.fromkeys(rule for view in calls for rule in view.symbols.values())
+        return [rule for rule in rules if rule in self._functions]
+
+    def _calls(self, name: str) -> list[Any]:
+        """The calls in a function that have rules of their own."""
+        return [view for _, view in self._in(name) if view is not None]
+
+    def _in(self, name: str) -> list[tuple[str | None, Any]]:
+        """What a function calls, with views of the calls that have rules of their own."""
+        if name not in self._found:
+            found = operations_named(self._functions[name], *CALLS)
+            self._found[name] = [(called(op), ops.view(op)) for op in found]
+        return self._found[name]
+
+
+def _is_entered(view: Any) -> bool:
+    """Whether the function of a call is differentiated in spite of the rules.
+
+    That of a linear call is, by its residuals; and one may depend on what it closes over.
+    """
+    return isinstance(view, ops.LinearCall) or view.closed_over > 0
+
+
+def _can_move(v: Value) -> bool:
+    return inexact(v.type) or hides_inexact(v.type)

@@ -1,0 +1,129 @@
+"""Which calls derivatives meet, what of them is perturbed, and how many rules are around them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import pullback as pb
+from pullback import artifact
+from pullback._jax import ir
+from pullback.passes.meetings import Meetings
+from pullback.passes.symbols import functions
+from pullback_runtime import _jax
+
+CALLS = """
+func.func @main(%x: tensor<f32>, %n: tensor<i32>) -> (tensor<f32>, tensor<f32>, tensor<f32>) {
+  %c = stablehlo.convert %n : (tensor<i32>) -> tensor<f32>
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x, %c {
+    composite_attributes = {jvp.10 = @f.jvp}, decomposition = @f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.composite "pullback.custom_jvp_call" %c, %c {
+    decomposition = @still
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %2 = call @called(%0, %0) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %3 = stablehlo.composite "somebody.else" %x {
+    decomposition = @inner
+  } : (tensor<f32>) -> tensor<f32>
+  return %1, %2, %3 : tensor<f32>, tensor<f32>, tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
+    decomposition = @in_f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f.jvp(
+    %x: tensor<f32>, %y: tensor<f32>, %dx: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  %0 = stablehlo.composite "pullback.linear_call" %y, %dx {
+    composite_attributes = {num_residuals = 1 : i64, transpose = @scaled}, decomposition = @scaled
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %x, %0 : tensor<f32>, tensor<f32>
+}
+func.func private @scaled(%y: tensor<f32>, %t: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %t {
+    decomposition = @inner
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @called(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y, %y {
+    composite_attributes = {closed_over = 1 : i64}, decomposition = @closing
+  } : (tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @closing(%x: tensor<f32>, %y: tensor<f32>, %z: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x, %y {
+    decomposition = @in_closing
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @still(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @in_f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @in_closing(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @inner(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    decomposition = @id
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @id(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @nobody(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
+    decomposition = @nobodys
+  } : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @nobodys(%x: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+"""
+
+
+def test_what_is_met():
+    module = ir.Module.parse(CALLS, _jax.context())
+    met = Meetings(functions(module)).now()
+    assert {each.call.decomposition: each[1:] for each in met} == {
+        "f": ("10", 0, False),
+        "closing": ("011", 0, False),
+        "in_closing": ("11", 0, False),
+        "id": ("1", 0, False),
+        "scaled": ("11", 1, False),
+        "inner": ("1", 1, False),
+        "in_f": ("10", 0, True),
+    }
+    assert len(met) == 7
+
+
+def test_transposes_inside_of_a_function_that_a_rule_transposes():
+    """The rule is linear by a function with a rule of its own, which solves by iteration."""
+    a = np.array([[2.0, 1.0], [1.0, 2.0]])
+
+    @jax.custom_jvp
+    def solve(b):
+        return jax.scipy.sparse.linalg.cg(lambda x: 2 * x + x[::-1], b)[0]
+
+    solve.defjvp(lambda b, t: (solve(*b), solve(*t)))
+
+    @jax.custom_jvp
+    def function(b):
+        return jnp.sin(b)
+
+    function.defjvp(lambda b, t: (function(*b), solve(t[0])))
+    b = np.array([0.5, 2.0])
+    program = pb.trace(lambda b: jnp.sum(function(b) * b))(b)
+    for order in (1, 2, None):
+        loaded = pb.load(artifact.serialize(program, order=order))
+        assert jnp.allclose(loaded.grad()(b), np.sin(b) + np.linalg.solve(a, b))  # JAX refuses
+        if order is None:
+            second = loaded.grad().jvp()(b, b)[1]
+            assert jnp.allclose(second, 2 * np.linalg.solve(a, b))
