@@ -1,4 +1,4 @@
-"""Every rule that a module can need, staged into it: then it is differentiated without Python."""
+"""Every rule that derivatives of a module can meet, staged into it: these need no Python then."""
 
 from __future__ import annotations
 
