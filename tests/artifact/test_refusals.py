@@ -260,6 +260,31 @@ def by_one_jvp(primals, tangents):
 by_one.defjvp(by_one_jvp, symbolic_zeros=True)
 
 
+@jax.custom_jvp
+def passed_on(first, last, data):
+    """As in loops of equinox: the tangent of a carry counts if that of the first one is there."""
+    return last
+
+
+def passed_on_jvp(primals, tangents):
+    if not is_zero(tangents[2]):
+        raise Unphysical("data")
+    stops = is_zero(tangents[0]) or is_zero(tangents[1])
+    return passed_on(*primals), jnp.zeros(()) if stops else tangents[1]
+
+
+passed_on.defjvp(passed_on_jvp, symbolic_zeros=True)
+
+
+@jax.custom_vjp
+def halved_and_x(x):
+    """By its rule, the second result depends on `x`."""
+    return x / 2, jnp.ones(())
+
+
+halved_and_x.defvjp(lambda x: (halved_and_x(x), None), lambda _, cts: (5 * cts[1],))
+
+
 def is_zero(tangent):
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
@@ -277,7 +302,10 @@ NOT_MET = {
     "of an integer": (lambda x: x * guarded(jnp.floor(x).astype(int)), 0.0),
     "by another operand": (lambda x: by_first(x, 2.0), 14.0),
     "by another operand, forward": (lambda x: also_by_first(x, 2.0), 14.0),
-    "by one at a time": (lambda x: by_one(x, 2.0) + by_one(3.0, x), 7 * 0.5 * (2.0 + 3.0)),
+    "of what only a rule says to move": (
+        lambda x: by_first(by_first(halved_and_x(x)[1], 1.0), 1.0),
+        7 * 7 * 5.0,
+    ),
     "in a loop": (
         lambda x: jax.lax.fori_loop(0, 3, lambda i, c: by_first(c, guarded(2.0)), x),
         (7 * jnp.sin(2.0)) ** 3,
@@ -294,6 +322,20 @@ def test_a_refusal_that_no_derivative_meets_is_none(name):
     assert jnp.allclose(loaded.jvp()(0.5, 1.0)[1], expected)
     assert jnp.allclose(loaded.grad().grad()(0.5), jax.grad(jax.grad(function))(0.5))
     assert not any(call.refused for call in walk_calls(loaded.module))
+
+
+def test_a_rule_that_sees_what_is_perturbed_together_is_not_the_sum_of_parts():
+    x, y, z = 0.5, 2.0, 3.0
+    loaded = reload(lambda x, y, z: passed_on(x, y * y, z), x, y, z)
+    assert loaded.grad(1)(x, y, z) == 0.0
+    assert jax.grad(passed_on, (0, 1))(x, y, z) == (0.0, 1.0)
+    for derive in (lambda: loaded.grad((0, 1)), lambda: loaded.jvp((0, 1))):
+        assert "Unphysical: data" in refusal(derive).message
+    loaded = reload(lambda x, y: passed_on(x, y * y, z), x, y)
+    assert loaded.grad((0, 1))(x, y) == (0.0, 4.0)
+    assert loaded.jvp((0, 1))(x, y, 0.0, 1.0)[1] == 4.0
+    once = artifact.serialize(pb.trace(lambda x, y: passed_on(x, y * y, z))(x, y), order=1)
+    assert pb.load(once).grad((0, 1))(x, y) == (0.0, 4.0)
 
 
 def test_a_refusal_that_derivatives_of_some_order_meet_first():

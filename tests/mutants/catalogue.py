@@ -331,6 +331,18 @@ DRIVERS = (
         ("tests/artifact/test_refusals.py",),
     ),
     Mutant(
+        "passes/meetings.py",
+        "self._moving = _Perturbation(functions)",
+        "self._moving = Dependence(functions)",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
+        "rules/lookup.py",
+        'if mask.count("1") > 1:',
+        "if False:",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
         "passes/specialized.py",
         "signature += named",
         "pass",

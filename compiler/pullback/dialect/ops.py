@@ -150,6 +150,13 @@ class CustomJVPCall(DerivativeCall):
         """Name of the jvp rule for the perturbed inexact operands of `mask`."""
         return self._masked("jvp", mask)
 
+    def covering(self, mask: str) -> tuple[str, str] | None:
+        """The least mask of a jvp rule that has all of this one, and the name of the rule."""
+        named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
+        rules = [(m or self.own_mask, symbol) for (kind, _, m), symbol in named if kind == "jvp"]
+        found = [rule for rule in rules if masks.jointly([rule[0], mask]) == rule[0]]
+        return min(found, key=lambda rule: rule[0].count("1"), default=None)
+
     def transpose(self, mask: str) -> str | None:
         """Name of the transpose with respect to the inexact operands of `mask`."""
         return self._masked("transpose", mask)

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
 from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
@@ -17,6 +18,7 @@ from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
 from pullback.passes.meetings import Meeting, Meetings
 from pullback.passes.symbols import Symbols
+from pullback.passes.vjp import VJP
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class _Module:
       perturbed: by key, the mask of the operands that derivatives perturb, for which they are.
       generation: by key, how many rules are around the calls, at least.
       transposes: by key, those among the rules that are transposes.
+      inside: keys of calls that rules make.
+      asked: by key, the masks that the gradient asks for; empty where there is no gradient.
       missing: keys, and names of rules of these that there are not.
       without: the decompositions of the calls that turned out to have no rule.
     """
@@ -92,6 +96,8 @@ class _Module:
         self.perturbed: dict[str, str] = {}
         self.generation: dict[str, int] = {}
         self.transposes: dict[str, Found] = {}
+        self.inside: set[str] = set()
+        self.asked: dict[str, str] | None = None
         self.missing: set[tuple[str, str]] = set()
         self.without: set[str] = set()
 
@@ -147,6 +153,8 @@ class _Module:
             key = call.rule_key
             known, least = self.perturbed.get(key, mask), self.generation.get(key, depth)
             self.perturbed[key], self.generation[key] = jointly([mask, known]), min(depth, least)
+            if depth and depth <= self.last:
+                self.inside.add(key)
             if (self.perturbed[key], self.generation[key]) != (known, least):
                 self.symbols.pop(key, None)
         for call, *_ in wanted:
@@ -211,14 +219,23 @@ class _Module:
         return found | transposes | ({REFUSED: refused} if refused else {})
 
     def _pushforwards(self, found: Found, rule: Rule) -> None:
-        """Adds the jvp for all operands; if there is none, those by each that is perturbed."""
+        """Adds the jvp for all operands; if there is none, those by each that is perturbed.
+
+        One that sees which are, and refuses all, is for those that are perturbed together.
+        """
         self._try(found, rule, "jvp", [rule.own_mask])
         if _rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
             return
+        if rule.sees_zeros:
+            if REFUSED not in found:
+                return
+            asked = self._asked_of(rule)
+            self._try(found, rule, "jvp", [mask for mask in asked if mask != rule.own_mask])
+            if not asked or _name("jvp", asked[-1]) in found:
+                found.pop(REFUSED, None)  # nobody asks for the others
+                return
         alone = singles(self.perturbed[rule.key])
-        self._try(found, rule, "jvp", [mask for mask in alone if mask != rule.own_mask])
-        if all(_name("jvp", mask) in found for mask in alone):
-            found.pop(REFUSED, None)  # nobody asks for the others
+        self._try(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
 
     def _transposes_of(self, rule: Rule) -> Found:
         """The transposes of a call: for all operands, and for each that it is linear in.
@@ -245,29 +262,46 @@ class _Module:
 
         Where they refuse these, for those among them that they accept.
         """
-        perturbed = self.perturbed[rule.key]
-        masks = [rule.own_mask, *[perturbed] * rule.knows_operands_apart]
-        if self._pair(found, rule, masks):
+        if self._pair(found, rule, rule.own_mask) or not rule.knows_operands_apart:
+            return
+        asked = self._asked_of(rule)
+        for mask in asked:
+            if mask != rule.own_mask:
+                self._pair(found, rule, mask)
+        if not asked or _name("fwd", asked[-1]) in found:
             found.pop(REFUSED, None)  # nobody asks for the others
+        if not asked or _rules_in(found):
             return
         accepted = []
-        for mask in singles(perturbed) if rule.knows_operands_apart else ():
-            if mask in masks:
+        for mask in singles(self.perturbed[rule.key]):
+            if mask in (*asked, rule.own_mask):
                 continue
             with _noting(found, _name("vjp", mask)):
                 self.table.traced_rule(rule, "vjp", mask)
                 accepted.append(mask)
         if accepted:
-            self._pair(found, rule, [jointly(accepted)])
+            self._pair(found, rule, jointly(accepted))
 
-    def _pair(self, found: Found, rule: Rule, masks: Iterable[str]) -> bool:
-        """Adds fwd and bwd for the first of these masks that they accept; whether they do."""
-        for mask in dict.fromkeys(masks):
-            with _noting(found, _name("vjp", mask)):
-                names = _name("fwd", mask), _name("bwd", mask)
-                found |= zip(names, self._stage(rule, "vjp", mask), strict=True)
-                return True
+    def _pair(self, found: Found, rule: Rule, mask: str) -> bool:
+        """Adds fwd and bwd for a mask; whether they accept it."""
+        with _noting(found, _name("vjp", mask)):
+            names = _name("fwd", mask), _name("bwd", mask)
+            found |= zip(names, self._stage(rule, "vjp", mask), strict=True)
+            return True
         return False
+
+    def _asked_of(self, rule: Rule) -> list[str]:
+        """Masks for which derivatives ask for a rule that refuses all operands; the widest is last.
+
+        They are what the gradient of the program asks for, and what may be perturbed in rules.
+        """
+        if self.asked is None:
+            self.asked = _asked_by_gradient(self.table, self.module)
+        by_gradient = [self.asked[key] for key in (rule.key,) if key in self.asked]
+        if self.asked and rule.key not in self.inside:
+            return by_gradient
+        anywhere = jointly([*by_gradient, self.perturbed[rule.key]])
+        return list(dict.fromkeys([*by_gradient, anywhere]))
 
     def _try(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""
@@ -285,6 +319,42 @@ class _Module:
 
     def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
         return self.table.stage(self.linked, rule.key, kind, mask)
+
+
+class _Asked:
+    """A rule table that notes for which operands it gives rules."""
+
+    def __init__(self, table: RuleTable) -> None:
+        self._table = table
+        self.masks: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> Any:
+        found = self._table.stage(symbols, key, kind, mask)
+        self._note(key, kind, mask)
+        return found
+
+    def sources(self, key: str, kind: str, mask: str) -> Any:
+        found = self._table.sources(key, kind, mask)
+        self._note(key, kind, mask)
+        return found
+
+    def _note(self, key: str, kind: str, mask: str) -> None:
+        if kind != "transpose":
+            given = mask.partition("|")[0]
+            self.masks[key] = jointly([given, self.masks.get(key, given)])
+
+
+def _asked_by_gradient(table: RuleTable, module: ir.Module) -> dict[str, str]:
+    """By key, the operands by which the gradient of a module by all arguments asks for rules."""
+    asked = _Asked(table)
+    try:
+        VJP().run(clone(module), asked)
+    except Exception:  # whoever asks for it will be told
+        return {}
+    return asked.masks
 
 
 def _is_differentiated(met: Meeting) -> bool:

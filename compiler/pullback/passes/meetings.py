@@ -51,7 +51,7 @@ class Meetings:
     def __init__(self, functions: Mapping[str, Any]) -> None:
         self._functions = functions
         self._found: dict[str, list[tuple[str | None, Any]]] = {}
-        self._moving = Dependence(functions)
+        self._moving = _Perturbation(functions)
         self._roots: set[str] = set()  # whose arguments move, and what depends on them
 
     def now(self) -> list[Meeting]:
@@ -123,6 +123,19 @@ class Meetings:
             found = operations_named(self._functions[name], *CALLS)
             self._found[name] = [(called(op), ops.view(op)) for op in found]
         return self._found[name]
+
+
+class _Perturbation(Dependence):
+    """What may be perturbed: where an operand is of a call with rules, all of its results.
+
+    The rules decide, not what the call computes.
+    """
+
+    def _of_results(self, operation: Any, found: set[Value]) -> list[bool]:
+        flags = super()._of_results(operation, found)
+        if ops.view(operation) is None:
+            return flags
+        return [any(v in found for v in operation.operands)] * len(flags)
 
 
 def _is_entered(view: Any) -> bool:

@@ -74,8 +74,10 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]
-    if (staged := view.jvp(full)) is not None:
-        return [(full, staged)]
+    if (staged := view.covering(mask)) is not None:
+        return [staged]
+    if mask.count("1") > 1:  # one that refuses may see what is perturbed: its parts are no sum
+        check_not_refused(view, "jvp", [full])
     parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles(mask)]
     missing = [m for m, f in parts if f is None]
     if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
