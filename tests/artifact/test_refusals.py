@@ -338,6 +338,36 @@ def test_a_rule_that_sees_what_is_perturbed_together_is_not_the_sum_of_parts():
     assert pb.load(once).grad((0, 1))(x, y) == (0.0, 4.0)
 
 
+BOTH_RULES = """
+func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x, %y {
+    composite_attributes = {bwd = @f.bwd, fwd = @f.fwd, jvp = @f.jvp}, decomposition = @f
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
+  return %x : tensor<f32>
+}
+func.func private @f.jvp(%x: tensor<f32>, %y: tensor<f32>, %dx: tensor<f32>, %dy: tensor<f32>)
+    -> (tensor<f32>, tensor<f32>) {
+  %0 = stablehlo.multiply %dx, %y : tensor<f32>
+  return %x, %0 : tensor<f32>, tensor<f32>
+}
+func.func private @f.fwd(%x: tensor<f32>, %y: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  return %x, %y : tensor<f32>, tensor<f32>
+}
+func.func private @f.bwd(%y: tensor<f32>, %ct: tensor<f32>) -> (tensor<f32>, tensor<f32>) {
+  return %y, %ct : tensor<f32>, tensor<f32>
+}
+"""
+
+
+def test_a_jvp_rule_beside_fwd_and_bwd_serves_fewer_operands():
+    loaded = pb.load(BOTH_RULES.encode())
+    assert loaded.jvp(0)(2.0, 3.0, 1.0) == (2.0, 3.0)
+    assert loaded.jvp(1)(2.0, 3.0, 1.0) == (2.0, 0.0)
+
+
 def test_a_refusal_that_derivatives_of_some_order_meet_first():
     program = pb.trace(lambda x: own(x))(0.5)
     with pytest.raises(

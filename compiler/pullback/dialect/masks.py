@@ -35,3 +35,8 @@ def singles(mask: str) -> list[str]:
 def jointly(masks: Iterable[str]) -> str:
     """The mask of what any of these has."""
     return "".join(map(max, zip(*masks, strict=True)))
+
+
+def within(mask: str, other: str) -> bool:
+    """Whether another mask, of the same positions, has all that this one has."""
+    return "0" not in masked(other, mask)

@@ -125,6 +125,13 @@ class DerivativeCall:
         attribute = self._get(name)
         return None if attribute is None else ir.FlatSymbolRefAttr(attribute).value
 
+    def covering(self, mask: str) -> tuple[str, str] | None:
+        """The least mask of a jvp rule that has all of this one, and the name of the rule."""
+        named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
+        rules = [(m or self.own_mask, symbol) for (kind, _, m), symbol in named if kind == "jvp"]
+        found = [rule for rule in rules if masks.within(mask, rule[0])]
+        return min(found, key=lambda rule: rule[0].count("1"), default=None)
+
     def refusal(self, kind: str, mask: str) -> str | None:
         """What the rule of this kind and mask says that refuses."""
         refused = self.refused
@@ -149,13 +156,6 @@ class CustomJVPCall(DerivativeCall):
     def jvp(self, mask: str | None = None) -> str | None:
         """Name of the jvp rule for the perturbed inexact operands of `mask`."""
         return self._masked("jvp", mask)
-
-    def covering(self, mask: str) -> tuple[str, str] | None:
-        """The least mask of a jvp rule that has all of this one, and the name of the rule."""
-        named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
-        rules = [(m or self.own_mask, symbol) for (kind, _, m), symbol in named if kind == "jvp"]
-        found = [rule for rule in rules if masks.jointly([rule[0], mask]) == rule[0]]
-        return min(found, key=lambda rule: rule[0].count("1"), default=None)
 
     def transpose(self, mask: str) -> str | None:
         """Name of the transpose with respect to the inexact operands of `mask`."""

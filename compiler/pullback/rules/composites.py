@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir, remat
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
-from pullback.dialect.masks import behind, mask_of, masked
+from pullback.dialect.masks import behind, mask_of, masked, within
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
@@ -278,7 +277,7 @@ def _find_transpose(op: Op) -> tuple[str, list[int]] | None:
     if name is not None:
         return name, in_mask(op, mask)
     for name, covered in view.transposes():
-        if len(covered) == len(mask) and all(map(operator.le, mask, covered)):
+        if len(covered) == len(mask) and within(mask, covered):
             return name, in_mask(op, covered)
     return None
 

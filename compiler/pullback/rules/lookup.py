@@ -10,7 +10,7 @@ from pullback._errors import LeakedValueError, MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
-from pullback.dialect.masks import mask_of, masked, singles
+from pullback.dialect.masks import mask_of, masked, singles, within
 from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
@@ -179,7 +179,7 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     view, mask = ops.view(op.operation), rule_mask(op)
     pairs = view.pairs()
     for fwd, bwd, covered in pairs:
-        if "0" not in masked(covered, mask):
+        if within(mask, covered):
             return fwd, bwd, covered
     check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
     if view.rule_key is None:
