@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -222,6 +224,28 @@ def test_rules_up_to_an_order():
 
 def total(program):
     return pb.trace(lambda x: jnp.sum(program(x)))(X)
+
+
+def of_decompositions(x):
+    """Its derivatives are by linear solves, and the transposes of these solve again."""
+    a = 4 * jnp.eye(x.size) + jnp.outer(x, x**2)
+    return jnp.sum(jnp.linalg.cholesky(a + a.T) ** 3) + jnp.linalg.slogdet(a)[1]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_any_derivative_up_to_an_order(order):
+    """Also in reverse, by transposes of what rules call."""
+    loaded = pb.load(artifact.serialize(pb.trace(of_decompositions)(X), order=order))
+    both = [pb.grad, jax.grad], [pb.jacfwd, jax.jacfwd]
+    for modes in itertools.product(both, repeat=order):
+        ours, theirs = loaded, of_decompositions
+        for n, (our_mode, their_mode) in enumerate(modes):
+            ours, theirs = our_mode(_summed(ours, n)), their_mode(_summed(theirs, n))
+        assert jnp.allclose(ours(X), jax.jit(theirs)(X), rtol=1e-4), modes
+
+
+def _summed(f, order):
+    return (lambda x: jnp.sum(f(x))) if order else f
 
 
 def sums_up_to(x):

@@ -326,9 +326,15 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/stage_all.py",
-        "if (self.perturbed[key], self.generation[key]) != (known, least):",
+        "if (self.perturbed[key], self.depth[key]) != (known, least):",
         "if False:",
         ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
+        "passes/meetings.py",
+        'rule.startswith("transpose") == is_odd',
+        "not is_odd",
+        ("tests/passes/test_meetings.py", "tests/artifact/test_derivatives.py"),
     ),
     Mutant(
         "passes/meetings.py",

@@ -1,4 +1,4 @@
-"""Which calls derivatives meet, what of them is perturbed, and how many rules are around them."""
+"""Which calls derivatives meet, what of them is perturbed, and by derivatives of which order."""
 
 from __future__ import annotations
 
@@ -102,6 +102,51 @@ def test_what_is_met():
         "in_f": ("10", 0, True),
     }
     assert len(met) == 7
+
+
+def _calling(function, call, **rules):
+    """A function that is a call with these rules; without rules of its own where there are none."""
+    named = ", ".join(f"{kind} = @{rule}" for kind, rule in rules.items())
+    return f"""
+func.func {"public" if function == "main" else "private"} @{function}(
+    %x: tensor<f32>) -> tensor<f32> {{
+  %0 = stablehlo.composite "pullback.custom_jvp_call" %x {{
+    composite_attributes = {{{named}}}, decomposition = @{call}
+  }} : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}}
+func.func private @{call}(%x: tensor<f32>) -> tensor<f32> {{
+  return %x : tensor<f32>
+}}"""
+
+
+def test_the_order_of_the_derivative_that_meets_a_call():
+    """Reverse mode transposes what a jvp rule calls, and has the transposes in what it gives."""
+    module = ir.Module.parse(
+        _calling("main", "f", jvp="jvp", transpose="t")
+        + _calling("jvp", "in_jvp", jvp="jvp_jvp", transpose="jvp_t")
+        + _calling("t", "in_t", jvp="t_jvp", transpose="t_t")
+        + _calling("jvp_jvp", "in_jvp_jvp")
+        + _calling("jvp_t", "in_jvp_t", jvp="jvp_t_jvp", transpose="jvp_t_t")
+        + _calling("t_jvp", "in_t_jvp")
+        + _calling("t_t", "in_t_t")
+        + _calling("jvp_t_jvp", "in_jvp_t_jvp")
+        + _calling("jvp_t_t", "in_jvp_t_t"),
+        _jax.context(),
+    )
+    met = Meetings(functions(module)).now()
+    asks = {each.call.decomposition: (each.order("jvp"), each.order("transpose")) for each in met}
+    assert asks == {
+        "f": (1, 1),
+        "in_jvp": (2, 1),
+        "in_jvp_t": (2, 2),
+        "in_t": (2, 2),
+        "in_jvp_jvp": (3, 2),
+        "in_t_jvp": (3, 2),
+        "in_jvp_t_jvp": (3, 2),
+        "in_t_t": (3, 3),
+        "in_jvp_t_t": (3, 3),
+    }
 
 
 def test_transposes_inside_of_a_function_that_a_rule_transposes():

@@ -142,8 +142,9 @@ def _refuse_refusals(module: ir.Module) -> None:
         kind, said = next(iter(call.refused.items()))
         others = f", and those of {len(refusing) - 1} more" if len(refusing) > 1 else ""
         met = Meetings(functions(module)).now()
-        first = min((each.depth for each in met if each.call.refused), default=0)
-        sooner = f"save with order={first}: derivatives up to that order do not ask for it; or "
+        asking = [each.order(rule) for each in met for rule in each.call.refused]
+        last = min(asking, default=1) - 1
+        sooner = f"save with order={last}: derivatives up to that order do not ask for it; or "
         do = (
             "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
             "raises this where the derivative is asked for; or give the step a rule that does not "
@@ -152,7 +153,7 @@ def _refuse_refusals(module: ir.Module) -> None:
         raise MissingRuleError(
             f"the {kind} rule of `{function}` refuses{others}: {said}",
             where=locations.user_line_of(call.op),
-            do=sooner + do if first else do,
+            do=sooner + do if last else do,
         )
 
 

@@ -16,7 +16,7 @@ from pullback.dialect import ops
 from pullback.dialect.masks import jointly, mask_of, singles
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
-from pullback.passes.meetings import Meeting, Meetings
+from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback.passes.symbols import Symbols
 from pullback.passes.vjp import VJP
 from pullback_runtime._jax import operations_where
@@ -24,11 +24,11 @@ from pullback_runtime._jax import operations_where
 if TYPE_CHECKING:
     from pullback.frontend.rules import Rule, RuleTable
 
-LAST_GENERATION = 8
+LAST_ORDER = 9
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
-LAST_OF_MANY = 3
+LAST_OF_MANY = 4
 """The same where there is much already: rules of `odeint` solve a larger system each time."""
 
 MANY_OPS, MANY_RULES = 10_000, 100
@@ -60,22 +60,22 @@ def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> 
     any where rules come to no end. What a rule says that refuses is written down in its place.
     """
     if order is not None:
-        _Module(table, module, order - 1).complete()
+        _Module(table, module, order).complete()
         return order
-    staging = _Module(table, module, LAST_GENERATION, LAST_OF_MANY)
+    staging = _Module(table, module, LAST_ORDER, LAST_OF_MANY)
     staging.complete()
-    return staging.last + 1 if staging.newest > staging.last else None
+    return staging.order if staging.newest > staging.order else None
 
 
 class _Module:
     """A module that gets its rules.
 
     Attributes:
-      last: the generation of rules that is the last one.
-      last_of_many: the last one to begin where there is much already.
+      order: that of the last derivative that is to have all of its rules.
+      of_many: the last one to begin where there is much already.
       symbols: by key, the rules that are staged.
       perturbed: by key, the mask of the operands that derivatives perturb, for which they are.
-      generation: by key, how many rules are around the calls, at least.
+      depth: by key, that of the calls, at least.
       transposes: by key, those among the rules that are transposes.
       inside: keys of calls that rules make.
       asked: by key, the masks that the gradient asks for; empty where there is no gradient.
@@ -84,17 +84,17 @@ class _Module:
     """
 
     def __init__(
-        self, table: RuleTable, module: ir.Module, last: int, last_of_many: int | None = None
+        self, table: RuleTable, module: ir.Module, order: int, of_many: int | None = None
     ) -> None:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
         self.meetings = Meetings(self.linked.functions)
-        self.last = last
-        self.last_of_many = last if last_of_many is None else last_of_many
+        self.order = order
+        self.of_many = order if of_many is None else of_many
         self.symbols: dict[str, Found] = {}
         self.perturbed: dict[str, str] = {}
-        self.generation: dict[str, int] = {}
+        self.depth: dict[str, int] = {}
         self.transposes: dict[str, Found] = {}
         self.inside: set[str] = set()
         self.asked: dict[str, str] | None = None
@@ -103,27 +103,27 @@ class _Module:
 
     def complete(self) -> None:
         warn_at: float | None = time.monotonic() + PATIENCE
-        may_end = self.last > self.last_of_many
+        may_end = self.order > self.of_many
         before = self._ops() if may_end else 0
         while pending := self._unstaged() or self._singled_out():
             if may_end and (
                 self._of_rules(pending) > MANY_RULES or self._ops() - before > MANY_OPS
             ):
-                self.last = min(self.last, max(self.newest, self.last_of_many))
+                self.order = min(self.order, max(self.newest, self.of_many))
             if self._of_rules(pending) > MOST_RULES:
                 raise _endless([self.table[key] for key in self.table])
             for key, calls in pending.items():
                 rule = self.table[key]
-                generation = self.generation[key]
+                order = self._order("jvp", key)
                 if key not in self.symbols:
-                    if generation and warn_at is not None and time.monotonic() > warn_at:
+                    if self.depth[key] and warn_at is not None and time.monotonic() > warn_at:
                         warn_at = None
-                        _warn_of_order(rule, generation + 1)
+                        _warn_of_order(rule, order)
                     with _naming(rule):
                         self.symbols[key] = self._symbols_of(rule)
-                    if generation > self.last or self.symbols[key].keys() & {"jvp", "fwd"}:
+                    if order > self.order or self.symbols[key].keys() & {"jvp", "fwd"}:
                         self.perturbed[key] = rule.own_mask  # it would be the same for all
-                if not _rules_in(self.symbols[key]) and generation <= self.last:
+                if not _rules_in(self.symbols[key]) and order <= self.order:
                     self.without.update(call.decomposition for call in calls)
                 for call in calls:
                     call.update(**{REFUSED: None, **self.symbols[key]})
@@ -133,13 +133,16 @@ class _Module:
 
     @property
     def newest(self) -> int:
-        """The generation that was reached."""
-        return max(map(self.generation.__getitem__, self.symbols), default=0)
+        """The order of derivatives that was reached."""
+        return max((self._order("jvp", key) for key in self.symbols), default=1)
+
+    def _order(self, kind: str, key: str) -> int:
+        return order_of(kind, self.depth[key])
 
     def _of_rules(self, pending: Pending) -> int:
         """How many rules of rules there will be, with those that these calls get."""
         keys = self.symbols.keys() | pending.keys()
-        return sum(0 < self.generation[key] <= self.last for key in keys)
+        return sum(1 < self._order("jvp", key) <= self.order for key in keys)
 
     def _ops(self) -> int:
         return len(operations_where(self.module, lambda op: True))
@@ -149,19 +152,22 @@ class _Module:
         pending: Pending = defaultdict(list)
         met = [each for each in self.meetings.now() if each.call.rule_key is not None]
         wanted = [each for each in met if _is_differentiated(each)]
-        for call, mask, depth, _ in wanted:
+        for met_here in wanted:
+            call, mask, depth, _ = met_here
             key = call.rule_key
-            known, least = self.perturbed.get(key, mask), self.generation.get(key, depth)
-            self.perturbed[key], self.generation[key] = jointly([mask, known]), min(depth, least)
-            if depth and depth <= self.last:
+            known, least = self.perturbed.get(key, mask), self.depth.get(key, depth)
+            self.perturbed[key], self.depth[key] = jointly([mask, known]), min(depth, least)
+            if depth and met_here.order("jvp") <= self.order:
                 self.inside.add(key)
-            if (self.perturbed[key], self.generation[key]) != (known, least):
+            if (self.perturbed[key], self.depth[key]) != (known, least):
                 self.symbols.pop(key, None)
         for call, *_ in wanted:
             symbols = self.symbols.get(call.rule_key)
             if symbols is None or symbols.keys() - call.attributes.keys():
                 pending[call.rule_key].append(call)
-        transposed = [each.call for each in met if each.transposed and each.depth <= self.last + 1]
+        transposed = [
+            each.call for each in met if each.transposed and each.order("transpose") <= self.order
+        ]
         if not pending and self._transpose(transposed):
             return self._unstaged()
         return pending
@@ -195,16 +201,13 @@ class _Module:
         return self._unstaged() if changed else {}
 
     def _symbols_of(self, rule: Rule) -> Found:
-        """Every rule of one call that there is.
-
-        Reverse mode by a rule of the last generation transposes the calls in it, and needs no more.
-        """
+        """Every rule of one call that there is, and that derivatives up to the last order want."""
         found: Found = {}
-        generation = self.generation[rule.key]
-        if generation > self.last + 1:
+        if self._order("transpose", rule.key) > self.order:
             return found
+        differentiated = self._order("jvp", rule.key) <= self.order
         if rule.op == "pullback.custom_vjp_call":
-            if generation <= self.last:
+            if differentiated:
                 self._pairs(found, rule)
                 self._try(found, rule, "jvp", [rule.own_mask] * rule.goes_forward)
             return found
@@ -212,7 +215,7 @@ class _Module:
             with _noting(found, "transpose"):
                 found["transpose"] = self._stage(rule, "transpose", rule.linear_mask)
             return found
-        if generation <= self.last:
+        if differentiated:
             self._pushforwards(found, rule)
         transposes = self._transposes_of(rule)
         refused = found.get(REFUSED, {}) | transposes.get(REFUSED, {})

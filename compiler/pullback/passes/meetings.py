@@ -25,7 +25,8 @@ class Meeting(NamedTuple):
     Attributes:
       call: a view of the op.
       mask: the inexact operands that can be perturbed, of those that rules are for.
-      depth: how many rules are around it: a derivative of the next order differentiates it.
+      depth: what rules it has come by: 0 if by none, odd if by one that can be transposed, even
+        if by a transpose.
       transposed: the call is only met where a function around it is transposed.
     """
 
@@ -33,6 +34,19 @@ class Meeting(NamedTuple):
     mask: str
     depth: int
     transposed: bool
+
+    def order(self, rule: str) -> int:
+        """The order of the first derivative that asks for a rule, as calls name it: `jvp.01`."""
+        return order_of(rule, self.depth)
+
+
+def order_of(rule: str, depth: int) -> int:
+    """The order of the first derivative that asks for a rule of a call at this depth.
+
+    A derivative may transpose at once what a rule calls, as reverse mode does with a jvp rule. To
+    transpose what a transpose calls takes another one, and so does to differentiate anything again.
+    """
+    return (depth if rule.startswith("transpose") else depth + 1) // 2 + 1
 
 
 def have_rules(module: ir.Module) -> bool:
@@ -58,16 +72,21 @@ class Meetings:
         """All of them, if the public functions are differentiated by all of their arguments."""
         differentiated: dict[str, int] = {}
         computed: dict[str, int] = {}
-        new = [n for n, f in self._functions.items() if is_public(f) and not is_declaration(f)]
-        depth, seen = 0, set(new)
-        while new:
+        public = [n for n, f in self._functions.items() if is_public(f) and not is_declaration(f)]
+        seen: set[str] = set()
+        at: dict[int, list[str]] = {0: public}
+        while at:
+            depth = min(at)
+            new = [name for name in dict.fromkeys(at.pop(depth)) if name not in seen]
+            seen.update(new)
             self._perturb(new)
             entered = self._closure(new, self._entered)
             below = self._closure(entered, self._computed)
             differentiated = dict.fromkeys(entered, depth) | differentiated
             computed = dict.fromkeys(below, depth) | computed
-            depth, new = depth + 1, [name for name in self._rules(below) if name not in seen]
-            seen.update(new)
+            for rule, name in self._rules(below):
+                if name not in seen:
+                    at.setdefault(_next(rule, depth), []).append(name)
         return [
             Meeting(call, mask, depth, name not in differentiated)
             for name, depth in (computed | differentiated).items()
@@ -108,10 +127,11 @@ class Meetings:
     def _entered(self, name: str) -> list[str | None]:
         return [function for function, view in self._in(name) if view is None or _is_entered(view)]
 
-    def _rules(self, names: Iterable[str]) -> list[str]:
+    def _rules(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The rules that calls in these functions have: as these name them, and the functions."""
         calls = (view for name in names for view in self._calls(name))
-        rules = dict.fromkeys(rule for view in calls for rule in view.symbols.values())
-        return [rule for rule in rules if rule in self._functions]
+        rules = dict.fromkeys(rule for view in calls for rule in view.symbols.items())
+        return [(rule, name) for rule, name in rules if name in self._functions]
 
     def _calls(self, name: str) -> list[Any]:
         """The calls in a function that have rules of their own."""
@@ -136,6 +156,12 @@ class _Perturbation(Dependence):
         if ops.view(operation) is None:
             return flags
         return [any(v in found for v in operation.operands)] * len(flags)
+
+
+def _next(rule: str, depth: int) -> int:
+    """The depth of what a rule calls that is for a call at this depth."""
+    is_odd = depth % 2 == 1
+    return depth + (1 if rule.startswith("transpose") == is_odd else 2)
 
 
 def _is_entered(view: Any) -> bool:
