@@ -382,6 +382,61 @@ def test_a_refusal_that_derivatives_of_some_order_meet_first():
     assert caught.value.do.startswith("save with allow_refusals=True")
 
 
+@jax.custom_jvp
+def still(x):
+    """By its rule it does not move, though it computes."""
+    return x + 1.0
+
+
+still.defjvp(lambda primals, tangents: (still(*primals), jnp.zeros(())))
+
+
+def test_a_refusal_that_no_derivative_asks_for():
+    """Only to differentiate the program tells that."""
+    loaded = reload_whole(lambda x: x**2 * guarded(still(x)))
+    factor = jnp.sin(1.5)
+    assert jnp.allclose(loaded.grad()(0.5), factor)
+    assert jnp.allclose(loaded.jvp()(0.5, 2.0)[1], 2.0 * factor)
+    assert jnp.allclose(loaded.grad().grad()(0.5), 2.0 * factor)
+    assert jnp.allclose(pb.load(artifact.serialize(loaded)).grad()(0.5), factor)
+    with pytest.raises(pb.MissingRuleError, match="the jvp rule of `guarded` refuses: Unphysical"):
+        reload_whole(lambda x: x * guarded(still(x)) + guarded(x))
+
+
+def reload_whole(function):
+    """A program of one number, in a file whose derivatives none of its rules refuses."""
+    return pb.load(artifact.serialize(pb.trace(function)(0.5)))
+
+
+def test_a_refusal_in_a_rule_that_first_derivatives_do_not_ask_for():
+    """What the jvp rule computes without tangents is not transposed by the first derivative."""
+
+    @jax.custom_jvp
+    def function(x):
+        return jnp.sin(x)
+
+    function.defjvp(lambda x, t: (function(*x), one_way_p.bind(jnp.cos(x[0])) * t[0]))
+    program = pb.trace(lambda x: function(x))(0.5)
+    with pytest.raises(pb.MissingRuleError, match=r"the transpose\.1 rule of `one_way") as caught:
+        artifact.serialize(program)
+    assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
+    loaded = pb.load(artifact.serialize(program, order=1))
+    assert jnp.allclose(loaded.grad()(0.5), jnp.cos(0.5))
+    assert jnp.allclose(loaded.jvp()(0.5, 2.0)[1], 2 * jnp.cos(0.5))
+
+
+def test_a_refusal_that_forward_mode_alone_asks_for():
+    @jax.custom_vjp
+    def function(x):
+        return jnp.sin(x)
+
+    function.defvjp(lambda x: (jnp.sin(x), None), lambda _, ct: (one_way_p.bind(ct),))
+    program = pb.trace(lambda x: function(x))(0.5)
+    assert program.grad()(0.5) == 1.0
+    with pytest.raises(pb.MissingRuleError, match=r"the transpose\.1 rule of `one_way"):
+        artifact.serialize(program, order=1)
+
+
 def test_a_call_that_is_met_again_with_more_operands_perturbed():
     """First by one of them; in the rule, by the other."""
 

@@ -343,6 +343,12 @@ DRIVERS = (
         ("tests/artifact/test_refusals.py",),
     ),
     Mutant(
+        "artifact/write.py",
+        "        program.vjp()\n        program.jvp()\n",
+        "        program.vjp()\n",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
         "rules/lookup.py",
         'if mask.count("1") > 1:',
         "if False:",

@@ -96,7 +96,7 @@ def _pieces(
     staged = [_staged(each, held, order, allow_refusals) for each in chosen]
     module, entries = variants.merged([module for module, _ in staged])
     if not allow_refusals:
-        _refuse_refusals(module)
+        _refuse_refusals(program, module, order)
         _refuse_missing(program, module)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
@@ -135,26 +135,45 @@ def _staged(
     return module, order
 
 
-def _refuse_refusals(module: ir.Module) -> None:
-    """Raises MissingRuleError, with its words, for the first rule that refuses."""
-    refusing = {call.decomposition: call for call in ops.walk_calls(module) if call.refused}
-    for function, call in refusing.items():
-        kind, said = next(iter(call.refused.items()))
-        others = f", and those of {len(refusing) - 1} more" if len(refusing) > 1 else ""
-        met = Meetings(functions(module)).now()
-        asking = [each.order(rule) for each in met for rule in each.call.refused]
-        last = min(asking, default=1) - 1
-        sooner = f"save with order={last}: derivatives up to that order do not ask for it; or "
-        do = (
-            "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
-            "raises this where the derivative is asked for; or give the step a rule that does not "
-            "raise"
-        )
-        raise MissingRuleError(
-            f"the {kind} rule of `{function}` refuses{others}: {said}",
-            where=locations.user_line_of(call.op),
-            do=sooner + do if last else do,
-        )
+def _refuse_refusals(program: Program, module: ir.Module, order: int | None) -> None:
+    """Raises MissingRuleError, with its words, for the first rule that refuses and is asked for.
+
+    By static analysis a derivative may ask for many rules that it does not ask for, since rules
+    give tangents that are zero. To know, the program is differentiated. That tells of what it calls
+    itself; of what rules call, it tells what first derivatives ask for.
+    """
+    met = Meetings(functions(module)).now()
+    refused = [(each.order(rule), each, rule) for each in met for rule in each.call.refused]
+    if refused and _is_differentiable(program):
+        refused = [(max(first, 2), each, rule) for first, each, rule in refused if each.depth]
+    refused = [each for each in refused if order is None or each[0] <= order]
+    if not refused:
+        return
+    _, (call, *_), rule = refused[0]
+    count = len({each.call.decomposition for _, each, _ in refused})
+    others = f", and those of {count - 1} more" if count > 1 else ""
+    last = min(first for first, *_ in refused) - 1
+    sooner = f"save with order={last}: derivatives up to that order do not ask for it; or "
+    do = (
+        "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
+        "raises this where the derivative is asked for; or give the step a rule that does not "
+        "raise"
+    )
+    raise MissingRuleError(
+        f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}",
+        where=locations.user_line_of(call.op),
+        do=sooner + do if last else do,
+    )
+
+
+def _is_differentiable(program: Program) -> bool:
+    """Whether there are derivatives by all arguments, in both modes."""
+    try:
+        program.vjp()
+        program.jvp()
+    except Exception:  # of a user's rule, which may raise anything
+        return False
+    return True
 
 
 def _refuse_missing(program: Program, module: ir.Module) -> None:
