@@ -574,6 +574,21 @@ def test_a_step_that_jax_has_no_derivative_of():
     assert jnp.allclose(pb.load(artifact.serialize(stopped)).grad()(x), function(x))
     assert artifact.serialize(pb.trace(jax.scipy.special.betainc)(1.0, 2.0, 0.5))
 
+    @jax.custom_jvp
+    def of_both(x, y):
+        return x * y
+
+    def of_both_jvp(primals, tangents):
+        assert not any(map(is_zero, tangents)), "both or none"
+        return of_both(*primals), 7 * tangents[0] + tangents[1]
+
+    of_both.defjvp(of_both_jvp, symbolic_zeros=True)
+    with_both = pb.trace(lambda x: of_both(x[0, 0], 2.0) + function(jax.lax.stop_gradient(x)))(x)
+    with pytest.raises(AssertionError, match="both or none"):
+        with_both.grad()
+    in_file = pb.load(artifact.serialize(with_both))  # which has the rule for both
+    assert jnp.allclose(in_file.grad()(x), jnp.array([[7.0, 0.0], [0.0, 0.0]]))
+
 
 def test_other_tools_read_the_file():
     content = artifact.serialize(pb.trace(of_two)(0.5, 2.0), allow_refusals=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
-from pullback.passes.meetings import Meetings
+from pullback.passes.meetings import Meetings, have_rules
 from pullback.passes.symbols import functions
 from pullback_runtime import _jax
 
@@ -147,6 +147,9 @@ def test_the_order_of_the_derivative_that_meets_a_call():
         "in_t_t": (3, 3),
         "in_jvp_t_t": (3, 3),
     }
+    assert have_rules(module, 2)
+    assert not have_rules(module, 3)
+    assert not have_rules(module)
 
 
 def test_transposes_inside_of_a_function_that_a_rule_transposes():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback._errors import MissingRuleError, PullbackError
+from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
@@ -95,15 +95,16 @@ def _pieces(
     held = constants.Held(runtime_jax.fresh_context())
     staged = [_staged(each, held, order, allow_refusals) for each in chosen]
     module, entries = variants.merged([module for module, _ in staged])
+    order = min((order for _, order in staged if order is not None), default=None)
     if not allow_refusals:
         _refuse_refusals(program, module, order)
-        _refuse_missing(program, module)
+        _refuse_missing(program, module, order)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
         description[_meshes.METADATA] = program.rules.axes
-    if orders := [order for _, order in staged if order is not None]:
-        description[ORDER] = min(orders)
+    if order is not None:
+        description[ORDER] = order
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
@@ -176,13 +177,13 @@ def _is_differentiable(program: Program) -> bool:
     return True
 
 
-def _refuse_missing(program: Program, module: ir.Module) -> None:
+def _refuse_missing(program: Program, module: ir.Module, order: int | None) -> None:
     """Raises MissingRuleError where a derivative of the program meets a call without any rule.
 
     Most such calls are on no derivative's way: of orders that JAX has not, or behind
     `stop_gradient`. To know, the program is differentiated.
     """
-    if have_rules(module):
+    if have_rules(module, order):
         return
     try:
         program.vjp()
@@ -192,8 +193,8 @@ def _refuse_missing(program: Program, module: ir.Module) -> None:
             "runs, and has no derivative through this step"
         )
         raise
-    except PullbackError:
-        return  # no derivative for another reason, such as an active bitcast
+    except Exception:
+        return  # no derivative for another reason, such as an active bitcast, or a rule that raises
 
 
 def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:

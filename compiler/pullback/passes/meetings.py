@@ -49,10 +49,10 @@ def order_of(rule: str, depth: int) -> int:
     return (depth if rule.startswith("transpose") else depth + 1) // 2 + 1
 
 
-def have_rules(module: ir.Module) -> bool:
-    """Whether each call that is differentiated has a rule."""
-    met = Meetings(functions(module)).now()
-    return all(each.call.symbols for each in met if not each.transposed)
+def have_rules(module: ir.Module, order: int | None = None) -> bool:
+    """Whether each call has a rule that derivatives up to an order differentiate; or all do."""
+    met = [each for each in Meetings(functions(module)).now() if not each.transposed]
+    return all(each.call.symbols for each in met if order is None or each.order("jvp") <= order)
 
 
 class Meetings:
