@@ -1,4 +1,4 @@
-"""Random programs: value, both modes, second order and batches agree with JAX.
+"""Random programs, and in files: value, both modes, second order and batches agree with JAX.
 
 A program is a chain of steps on a small vector `x`, with a second vector `p`. Some steps hold a
 chain: loops, branches, calls, functions with rules. Rules are false on purpose (a factor that is
@@ -24,6 +24,7 @@ from jax import lax
 from jax.custom_derivatives import linear_call
 
 import pullback as pb
+from pullback import artifact
 
 SIZE = 3
 MATRIX = np.array([[0.4, -0.3, 0.2], [0.1, 0.5, -0.6], [-0.2, 0.3, 0.7]])
@@ -301,10 +302,20 @@ def ours_of(program: pb.Program, values: list[Any]) -> list[Any]:
 
 
 def differences(
-    chain: Chain, x: Any, p: Any, second: tuple[str, ...], batched: tuple[str, ...]
+    chain: Chain,
+    x: Any,
+    p: Any,
+    second: tuple[str, ...],
+    batched: tuple[str, ...],
+    in_file: bool = False,
 ) -> None:
-    """Asserts that all derivatives of a chain agree, from one compiled module."""
+    """Asserts that all derivatives of a chain agree, from one compiled module.
+
+    With `in_file`, the derivatives are of the program as a file has it, with rules for them only.
+    """
     program = pb.trace(functools.partial(run, chain, False))(x, p)
+    if in_file:
+        program = pb.load(artifact.serialize(program, order=2))
     reference = functools.partial(run, chain, True)
     derived = [
         derive(program, reference, [x, p], modes)
@@ -339,11 +350,12 @@ def differences(
     st.integers(0, 2**16),
     st.sampled_from(sorted(SECOND)),
     st.sampled_from(sorted(BATCHES)),
+    st.booleans(),
 )
-def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second, batched):
+def test_derivatives_of_random_programs_agree_with_jax(chain, seed, second, batched, in_file):
     random = np.random.default_rng(seed)
     x, p = (jnp.asarray(random.uniform(-1.5, 1.5, SIZE)) for _ in range(2))
-    differences(chain, x, p, SECOND[second], BATCHES[batched])
+    differences(chain, x, p, SECOND[second], BATCHES[batched], in_file)
 
 
 @pytest.mark.parametrize(
