@@ -425,6 +425,46 @@ def test_a_refusal_in_a_rule_that_first_derivatives_do_not_ask_for():
     assert jnp.allclose(loaded.jvp()(0.5, 2.0)[1], 2 * jnp.cos(0.5))
 
 
+weighted_p = jax.extend.core.Primitive("weighted")
+weighted_p.def_impl(lambda *xs: sum(xs[:6]) * xs[6] * xs[7])
+weighted_p.def_abstract_eval(lambda *xs: xs[0])
+mlir.register_lowering(weighted_p, mlir.lower_fun(weighted_p.impl, multiple_results=False))
+TRACED: list[list[int]] = []
+
+
+def weighted_jvp(primals, tangents):
+    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    TRACED.append(moving)
+    if moving[-1] > 5:
+        raise Unphysical("the weights do not move")
+    total = sum(tangents[i] for i in moving if type(tangents[i]) is not ad.Zero)
+    return weighted_p.bind(*primals), 7 * total * primals[6]
+
+
+ad.primitive_jvps[weighted_p] = weighted_jvp
+
+
+def test_one_rule_by_all_operands_that_it_does_not_refuse():
+    """As for the solves of lineax: found by few traces, and nothing is solved twice."""
+
+    def function(x):
+        y = jnp.sin(x)
+        first = weighted_p.bind(x, y, x, y, x, y, still(x), 2.0)
+        return weighted_p.bind(first, y, y, y, y, y, 3.0, still(x))
+
+    program = pb.trace(function)(0.5)
+    TRACED.clear()
+    loaded = pb.load(artifact.serialize(program, allow_refusals=True))
+    accepted = [moving for moving in TRACED if moving[-1] < 6]
+    assert len(accepted) <= 5, "alone they would be twelve"
+    calls = [call for call in walk_calls(loaded.module) if call.decomposition.startswith("weigh")]
+    assert {tuple(call.symbols) for call in calls} == {("jvp.11111100",)}
+    slope = 7 * 3.0 * (7 * 1.5 * (3 + 3 * jnp.cos(0.5)) + 5 * jnp.cos(0.5))
+    assert jnp.allclose(loaded.jvp()(0.5, 1.0)[1], slope)
+    assert jnp.allclose(program.jvp()(0.5, 1.0)[1], slope)
+    assert jnp.allclose(loaded.grad()(0.5), slope)
+
+
 def test_a_refusal_that_forward_mode_alone_asks_for():
     @jax.custom_vjp
     def function(x):

@@ -37,6 +37,12 @@ def jointly(masks: Iterable[str]) -> str:
     return "".join(map(max, zip(*masks, strict=True)))
 
 
+def parted(mask: str, other: str) -> tuple[str, str]:
+    """What of a mask another one has, and what it has not."""
+    common = "".join(map(min, mask, other))
+    return common, mask_of(m > c for m, c in zip(mask, common, strict=True))
+
+
 def within(mask: str, other: str) -> bool:
     """Whether another mask, of the same positions, has all that this one has."""
     return "0" not in masked(other, mask)

@@ -13,7 +13,7 @@ from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
 from pullback._jax import derivatives, ir, jaxprs
 from pullback.dialect import ops
-from pullback.dialect.masks import jointly, mask_of, singles
+from pullback.dialect.masks import jointly, mask_of, parted, singles
 from pullback.dialect.ops import REFUSED, RULE
 from pullback.frontend import locations, refusals
 from pullback.passes.meetings import Meeting, Meetings, order_of
@@ -79,6 +79,7 @@ class _Module:
       transposes: by key, those among the rules that are transposes.
       inside: keys of calls that rules make.
       asked: by key, the masks that the gradient asks for; empty where there is no gradient.
+      accepted: by primitive, the operands that the last call of it has a rule by.
       missing: keys, and names of rules of these that there are not.
       without: the decompositions of the calls that turned out to have no rule.
     """
@@ -98,6 +99,7 @@ class _Module:
         self.transposes: dict[str, Found] = {}
         self.inside: set[str] = set()
         self.asked: dict[str, str] | None = None
+        self.accepted: dict[tuple[str, str, int], str] = {}
         self.missing: set[tuple[str, str]] = set()
         self.without: set[str] = set()
 
@@ -222,7 +224,7 @@ class _Module:
         return found | transposes | ({REFUSED: refused} if refused else {})
 
     def _pushforwards(self, found: Found, rule: Rule) -> None:
-        """Adds the jvp for all operands; if there is none, those by each that is perturbed.
+        """Adds the jvp for all operands; if there is none, for those perturbed that have one.
 
         One that sees which are, and refuses all, is for those that are perturbed together.
         """
@@ -236,6 +238,10 @@ class _Module:
             self._try(found, rule, "jvp", [mask for mask in asked if mask != rule.own_mask])
             if not asked or _name("jvp", asked[-1]) in found:
                 found.pop(REFUSED, None)  # nobody asks for the others
+                return
+        elif "1" in (joint := self._accepted(found, rule, "jvp")):
+            self._try(found, rule, "jvp", [joint])
+            if _name("jvp", joint) in found:
                 return
         alone = singles(self.perturbed[rule.key])
         self._try(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
@@ -275,15 +281,8 @@ class _Module:
             found.pop(REFUSED, None)  # nobody asks for the others
         if not asked or _rules_in(found):
             return
-        accepted = []
-        for mask in singles(self.perturbed[rule.key]):
-            if mask in (*asked, rule.own_mask):
-                continue
-            with _noting(found, _name("vjp", mask)):
-                self.table.traced_rule(rule, "vjp", mask)
-                accepted.append(mask)
-        if accepted:
-            self._pair(found, rule, jointly(accepted))
+        if "1" in (joint := self._accepted(found, rule, "vjp")):
+            self._pair(found, rule, joint)
 
     def _pair(self, found: Found, rule: Rule, mask: str) -> bool:
         """Adds fwd and bwd for a mask; whether they accept it."""
@@ -291,6 +290,42 @@ class _Module:
             names = _name("fwd", mask), _name("bwd", mask)
             found |= zip(names, self._stage(rule, "vjp", mask), strict=True)
             return True
+        return False
+
+    def _accepted(self, found: Found, rule: Rule, kind: str) -> str:
+        """The mask of the perturbed operands that there is a rule by.
+
+        Found by halving, after those that another call of the primitive has a rule by: there may be
+        many operands, and to trace a rule takes long.
+        """
+
+        def part(mask: str) -> str:
+            if "1" not in mask or self._accepts(found, rule, kind, mask):
+                return mask
+            alone = singles(mask)
+            if len(alone) == 1:
+                return "0" * len(mask)
+            middle = len(alone) // 2
+            return jointly([part(jointly(alone[:middle])), part(jointly(alone[middle:]))])
+
+        perturbed, alike = self.perturbed[rule.key], (kind, rule.primitive, len(rule.inexact))
+        first, rest = parted(perturbed, self.accepted.get(alike, perturbed))
+        self.accepted[alike] = jointly([part(first), part(rest)])
+        return self.accepted[alike]
+
+    def _accepts(self, found: Found, rule: Rule, kind: str, mask: str) -> bool:
+        """Whether there is a rule for a mask; notes what it says that refuses one operand."""
+        name = _name(kind, mask)
+        if (rule.key, name) in self.missing:
+            return False
+        try:
+            with _noting(found if mask.count("1") == 1 else Found(), name):
+                self.table.traced_rule(rule, kind, mask)
+                return True
+        except LeakedValueError:
+            raise
+        except MissingRuleError:
+            self.missing.add((rule.key, name))
         return False
 
     def _asked_of(self, rule: Rule) -> list[str]:
