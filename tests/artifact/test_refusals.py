@@ -403,6 +403,21 @@ def test_a_refusal_that_no_derivative_asks_for():
         reload_whole(lambda x: x * guarded(still(x)) + guarded(x))
 
 
+@jax.custom_jvp
+def failing(x):
+    return jnp.sin(x)
+
+
+failing.defjvp(lambda primals, tangents: (failing(*primals), tangents[0] * misspelt(primals[0])))
+
+
+def test_a_rule_that_fails_and_that_no_derivative_asks_for():
+    loaded = reload_whole(lambda x: x**2 * failing(still(x)))
+    assert jnp.allclose(loaded.grad().grad()(0.5), 2 * jnp.sin(1.5))
+    with pytest.raises(pb.MissingRuleError, match="the rule of `failing` cannot be written"):
+        reload_whole(lambda x: x * failing(still(x)) + failing(x))
+
+
 def reload_whole(function):
     """A program of one number, in a file whose derivatives none of its rules refuses."""
     return pb.load(artifact.serialize(pb.trace(function)(0.5)))

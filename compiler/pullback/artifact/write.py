@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
@@ -18,6 +18,7 @@ from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.programs import ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
+from pullback.frontend.stage_all import EndlessRulesError
 from pullback.passes.meetings import Meetings, have_rules
 from pullback.passes.symbols import functions
 from pullback.symbolic import SymbolicProgram
@@ -93,11 +94,11 @@ def _pieces(
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(runtime_jax.fresh_context())
-    staged = [_staged(each, held, order, allow_refusals) for each in chosen]
+    staged, failure = _all_staged(chosen, held, order, allow_refusals)
     module, entries = variants.merged([module for module, _ in staged])
     order = min((order for _, order in staged if order is not None), default=None)
     if not allow_refusals:
-        _refuse_refusals(program, module, order)
+        _refuse_refusals(program, module, order, failure)
         _refuse_missing(program, module, order)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
@@ -117,9 +118,32 @@ def _pieces(
         return sealing.sealed(module, embedding, description, target)
 
 
+Staged = tuple[ir.Module, int | None]
+
+
+def _all_staged(
+    programs: Sequence[Program], held: constants.Held, order: int | None, allow_refusals: bool
+) -> tuple[list[Staged], MissingRuleError | None]:
+    """The modules of some programs with all of their rules; and what went wrong in one of these.
+
+    It may be in a rule that no derivative asks for: it is written down as a refusal.
+    """
+    try:
+        return [_staged(each, held, order, allow_refusals) for each in programs], None
+    except EndlessRulesError:
+        raise
+    except MissingRuleError as error:
+        if allow_refusals:
+            raise
+        try:
+            return [_staged(each, held, order, True) for each in programs], error
+        except PullbackError:
+            raise error from error.__cause__
+
+
 def _staged(
     program: Program, held: constants.Held, order: int | None, allow_refusals: bool
-) -> tuple[ir.Module, int | None]:
+) -> Staged:
     """A copy of the module that has all of its rules, in a context that goes when the file is made.
 
     And how often it can be differentiated, if that is not any number of times.
@@ -136,8 +160,12 @@ def _staged(
     return module, order
 
 
-def _refuse_refusals(program: Program, module: ir.Module, order: int | None) -> None:
+def _refuse_refusals(
+    program: Program, module: ir.Module, order: int | None, failure: MissingRuleError | None
+) -> None:
     """Raises MissingRuleError, with its words, for the first rule that refuses and is asked for.
+
+    Or the failure of a rule, if there was one.
 
     By static analysis a derivative may ask for many rules that it does not ask for, since rules
     give tangents that are zero. To know, the program is differentiated. That tells of what it calls
@@ -150,6 +178,8 @@ def _refuse_refusals(program: Program, module: ir.Module, order: int | None) -> 
     refused = [each for each in refused if order is None or each[0] <= order]
     if not refused:
         return
+    if failure is not None:
+        raise failure
     _, (call, *_), rule = refused[0]
     count = len({each.call.decomposition for _, each, _ in refused})
     others = f", and those of {count - 1} more" if count > 1 else ""

@@ -45,6 +45,11 @@ _ALLOW_IT = (
     "raises this where it is asked for"
 )
 
+
+class EndlessRulesError(MissingRuleError):
+    """Every rule of a rule needs another one."""
+
+
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
 
@@ -450,11 +455,11 @@ def _warn_of_order(rule: Rule, order: int) -> None:
     )
 
 
-def _endless(rules: list[Rule]) -> MissingRuleError:
+def _endless(rules: list[Rule]) -> EndlessRulesError:
     """There seem to be more and more rules of one primitive; names it."""
     primitive, count = Counter(rule.primitive for rule in rules).most_common(1)[0]
     name = primitive.removesuffix(jaxprs.OF_A_LIBRARY)
-    return MissingRuleError(
+    return EndlessRulesError(
         f"the rules of rules of `{name}` come to no end: there are {count} now",
         where=next(rule.where for rule in rules if rule.primitive == primitive),
         do="save with order=1, or 2, for derivatives up to that order; or wrap the step in a "
