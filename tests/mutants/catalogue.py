@@ -314,19 +314,19 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/stage_all.py",
-        "return len(self.linked.functions) > linked",
+        "return len(self.rules.linked.functions) > linked",
         "return False",
         ("tests/passes/test_meetings.py",),
     ),
     Mutant(
         "frontend/stage_all.py",
-        "                call.update(**self._transposes_of(rule))",
+        "                call.update(**self.rules.transposes(rule))",
         "                pass",
         ("tests/passes/test_meetings.py",),
     ),
     Mutant(
         "frontend/stage_all.py",
-        "if (self.perturbed[key], self.depth[key]) != (known, least):",
+        "if self.wanted[key][:2] != known[:2]:",
         "if False:",
         ("tests/artifact/test_refusals.py",),
     ),
@@ -340,6 +340,18 @@ DRIVERS = (
         "passes/meetings.py",
         "self._moving = _Perturbation(functions)",
         "self._moving = Dependence(functions)",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
+        "frontend/call_rules.py",
+        "self._known.get(alike, perturbed)",
+        "perturbed",
+        ("tests/artifact/test_refusals.py",),
+    ),
+    Mutant(
+        "frontend/call_rules.py",
+        'elif "1" in (joint :=',
+        'elif "2" in (joint :=',
         ("tests/artifact/test_refusals.py",),
     ),
     Mutant(
