@@ -481,6 +481,23 @@ def test_one_rule_by_all_operands_that_it_does_not_refuse():
     assert jnp.allclose(loaded.grad()(0.5), slope)
 
 
+def test_a_refusal_that_only_the_call_in_a_rule_asks_for():
+    """The program and a rule call one function, whose call the program's derivative only passes."""
+    shared = jax.jit(lambda x: guarded(x))
+
+    @jax.custom_jvp
+    def function(x):
+        return jnp.sin(x)
+
+    function.defjvp(lambda x, t: (function(*x), shared(x[0]) * t[0]))
+    program = pb.trace(lambda x: shared(still(x)) * function(x))(0.5)
+    with pytest.raises(pb.MissingRuleError, match="the jvp rule of `guarded` refuses") as caught:
+        artifact.serialize(program)
+    assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
+    slope = jnp.sin(1.5) * jnp.sin(0.5)
+    assert jnp.allclose(pb.load(artifact.serialize(program, order=1)).grad()(0.5), slope)
+
+
 def test_a_refusal_that_forward_mode_alone_asks_for():
     @jax.custom_vjp
     def function(x):

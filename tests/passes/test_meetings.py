@@ -93,13 +93,13 @@ def test_what_is_met():
     module = ir.Module.parse(CALLS, _jax.context())
     met = Meetings(functions(module)).now()
     assert {each.call.decomposition: each[1:] for each in met} == {
-        "f": ("10", 0, False),
-        "closing": ("011", 0, False),
-        "in_closing": ("11", 0, False),
-        "id": ("1", 0, False),
-        "scaled": ("11", 1, False),
-        "inner": ("1", 1, False),
-        "in_f": ("10", 0, True),
+        "f": ("10", 0, None, False),
+        "closing": ("011", 0, None, False),
+        "in_closing": ("11", 0, None, False),
+        "id": ("1", 0, 1, False),
+        "scaled": ("11", 1, 1, False),
+        "inner": ("1", 1, 1, False),
+        "in_f": ("10", 0, None, True),
     }
     assert len(met) == 7
 

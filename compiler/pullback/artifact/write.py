@@ -19,7 +19,7 @@ from pullback.artifact.programs import ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
 from pullback.frontend.stage_all import EndlessRulesError
-from pullback.passes.meetings import Meetings, have_rules
+from pullback.passes.meetings import Meetings, have_rules, order_of
 from pullback.passes.symbols import functions
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes
@@ -174,7 +174,8 @@ def _refuse_refusals(
     met = Meetings(functions(module)).now()
     refused = [(each.order(rule), each, rule) for each in met for rule in each.call.refused]
     if refused and _is_differentiable(program):
-        refused = [(max(first, 2), each, rule) for first, each, rule in refused if each.depth]
+        deep = [(each.in_rules, each, rule) for _, each, rule in refused]
+        refused = [(max(order_of(rule, d), 2), each, rule) for d, each, rule in deep if d]
     refused = [each for each in refused if order is None or each[0] <= order]
     if not refused:
         return

@@ -163,7 +163,8 @@ class _Module:
 
     def _want(self, met: Meeting) -> None:
         """Notes what derivatives want of a call; its rules are staged again where that is more."""
-        key, in_rules = met.call.rule_key, met.depth > 0 and met.order("jvp") <= self.order
+        key, below = met.call.rule_key, met.in_rules
+        in_rules = below is not None and order_of("jvp", below) <= self.order
         wanted = Wanted(met.mask, met.depth, in_rules)
         known = self.wanted.get(key, wanted)
         self.wanted[key] = known.also(wanted)

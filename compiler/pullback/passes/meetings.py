@@ -27,12 +27,14 @@ class Meeting(NamedTuple):
       mask: the inexact operands that can be perturbed, of those that rules are for.
       depth: what rules it has come by: 0 if by none, odd if by one that can be transposed, even
         if by a transpose.
+      in_rules: the same, of what rules make; None if only the program makes it.
       transposed: the call is only met where a function around it is transposed.
     """
 
     call: Any
     mask: str
     depth: int
+    in_rules: int | None
     transposed: bool
 
     def order(self, rule: str) -> int:
@@ -72,6 +74,7 @@ class Meetings:
         """All of them, if the public functions are differentiated by all of their arguments."""
         differentiated: dict[str, int] = {}
         computed: dict[str, int] = {}
+        in_rules: dict[str, int] = {}
         public = [n for n, f in self._functions.items() if is_public(f) and not is_declaration(f)]
         seen: set[str] = set()
         at: dict[int, list[str]] = {0: public}
@@ -84,11 +87,13 @@ class Meetings:
             below = self._closure(entered, self._computed)
             differentiated = dict.fromkeys(entered, depth) | differentiated
             computed = dict.fromkeys(below, depth) | computed
+            if depth:
+                in_rules = dict.fromkeys(below, depth) | in_rules
             for rule, name in self._rules(below):
                 if name not in seen:
                     at.setdefault(_next(rule, depth), []).append(name)
         return [
-            Meeting(call, mask, depth, name not in differentiated)
+            Meeting(call, mask, depth, in_rules.get(name), name not in differentiated)
             for name, depth in (computed | differentiated).items()
             for call in self._calls(name)
             if "1" in (mask := self._perturbed(call))
