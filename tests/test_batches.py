@@ -723,3 +723,77 @@ def test_a_result_that_all_items_share_has_its_cotangent_once(
     np.testing.assert_allclose(
         pb.hessian(f)(w, xs), jax.hessian(plain)(w, xs), rtol=1e-11, atol=1e-13
     )
+
+
+def of_all_and_together(w, x):
+    """The first result does not depend on the items, the second one sums over them."""
+    return jnp.cos(w), jax.lax.psum(jnp.sin(w) * x, "items")
+
+
+def with_a_rule_of_each():
+    """In reverse, an item gives its own part, as all-reduces of tensor parallelism do."""
+    function = jax.custom_vjp(of_all_and_together)
+
+    def bwd(residuals, cts):
+        w, x = residuals
+        return cts[1] * jnp.cos(w) * x - cts[0] * jnp.sin(w), cts[1] * jnp.sin(w)
+
+    function.defvjp(lambda w, x: (function(w, x), (w, x)), bwd)
+    return function
+
+
+def over_items(of_one: Callable[[Any, Any], Any], xs: Any, **options: Any) -> Any:
+    return jax.tree.map(lambda y: jnp.sum(y**2), jax.vmap(of_one, axis_name="items", **options)(xs))
+
+
+TOGETHER: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
+    "returned for each": lambda f: lambda w, xs: sum(over_items(lambda x: f(w, x), xs)),
+    "returned once": lambda f: lambda w, xs: sum(over_items(lambda x: f(w, x), xs, out_axes=None)),
+    "used with each": lambda f: lambda w, xs: over_items(lambda x: f(w, x)[1] * x + f(w, x)[0], xs),
+    "the sum alone": lambda f: lambda w, xs: over_items(lambda x: f(w, x)[1] * x, xs),
+    "of two batches": lambda f: (
+        lambda w, xs: jnp.sum(
+            jax.vmap(lambda w: sum(over_items(lambda x: f(w, x), xs)))(jnp.stack([w, 2 * w]))
+        )
+    ),
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("use", TOGETHER)
+def test_the_cotangent_of_a_sum_over_items_goes_to_each(use: str) -> None:
+    """JAX gives it to each as well, and raises from 0.12 on for what the items share."""
+    w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
+    f, plain = TOGETHER[use](with_a_rule_of_each()), TOGETHER[use](of_all_and_together)
+    program = pb.trace(f)(w, xs)
+    expected = jax.grad(plain, (0, 1))(w, xs)
+    assert program.rules
+    for found in (
+        pb.grad(f, (0, 1))(w, xs),
+        pb.grad(jax.jit(f), (0, 1))(w, xs),
+        pb.load(artifact.serialize(program)).grad((0, 1))(w, xs),
+    ):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(
+        pb.hessian(f)(w, xs), jax.hessian(plain)(w, xs), rtol=1e-11, atol=1e-13
+    )
+
+
+@pytest.mark.usefixtures("float64")
+def test_an_all_reduce_whose_rule_hands_the_cotangent_on() -> None:
+    """The forward half of tensor parallelism: each item is given the cotangent of the sum."""
+
+    @jax.custom_vjp
+    def all_reduce(x):
+        return jax.lax.psum(x, "items")
+
+    all_reduce.defvjp(lambda x: (all_reduce(x), None), lambda _, ct: (ct,))
+
+    def f(xs):
+        return over_items(lambda x: all_reduce(jnp.sin(x)) * x, xs)
+
+    xs = np.array([0.3, -0.2, 0.7])
+    loaded = pb.load(artifact.serialize(pb.trace(f)(xs)))
+    for found in (pb.grad(f)(xs), loaded.grad()(xs)):
+        np.testing.assert_allclose(found, jax.grad(f)(xs), rtol=1e-12)

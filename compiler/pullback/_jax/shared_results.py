@@ -1,33 +1,47 @@
 """Results of a `custom_vjp` function that all items of a batch share, in a rule that JAX batches.
 
 The cotangent of such a result is that of all items together. JAX gives the whole of it to the rule
-of each item, and sums what they return: up to 0.11 that is too much, and JAX 0.12 refuses.
+of each item, and sums what they return for arguments that the items share, too: up to 0.11 that is
+too much where the result does not depend on the items, and JAX 0.12 refuses. There, one item is
+given it. A result that does depend on them, by a collective, has a part in the rule of each.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import linear_util as _linear_util
 
+from pullback._jax import jaxprs
 from pullback._jax.objects import closed_over, is_wrapped_function
+
+Dests = Sequence[int | None]
+"""Where the items are in the cotangents of each argument; None for one that they share."""
+
+OfItems = Callable[[Dests], Sequence[bool]]
+"""Which results depend on the items."""
 
 
 def counted_once(equation: Any) -> Any:
-    """A call of such a function, with a rule that gives these cotangents to the first item."""
-    bwd = equation.params["bwd"]
-    new = _of_rule(bwd)
+    """A call of such a function, by whose rule what items share has these cotangents once."""
+    bwd, function = equation.params["bwd"], equation.params["call_jaxpr"]
+
+    def of_items(dests: Dests) -> Sequence[bool]:
+        closed_over_first = [False] * (len(function.in_avals) - len(dests))
+        return jaxprs.depending(function, closed_over_first + [d is not None for d in dests])
+
+    new = _of_rule(bwd, of_items)
     return equation if new is bwd else equation.replace(params={**equation.params, "bwd": new})
 
 
-def _of_rule(bwd: Any) -> Any:
+def _of_rule(bwd: Any, of_items: OfItems) -> Any:
     if not is_wrapped_function(bwd):
         return bwd
-    function = _of_function(bwd.f)
+    function = _of_function(bwd.f, of_items)
     if function is bwd.f:
         return bwd
     new = _linear_util.wrap_init(function, dict(bwd.params), debug_info=bwd.debug_info)
@@ -36,38 +50,70 @@ def _of_rule(bwd: Any) -> Any:
     return new
 
 
-def _of_function(function: Any) -> Any:
+def _of_function(function: Any, of_items: OfItems) -> Any:
     """The same of what JAX makes of a rule: its batch, or the rule without dead code."""
-    batches = closed_over(function, "out_dim_dests") is not None
-    if not batches and closed_over(function, "used_outs") is None:
+    old, used = closed_over(function, "bwd"), closed_over(function, "used_outs")
+    if closed_over(function, "out_dim_dests") is not None:
+        return _batched(function, _of_rule(old, of_items), of_items)
+    if used is None:
         return function
-    old = closed_over(function, "bwd")
-    new = _of_rule(old)
-    if batches:
-        return _batched(function, new)
+    new = _of_rule(old, lambda dests: _of_all(used, of_items(dests)))
     return function if new is old else _with(function, bwd=new)
 
 
-def _batched(function: Any, bwd: Any) -> Callable[..., Any]:
+def _of_all(used: Sequence[bool], flags: Sequence[bool]) -> list[bool]:
+    """The flags of all results, of which these are those that are used."""
+    given = iter(flags)
+    return [is_used and next(given) for is_used in used]
+
+
+def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
     axis_of, axis = closed_over(function, "in_dims"), closed_over(function, "axis_data")
     trees = closed_over(axis_of, "out_trees")
     if trees is None or axis.explicit_mesh_axis or not axis.size:
         return function
+    dests = list(closed_over(function, "out_dim_dests"))
 
-    def of_items(*values: Any) -> Any:
-        given, axes, count = list(values), list(axis_of()), len(trees()[2])
-        for i, value in enumerate(values[count:], count):
-            if axes[i] is None and not isinstance(value, jax.custom_derivatives.SymbolicZero):
-                given[i], axes[i] = _of_the_first(value, axis.size), 0
-        return _with(function, bwd=bwd, in_dims=axes)(*given)
+    def rule(*values: Any) -> Any:
+        axes, count = list(axis_of()), len(trees()[2])
+        shared = [
+            i
+            for i in range(count, len(values))
+            if axes[i] is None and not isinstance(values[i], jax.custom_derivatives.SymbolicZero)
+        ]
+        if not shared or None not in dests:
+            return _with(function, bwd=bwd)(*values)
+        depends = of_items(dests)
+        each, one = list(values), list(values)
+        for i in shared:
+            each[i], axes[i] = _of_each(values[i], axis.size), 0
+            one[i] = each[i] if depends[i - count] else _of_the_first(values[i], axis.size)
+        of_shared = _with(function, bwd=bwd, in_dims=axes)(*one)
+        if dests == [None] * len(dests) or all(depends[i - count] for i in shared):
+            return of_shared
+        return _chosen(dests, of_shared, _with(function, bwd=bwd, in_dims=axes)(*each))
 
-    return of_items
+    return rule
+
+
+def _chosen(dests: Dests, shared: Any, own: Any) -> Any:
+    """Cotangents of what all items share, or of what each has of its own, by the argument."""
+    if isinstance(shared, tuple):  # jax 0.12: with what the rule logs
+        return _chosen(dests, shared[0], own[0]), shared[1]
+    return [s if dest is None else o for dest, s, o in zip(dests, shared, own, strict=True)]
+
+
+def _of_each(ct: Any, size: int) -> Any:
+    """The cotangents of so many items, all the same."""
+    if jax.typeof(ct).dtype == jax.dtypes.float0:
+        return np.zeros((size, *ct.shape), jax.dtypes.float0)
+    return jax.numpy.broadcast_to(ct, (size, *ct.shape))
 
 
 def _of_the_first(ct: Any, size: int) -> Any:
     """The cotangents of so many items, zero but for the first one."""
     if jax.typeof(ct).dtype == jax.dtypes.float0:
-        return np.zeros((size, *ct.shape), jax.dtypes.float0)
+        return _of_each(ct, size)
     return jax.numpy.pad(ct[None], [(0, size - 1), *[(0, 0)] * ct.ndim])
 
 
