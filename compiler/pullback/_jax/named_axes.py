@@ -8,17 +8,24 @@ from typing import Any
 
 import jax
 from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
+from jax._src.interpreters import batching as _batching
+
+from pullback._jax.objects import held_by_jax, is_wrapped_function
+from pullback._jax.user_rules import RuleOfOperands
 
 
 @contextlib.contextmanager
 def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
     """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map.
 
-    With `checked`, or where a type says so, JAX keeps track of which values differ by device.
+    With `checked`, or where a type says so, JAX keeps track of which values differ by device. The
+    rules of a call run when the vmaps around it are over, and may name the axes that these map.
     """
     mesh = _manual_mesh(closed)
     if mesh is None:
-        yield
+        batched = _batched_axes(closed.eqns[0].params) if len(closed.eqns) == 1 else {}
+        with _core.extend_axis_env_nd(list(batched.items())):
+            yield
         return
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
     checked |= any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
@@ -28,6 +35,28 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
         _config._check_vma(checked),
     ):
         yield
+
+
+def _batched_axes(params: dict[str, Any]) -> dict[str, int]:
+    """The named axes of the batches that JAX has made of the rules among some parameters."""
+    found, seen = {}, set[int]()
+    unseen = [value for value in params.values() if is_wrapped_function(value)]
+    for value in unseen:  # it grows
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, _batching.AxisData):
+            found.update({value.name: value.size} if isinstance(value.name, str) else {})
+        elif is_wrapped_function(value):
+            unseen += [
+                value.f,
+                *(given for _, arguments in value.transforms for given in arguments),
+            ]
+        elif isinstance(value, RuleOfOperands):
+            unseen.append(value.rule)
+        else:
+            unseen += held_by_jax(value)
+    return found
 
 
 def axis_context(closed: Any) -> Any:

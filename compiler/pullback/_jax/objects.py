@@ -88,3 +88,11 @@ def closed_over(function: Any, name: str) -> Any:
     if code is None or name not in code.co_freevars:
         return None
     return function.__closure__[code.co_freevars.index(name)].cell_contents
+
+
+def held_by_jax(function: Any) -> list[Any]:
+    """What a function of JAX's own closes over; nothing for other objects."""
+    if not isinstance(function, types.FunctionType) or is_of_a_user(function):
+        return []
+    cells = function.__closure__ or ()
+    return [cell.cell_contents for cell in cells if cell != types.CellType()]
