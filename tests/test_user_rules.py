@@ -926,3 +926,47 @@ def test_a_backward_rule_that_raises_has_a_forward_mode_where_nothing_needs_it(t
     with pytest.raises(ValueError, match="no backward") as raised:
         pb.jvp(lambda x: stopped(x)[0] * x, (x,), (x,))
     assert "in the vjp rule of `stopped`, called at " in "".join(raised.value.__notes__)
+
+
+# ------------------------------------------------------------- terms that are zero or NaN
+
+
+def rule_with_a_term(term):
+    @jax.custom_jvp
+    def function(x):
+        return jnp.sin(x)
+
+    function.defjvp(lambda x, t: (function(*x), term(x[0]) + t[0] * jnp.cos(x[0])))
+    return lambda x: jnp.sum(function(x) ** 2)
+
+
+def solved(x, b):
+    """As solvers do that mark with NaN that they have failed."""
+    return jnp.where(jnp.all(jnp.isfinite(x)), b / (2.0 + x * x), jnp.nan)
+
+
+NO_TERMS = {
+    "zero or a mark": lambda x: solved(x, jnp.zeros(2)),
+    "in a function": lambda x: jax.jit(solved)(x, jnp.zeros(2)),
+    "a sum of such": lambda x: solved(x, jnp.zeros(2)) - 3.0 * solved(2 * x, jnp.zeros(2)),
+}
+TERMS = {
+    "one or a mark": lambda x: solved(x, jnp.ones(2)),
+    "a mark alone": lambda x: jnp.full(2, jnp.nan),
+    "by an integer": lambda x: solved(x, jnp.zeros(2)).astype(int).astype(x.dtype),
+}
+
+
+@pytest.mark.parametrize("name", NO_TERMS)
+def test_a_term_that_is_zero_or_marks_a_failure_is_none(name):
+    f, x = rule_with_a_term(NO_TERMS[name]), jnp.array([0.3, 0.8])
+    assert jnp.allclose(pb.grad(f)(x), jax.grad(f)(x))
+    assert jnp.allclose(pb.grad(f)(x), 2 * jnp.sin(x) * jnp.cos(x))
+    assert jnp.all(jnp.isnan(pb.jvp(f, (x / 0.0,), (x,))[1]))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_any_other_term_is_an_error(name):
+    f, x = rule_with_a_term(TERMS[name]), jnp.array([0.3, 0.8])
+    with pytest.raises(pb.NotLinearError, match="adds a term to it"):
+        pb.grad(f)(x)

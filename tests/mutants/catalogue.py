@@ -343,6 +343,30 @@ DRIVERS = (
         ("tests/artifact/test_refusals.py",),
     ),
     Mutant(
+        "passes/zeros.py",
+        "holds(v, {}) and not is_nan(v, functions)",
+        "holds(v, {})",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "passes/zeros.py",
+        "if not build.inexact(v.type):  # NaN",
+        "if False:  # NaN",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "_jax/shared_results.py",
+        "if depends[i - count] else _of_the_first",
+        "if True else _of_the_first",
+        ("tests/test_batches.py",),
+    ),
+    Mutant(
+        "_jax/shared_results.py",
+        "if depends[i - count] else _of_the_first",
+        "if False else _of_the_first",
+        ("tests/test_batches.py",),
+    ),
+    Mutant(
         "frontend/call_rules.py",
         "self._known.get(alike, perturbed)",
         "perturbed",

@@ -27,7 +27,7 @@ from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import BE_LINEAR, Reverse, identity
 from pullback.passes.signatures import lose_arguments, set_signature
 from pullback.passes.specialized import kinds_of
-from pullback.passes.zeros import is_zero
+from pullback.passes.zeros import adds_nothing
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _split_between(
         frame = Reverse(diff, residuals, linear)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
-            if linear and v not in frame.active and not is_zero(v, diff.functions):
+            if linear and v not in frame.active and not adds_nothing(v, diff.functions):
                 raise _constant_tangent(diff, name, v)
             frame.accumulate(v, ct)
         frame.run()
@@ -339,7 +339,7 @@ def _transpose_in_place(
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for v, m in zip(outs, ct_mask, strict=True):
             if m == "1":
-                if v not in frame.active and not is_zero(v, diff.functions):
+                if v not in frame.active and not adds_nothing(v, diff.functions):
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()

@@ -29,7 +29,7 @@ from pullback.passes.checks import check_cotangents
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
 from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
-from pullback.passes.zeros import is_nan, is_zero
+from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.parts import summed
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
@@ -227,7 +227,7 @@ def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
     functions = op.frame.diff.functions
     for i in positions:
         v = op.operands[i]
-        if op.active[i] or not inexact(v.type) or is_zero(v, functions):
+        if op.active[i] or not inexact(v.type) or adds_nothing(v, functions):
             continue
         if op.name not in _MARK_WITH_NAN or not is_nan(v, functions):
             why = f"adds a term to it (operand {i}) that does not depend on the input"
@@ -240,7 +240,7 @@ def check_handed_on(op: Op, v: Value, active: Container[Value], what: str) -> No
     `what` names the value in words.
     """
     functions = op.frame.diff.functions
-    if v in active or is_zero(v, functions) or is_nan(v, functions):
+    if v in active or adds_nothing(v, functions) or is_nan(v, functions):
         return
     raise _not_linear(op, f"{what} of `{op.name}` does not depend on the input and is not zero")
 

@@ -101,6 +101,14 @@ def is_nan(v: Value, functions: Functions) -> bool:
     return _NanSearch(functions).holds(v, {})
 
 
+def adds_nothing(v: Value, functions: Functions) -> bool:
+    """Whether each element of a value is zero for certain, or else NaN, but not all of them NaN.
+
+    So does a solver mark that it has failed, and what it gives for zero is no term of a sum.
+    """
+    return _TermSearch(functions).holds(v, {}) and not is_nan(v, functions)
+
+
 def is_zero_constant(v: Value) -> bool:
     """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
     if isinstance(v, ir.BlockArgument):
@@ -248,6 +256,19 @@ class _NanSearch(_Search):
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_NANS.get(operation.name)
         return _NO if chosen is None else (list(operation.operands)[chosen], False)
+
+
+class _TermSearch(_Search):
+    """The same search for what is zero or NaN: that is what the ops make of such operands, too."""
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
+        if not build.inexact(v.type):  # NaN would be converted to any number
+            return _YES if is_zero(v, self.functions) else _NO
+        if not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant":
+            operation = v.owner.operation
+            is_nan = _NAN.search(text_alone(operation, **_SHORT)) is not None
+            return _YES if is_nan or _is_zero_constant(operation, v.type) else _NO
+        return super()._sources_of(v, known)
 
 
 def _moved(operation: Any, block: Any) -> list[Value]:
