@@ -940,20 +940,20 @@ def rule_with_a_term(term):
     return lambda x: jnp.sum(function(x) ** 2)
 
 
-def solved(x, b):
+def marked(x, b):
     """As solvers do that mark with NaN that they have failed."""
     return jnp.where(jnp.all(jnp.isfinite(x)), b / (2.0 + x * x), jnp.nan)
 
 
 NO_TERMS = {
-    "zero or a mark": lambda x: solved(x, jnp.zeros(2)),
-    "in a function": lambda x: jax.jit(solved)(x, jnp.zeros(2)),
-    "a sum of such": lambda x: solved(x, jnp.zeros(2)) - 3.0 * solved(2 * x, jnp.zeros(2)),
+    "zero or a mark": lambda x: marked(x, jnp.zeros(2)),
+    "in a function": lambda x: jax.jit(marked)(x, jnp.zeros(2)),
+    "a sum of such": lambda x: marked(x, jnp.zeros(2)) - 3.0 * marked(2 * x, jnp.zeros(2)),
 }
 TERMS = {
-    "one or a mark": lambda x: solved(x, jnp.ones(2)),
+    "one or a mark": lambda x: marked(x, jnp.ones(2)),
     "a mark alone": lambda x: jnp.full(2, jnp.nan),
-    "by an integer": lambda x: solved(x, jnp.zeros(2)).astype(int).astype(x.dtype),
+    "by an integer": lambda x: marked(x, jnp.zeros(2)).astype(int).astype(x.dtype),
 }
 
 

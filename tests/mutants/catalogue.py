@@ -780,12 +780,6 @@ AROUND = (
         ("tests/test_mutable_arrays.py::test_rules_stay_and_answer",),
     ),
     Mutant(
-        "_jax/shared_results.py",
-        "given[i], axes[i] = _of_the_first(value, axis.size), 0",
-        "given[i], axes[i] = jax.numpy.stack([value] * axis.size), 0",
-        ("tests/test_batches.py::test_a_result_that_all_items_share_has_its_cotangent_once",),
-    ),
-    Mutant(
         "_pairs.py",
         "place.addupdate(ct)",
         "place[...] = ct",
