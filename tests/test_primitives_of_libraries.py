@@ -573,3 +573,16 @@ def test_threads_may_import_while_a_primitive_is_looked_for(monkeypatch):
         gc.callbacks.remove(importing)
         for name in names:
             sys.modules.pop(name, None)
+
+
+def test_a_parameter_that_cannot_be_hashed_is_named():
+    """JAX's lowering looks up what it has lowered by the parameters."""
+    primitive = jax.extend.core.Primitive("with_options")
+    primitive.def_impl(lambda x, **_: jnp.sin(x))
+    primitive.def_abstract_eval(lambda x, **_: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(primitive.impl, multiple_results=False))
+    with pytest.raises(pb.PullbackError, match="`options` is not hashable") as caught:
+        pb.trace(lambda x: primitive.bind(x, n=2, options={"a": 1}))(0.5)
+    assert "JAX cannot lower `with_options`" in caught.value.message
+    assert "test_primitives_of_libraries.py" in caught.value.where
+    assert "a tuple of pairs instead of a dictionary" in caught.value.do

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
 from pullback._errors import PullbackError
-from pullback._jax import ir, lowering
+from pullback._jax import ir, jaxprs, lowering
 from pullback.frontend import locations
 from pullback.passes.symbols import Symbols, symbol as symbol_of, text_of
 from pullback_runtime import _module
@@ -18,15 +18,32 @@ if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
 
 
-def _cannot_lower(error: Exception) -> PullbackError:
+def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
     """JAX has types that are no arrays, and operations that need a device to be lowered for."""
     cause = str(error).partition("\n")[0] or type(error).__name__
+    for equation in jaxprs.equations_in(closed) if "unhashable" in cause else ():
+        for name in filter(lambda name: not _is_hashable(equation.params[name]), equation.params):
+            return PullbackError(
+                f"JAX cannot lower `{equation.primitive.name}`: its parameter `{name}` is not "
+                f"hashable ({cause})",
+                where=locations.of_error(error.__cause__ or error),
+                do="bind the primitive with parameters that can be hashed, such as a tuple of "
+                "pairs instead of a dictionary",
+            )
     return PullbackError(
         f"JAX cannot lower the function to StableHLO by itself: {cause}",
         where=locations.of_error(error.__cause__ or error),
         do="take that out of the function, or differentiate by JAX; all arguments, and what the "
         "function closes over, must be arrays, scalars or keys",
     )
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 class Library:
@@ -83,7 +100,7 @@ class Lowered:
         try:
             found = into.lower(symbol, closed, entry=entry)
         except (AssertionError, TypeError) as error:
-            raise _cannot_lower(error) from error
+            raise _cannot_lower(error, closed) from error
         except NotImplementedError as error:  # JAX's own words, which name no line
             if (place := locations.of_error(error.__cause__ or error)) is not None:
                 error.add_note(f"lowered for {place}")
