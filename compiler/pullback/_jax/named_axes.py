@@ -10,7 +10,7 @@ import jax
 from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
 from jax._src.interpreters import batching as _batching
 
-from pullback._jax.objects import held_by_jax, is_wrapped_function
+from pullback._jax.objects import has_name, held_by_jax, is_wrapped_function
 from pullback._jax.user_rules import RuleOfOperands
 
 
@@ -37,21 +37,20 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
         yield
 
 
-def _batched_axes(params: dict[str, Any]) -> dict[str, int]:
+def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
     """The named axes of the batches that JAX has made of the rules among some parameters."""
-    found, seen = {}, set[int]()
+    found: dict[Any, int] = {}
+    seen: set[int] = set()
     unseen = [value for value in params.values() if is_wrapped_function(value)]
     for value in unseen:  # it grows
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, _batching.AxisData):
-            found.update({value.name: value.size} if isinstance(value.name, str) else {})
+            found.update({value.name: value.size} if has_name(value) else {})
         elif is_wrapped_function(value):
-            unseen += [
-                value.f,
-                *(given for _, arguments in value.transforms for given in arguments),
-            ]
+            unseen.append(value.f)
+            unseen += (given for _, arguments in value.transforms for given in arguments)
         elif isinstance(value, RuleOfOperands):
             unseen.append(value.rule)
         else:

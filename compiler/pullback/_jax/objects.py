@@ -96,3 +96,8 @@ def held_by_jax(function: Any) -> list[Any]:
         return []
     cells = function.__closure__ or ()
     return [cell.cell_contents for cell in cells if cell != types.CellType()]
+
+
+def has_name(axis: Any) -> bool:
+    """Whether collectives can name the axis that a vmap maps."""
+    return axis.name is not _core.no_axis_name

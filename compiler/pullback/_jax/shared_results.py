@@ -17,7 +17,7 @@ import numpy as np
 from jax._src import linear_util as _linear_util
 
 from pullback._jax import jaxprs
-from pullback._jax.objects import closed_over, is_wrapped_function
+from pullback._jax.objects import closed_over, has_name, is_wrapped_function
 
 Dests = Sequence[int | None]
 """Where the items are in the cotangents of each argument; None for one that they share."""
@@ -83,7 +83,7 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
         ]
         if not shared or None not in dests:
             return _with(function, bwd=bwd)(*values)
-        depends = of_items(dests)
+        depends = of_items(dests) if has_name(axis) else [False] * (len(values) - count)
         each, one = list(values), list(values)
         for i in shared:
             each[i], axes[i] = _of_each(values[i], axis.size), 0
