@@ -320,7 +320,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/stage_all.py",
-        "                call.update(**self.rules.transposes(rule))",
+        "                call.update(**self.rules.transposes(rule, mask))",
         "                pass",
         ("tests/passes/test_meetings.py",),
     ),
