@@ -498,33 +498,6 @@ def test_a_refusal_that_only_the_call_in_a_rule_asks_for():
     assert jnp.allclose(pb.load(artifact.serialize(program, order=1)).grad()(0.5), slope)
 
 
-def test_transposes_by_what_does_not_move_are_not_staged():
-    """A rule of quadax sums many tangents, most of which are zero."""
-    traced = []
-
-    def transpose(ct, *operands):
-        traced.append([ad.is_undefined_primal(x) for x in operands])
-        return [ct if ad.is_undefined_primal(x) else None for x in operands]
-
-    total = jax.extend.core.Primitive("total")
-    total.def_impl(lambda *xs: sum(xs))
-    total.def_abstract_eval(lambda *xs: xs[0])
-    mlir.register_lowering(total, mlir.lower_fun(total.impl, multiple_results=False))
-    ad.primitive_transposes[total] = transpose
-
-    @jax.custom_jvp
-    def function(x):
-        return jnp.sin(x)
-
-    function.defjvp(
-        lambda x, t: (function(*x), total.bind(t[0], 2 * t[0], *[jnp.zeros_like(t[0])] * 9))
-    )
-    program = pb.trace(lambda x: function(x))(0.5)
-    loaded = pb.load(artifact.serialize(program, order=1))
-    assert len(set(map(tuple, traced))) == 3, "by all, and by each of the two"
-    assert loaded.grad()(0.5) == 3.0
-
-
 def test_a_refusal_that_forward_mode_alone_asks_for():
     @jax.custom_vjp
     def function(x):

@@ -320,7 +320,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/stage_all.py",
-        "                call.update(**self.rules.transposes(rule, mask))",
+        "                call.update(**self.rules.transposes(rule))",
         "                pass",
         ("tests/passes/test_meetings.py",),
     ),

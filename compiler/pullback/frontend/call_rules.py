@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError
 from pullback._jax import derivatives, ir
-from pullback.dialect.masks import jointly, mask_of, parted, singles, within
+from pullback.dialect.masks import jointly, mask_of, parted, singles
 from pullback.dialect.ops import REFUSED
 from pullback.frontend import refusals
 from pullback.passes.meetings import order_of
@@ -53,7 +53,7 @@ class CallRules:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
-        self._transposes: dict[tuple[str, str], Found] = {}
+        self._transposes: dict[str, Found] = {}
         self._asked: dict[str, str] | None = None  # by the gradient; empty where there is none
         self._known: dict[tuple[str, str, int], str] = {}  # what the last call of a kind accepts
         self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
@@ -75,7 +75,7 @@ class CallRules:
             return found
         if differentiated:
             self._pushforwards(found, rule, wanted)
-        transposes = self.transposes(rule, wanted.mask)
+        transposes = self.transposes(rule)
         refused = found.get(REFUSED, {}) | transposes.get(REFUSED, {})
         return found | transposes | ({REFUSED: refused} if refused else {})
 
@@ -102,20 +102,19 @@ class CallRules:
         alone = singles(wanted.mask)
         self.add(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
 
-    def transposes(self, rule: Rule, perturbed: str) -> Found:
-        """The transposes of a call: for all operands, and for each perturbed one it is linear in.
+    def transposes(self, rule: Rule) -> Found:
+        """The transposes of a call: for all operands, and for each that it is linear in.
 
         Beside residuals there may be many operands that it is linear in: these together, too.
         JAX knows the right-hand sides of a linear solve together only.
         """
-        if (rule.key, perturbed) in self._transposes:
-            return self._transposes[rule.key, perturbed]
-        found = self._transposes[rule.key, perturbed] = Found()
+        if rule.key in self._transposes:
+            return self._transposes[rule.key]
+        found = self._transposes[rule.key] = Found()
         if not derivatives.has_transpose(rule.call.eqns[0]):
             return found
         sides = mask_of(i in rule.right_sides for i in rule.inexact)
-        moving = [mask for mask in rule.single_masks if within(mask, perturbed)]
-        masks = dict.fromkeys([rule.own_mask, *moving, *[sides] * ("1" in sides)])
+        masks = dict.fromkeys([rule.own_mask, *rule.single_masks, *[sides] * ("1" in sides)])
         self.add(found, rule, "transpose", masks)
         accepted = [mask for mask in masks if f"transpose.{mask}" in found]
         if rule.own_mask not in accepted and len(accepted) > 1:

@@ -155,7 +155,7 @@ class _Module:
             if symbols is None or symbols.keys() - call.attributes.keys():
                 pending[call.rule_key].append(call)
         transposed = [
-            each for each in met if each.transposed and each.order("transpose") <= self.order
+            each.call for each in met if each.transposed and each.order("transpose") <= self.order
         ]
         if not pending and self._transpose(transposed):
             return self._unstaged()
@@ -171,16 +171,16 @@ class _Module:
         if self.wanted[key][:2] != known[:2]:
             self.symbols.pop(key, None)
 
-    def _transpose(self, transposed: list[Meeting]) -> bool:
+    def _transpose(self, calls: list[Any]) -> bool:
         """Names the transposes of calls; whether the module has got any by that.
 
         The calls are in what others compute that have rules: it is not differentiated.
         """
         linked = len(self.rules.linked.functions)
-        for call, mask, *_ in transposed:
+        for call in calls:
             rule = self.table[call.rule_key]
             with _naming(rule):
-                call.update(**self.rules.transposes(rule, mask))
+                call.update(**self.rules.transposes(rule))
         return len(self.rules.linked.functions) > linked
 
     def _singled_out(self) -> Pending:
