@@ -244,6 +244,18 @@ def test_any_derivative_up_to_an_order(order):
         assert jnp.allclose(ours(X), jax.jit(theirs)(X), rtol=1e-4), modes
 
 
+@pytest.mark.parametrize("order", [1, 2, None])
+def test_a_solve_for_what_does_not_move(order):
+    """Its rule solves for what does, by the same call, and that is transposed."""
+
+    def function(x):
+        c = jnp.linalg.cholesky(jnp.outer(x, x) + jnp.eye(x.size))
+        return jnp.sum(jax.scipy.linalg.solve_triangular(c, jnp.eye(x.size), lower=True) ** 2)
+
+    loaded = pb.load(artifact.serialize(pb.trace(function)(X), order=order))
+    assert jnp.allclose(loaded.grad()(X), jax.grad(function)(X), rtol=1e-4)
+
+
 def _summed(f, order):
     return (lambda x: jnp.sum(f(x))) if order else f
 
