@@ -725,6 +725,19 @@ def test_a_result_that_all_items_share_has_its_cotangent_once(
     )
 
 
+@pytest.mark.usefixtures("float64")
+def test_a_shared_result_of_a_function_that_calls_another_one() -> None:
+    """What the inner call makes of the items is not known, but without a name no sum over them."""
+    outer, inner = with_a_rule(), with_a_rule()
+    around = jax.custom_vjp(lambda w, x: inner(w, x))
+    around.defvjp(outer.fwd, outer.bwd)
+    w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
+    use = SHARED["returned for each"]
+    expected = jax.grad(use(of_each_and_of_all), (0, 1))(w, xs)
+    for ours, theirs in zip(pb.grad(use(around), (0, 1))(w, xs), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
 def of_all_and_together(w, x):
     """The first result does not depend on the items, the second one sums over them."""
     return jnp.cos(w), jax.lax.psum(jnp.sin(w) * x, "items")

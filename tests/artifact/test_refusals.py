@@ -452,7 +452,7 @@ def weighted_jvp(primals, tangents):
     TRACED.append(moving)
     if moving[-1] > 5:
         raise Unphysical("the weights do not move")
-    total = sum(tangents[i] for i in moving if type(tangents[i]) is not ad.Zero)
+    total = sum(tangents[i] for i in moving)
     return weighted_p.bind(*primals), 7 * total * primals[6]
 
 

@@ -356,14 +356,20 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/shared_results.py",
-        "if depends[i - count] else _of_the_first",
-        "if True else _of_the_first",
+        "if not (depends and depends[i - count])]",
+        "if False]",
         ("tests/test_batches.py",),
     ),
     Mutant(
         "_jax/shared_results.py",
-        "if depends[i - count] else _of_the_first",
-        "if False else _of_the_first",
+        "if not (depends and depends[i - count])]",
+        "]",
+        ("tests/test_batches.py",),
+    ),
+    Mutant(
+        "_jax/shared_results.py",
+        "of_items(dests) if has_name(axis) else ()",
+        "of_items(dests)",
         ("tests/test_batches.py",),
     ),
     Mutant(

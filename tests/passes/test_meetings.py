@@ -147,9 +147,9 @@ def test_the_order_of_the_derivative_that_meets_a_call():
         "in_t_t": (3, 3),
         "in_jvp_t_t": (3, 3),
     }
-    assert have_rules(module, 2)
-    assert not have_rules(module, 3)
-    assert not have_rules(module)
+    assert have_rules(met, 2)
+    assert not have_rules(met, 3)
+    assert not have_rules(met)
 
 
 def test_transposes_inside_of_a_function_that_a_rule_transposes():

@@ -83,15 +83,20 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
         ]
         if not shared or None not in dests:
             return _with(function, bwd=bwd)(*values)
-        depends = of_items(dests) if has_name(axis) else [False] * (len(values) - count)
-        each, one = list(values), list(values)
+        depends = of_items(dests) if has_name(axis) else ()
+        each = list(values)
         for i in shared:
             each[i], axes[i] = _of_each(values[i], axis.size), 0
-            one[i] = each[i] if depends[i - count] else _of_the_first(values[i], axis.size)
-        of_shared = _with(function, bwd=bwd, in_dims=axes)(*one)
-        if dests == [None] * len(dests) or all(depends[i - count] for i in shared):
-            return of_shared
-        return _chosen(dests, of_shared, _with(function, bwd=bwd, in_dims=axes)(*each))
+        of_each = _with(function, bwd=bwd, in_dims=axes)
+        alone = [i for i in shared if not (depends and depends[i - count])]
+        if not alone:
+            return of_each(*each)
+        once = list(each)
+        for i in alone:
+            once[i] = _of_the_first(values[i], axis.size)
+        if dests == [None] * len(dests):
+            return of_each(*once)
+        return _chosen(dests, of_each(*once), of_each(*each))
 
     return rule
 

@@ -21,7 +21,7 @@ from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
 from pullback.frontend.tangents import is_inexact
 from pullback.passes.jvp import JVP as ForwardMode
-from pullback.passes.meetings import have_rules
+from pullback.passes.meetings import have_rules, met_in
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP as ReverseMode
 from pullback.symbolic import Stored, SymbolicProgram
@@ -47,7 +47,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
         try:
             exported[kind] = _exported(program, kind)
         except MissingRuleError as error:
-            has_all = kept and all(map(have_rules, kept.values()))
+            has_all = kept and all(have_rules(met_in(each)) for each in kept.values())
             if not has_all or (error.__cause__ and refusals.words(error.__cause__)):
                 raise
     modules = {kind: _module_of(each) for kind, each in exported.items()}

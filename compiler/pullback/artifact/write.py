@@ -19,8 +19,7 @@ from pullback.artifact.programs import ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
 from pullback.frontend.stage_all import EndlessRulesError
-from pullback.passes.meetings import Meetings, have_rules, order_of
-from pullback.passes.symbols import functions
+from pullback.passes.meetings import Meeting, have_rules, met_in, order_of
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes
 
@@ -98,8 +97,9 @@ def _pieces(
     module, entries = variants.merged([module for module, _ in staged])
     order = min((order for _, order in staged if order is not None), default=None)
     if not allow_refusals:
-        _refuse_refusals(program, module, order, failure)
-        _refuse_missing(program, module, order)
+        met = met_in(module)
+        _refuse_refusals(program, met, order, failure)
+        _refuse_missing(program, met, order)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
@@ -161,7 +161,10 @@ def _staged(
 
 
 def _refuse_refusals(
-    program: Program, module: ir.Module, order: int | None, failure: MissingRuleError | None
+    program: Program,
+    met: Sequence[Meeting],
+    order: int | None,
+    failure: MissingRuleError | None,
 ) -> None:
     """Raises MissingRuleError, with its words, for the first rule that refuses and is asked for.
 
@@ -171,7 +174,6 @@ def _refuse_refusals(
     give tangents that are zero. To know, the program is differentiated. That tells of what it calls
     itself; of what rules call, it tells what first derivatives ask for.
     """
-    met = Meetings(functions(module)).now()
     refused = [(each.order(rule), each, rule) for each in met for rule in each.call.refused]
     if refused and _is_differentiable(program):
         deep = [(each.in_rules, each, rule) for _, each, rule in refused]
@@ -208,13 +210,13 @@ def _is_differentiable(program: Program) -> bool:
     return True
 
 
-def _refuse_missing(program: Program, module: ir.Module, order: int | None) -> None:
+def _refuse_missing(program: Program, met: Sequence[Meeting], order: int | None) -> None:
     """Raises MissingRuleError where a derivative of the program meets a call without any rule.
 
     Most such calls are on no derivative's way: of orders that JAX has not, or behind
     `stop_gradient`. To know, the program is differentiated.
     """
-    if have_rules(module, order):
+    if have_rules(met, order):
         return
     try:
         program.vjp()

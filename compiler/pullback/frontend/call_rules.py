@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pullback._edits import clone
@@ -171,18 +171,8 @@ class CallRules:
 
     def _accepts(self, found: Found, rule: Rule, kind: str, mask: str) -> bool:
         """Whether there is a rule for a mask; notes what it says that refuses one operand."""
-        name = _name(kind, mask)
-        if (rule.key, name) in self._missing:
-            return False
-        try:
-            with _noting(found if mask.count("1") == 1 else Found(), name):
-                self.table.traced_rule(rule, kind, mask)
-                return True
-        except LeakedValueError:
-            raise
-        except MissingRuleError:
-            self._missing.add((rule.key, name))
-        return False
+        notes = found if mask.count("1") == 1 else Found()
+        return self._try(notes, rule, kind, mask, self.table.traced_rule) is not None
 
     def _asked_of(self, rule: Rule, wanted: Wanted) -> list[str]:
         """Masks for which derivatives ask for a rule that refuses all operands; the widest is last.
@@ -200,16 +190,24 @@ class CallRules:
     def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""
         for mask in masks:
-            name = _name(kind, mask)
-            if (rule.key, name) in self._missing:
-                continue
-            try:
-                with _noting(found, name):
-                    found[name] = self._stage(rule, kind, mask)
-            except LeakedValueError:
-                raise
-            except MissingRuleError:
-                self._missing.add((rule.key, name))
+            if (staged := self._try(found, rule, kind, mask, self._stage)) is not None:
+                found[_name(kind, mask)] = staged
+
+    def _try(
+        self, found: Found, rule: Rule, kind: str, mask: str, get: Callable[[Rule, str, str], Any]
+    ) -> Any:
+        """What `get` gives of a rule; None, and a note of what it says, if it refuses or is not."""
+        name = _name(kind, mask)
+        if (rule.key, name) in self._missing:
+            return None
+        try:
+            with _noting(found, name):
+                return get(rule, kind, mask)
+        except LeakedValueError:
+            raise
+        except MissingRuleError:
+            self._missing.add((rule.key, name))
+        return None
 
     def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
         return self.table.stage(self.linked, rule.key, kind, mask)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback._cache import has_hash
 from pullback._jax import high, jaxprs, objects, tracing, user_rules
 from pullback.frontend.closures import contents
 
@@ -189,13 +190,9 @@ class Identities:
         """
         cls = type(value)
         self._alive[id(value)] = value
-        if cls.__eq__ is not object.__eq__ and cls.__hash__ is not None:
-            try:
-                hash(value)
-            except TypeError:
-                pass
-            else:
-                return cls, value, self._besides(value, inside)
+        compares = cls.__eq__ is not object.__eq__ and cls.__hash__ is not None
+        if compares and has_hash(value):
+            return cls, value, self._besides(value, inside)
         state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
         if not state:
             functions = objects.functions_of(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pullback import _jax
+from pullback._cache import has_hash
 from pullback._errors import PullbackError
 from pullback._jax import ir, jaxprs, lowering
 from pullback.frontend import locations
@@ -22,7 +23,7 @@ def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
     """JAX has types that are no arrays, and operations that need a device to be lowered for."""
     cause = str(error).partition("\n")[0] or type(error).__name__
     for equation in jaxprs.equations_in(closed) if "unhashable" in cause else ():
-        for name in filter(lambda name: not _is_hashable(equation.params[name]), equation.params):
+        for name in (name for name, value in equation.params.items() if not has_hash(value)):
             return PullbackError(
                 f"JAX cannot lower `{equation.primitive.name}`: its parameter `{name}` is not "
                 f"hashable ({cause})",
@@ -36,14 +37,6 @@ def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
         do="take that out of the function, or differentiate by JAX; all arguments, and what the "
         "function closes over, must be arrays, scalars or keys",
     )
-
-
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 class Library:

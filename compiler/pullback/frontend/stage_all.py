@@ -44,13 +44,12 @@ _ALLOW_IT = (
     "raises this where it is asked for"
 )
 
+Pending = dict[str, list[Any]]
+"""By key of their rule, calls that want its symbols."""
+
 
 class EndlessRulesError(MissingRuleError):
     """Every rule of a rule needs another one."""
-
-
-Pending = dict[str, list[Any]]
-"""By key of their rule, calls that want its symbols."""
 
 
 def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> int | None:

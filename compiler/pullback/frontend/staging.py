@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback import _slots
+from pullback._cache import has_hash
 from pullback._errors import RuleResultError
 from pullback._jax import (
     derivatives,
@@ -329,11 +330,7 @@ def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
     types = tuple(rule.call.in_avals)
     rules = derivatives.rules_of(primitive)
     key = kind, primitive, rules, params, known_by, equation.ctx, types, tuple(chosen)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+    return key if has_hash(key) else None
 
 
 def _stands_alone(closed: Any) -> bool:

@@ -51,10 +51,15 @@ def order_of(rule: str, depth: int) -> int:
     return (depth if rule.startswith("transpose") else depth + 1) // 2 + 1
 
 
-def have_rules(module: ir.Module, order: int | None = None) -> bool:
+def met_in(module: ir.Module) -> list[Meeting]:
+    """Those of a module as it is."""
+    return Meetings(functions(module)).now()
+
+
+def have_rules(met: Iterable[Meeting], order: int | None = None) -> bool:
     """Whether each call has a rule that derivatives up to an order differentiate; or all do."""
-    met = [each for each in Meetings(functions(module)).now() if not each.transposed]
-    return all(each.call.symbols for each in met if order is None or each.order("jvp") <= order)
+    wanted = (each for each in met if order is None or each.order("jvp") <= order)
+    return all(each.call.symbols for each in wanted if not each.transposed)
 
 
 class Meetings:

@@ -251,7 +251,7 @@ class _NanSearch(_Search):
             return _NO
         operation = v.owner.operation
         if operation.name == "stablehlo.constant":
-            return _YES if _NAN.search(text_alone(operation, **_SHORT)) else _NO
+            return _YES if _is_nan_constant(operation) else _NO
         if operation.name in CALLS:
             return self._of_call(operation, v.result_number, known)
         chosen = _OF_NANS.get(operation.name)
@@ -266,8 +266,8 @@ class _TermSearch(_Search):
             return _YES if is_zero(v, self.functions) else _NO
         if not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant":
             operation = v.owner.operation
-            is_nan = _NAN.search(text_alone(operation, **_SHORT)) is not None
-            return _YES if is_nan or _is_zero_constant(operation, v.type) else _NO
+            is_either = _is_nan_constant(operation) or _is_zero_constant(operation, v.type)
+            return _YES if is_either else _NO
         return super()._sources_of(v, known)
 
 
@@ -314,6 +314,10 @@ def _is_zero_constant(operation: Any, type: Any) -> bool:
         return _COMPLEX_ZERO.search(text_alone(operation, **_SHORT)) is not None
     value = operation.attributes["value"]
     return value == build.splat(type, 0) or value == build.splat(type, -0.0)
+
+
+def _is_nan_constant(operation: Any) -> bool:
+    return _NAN.search(text_alone(operation, **_SHORT)) is not None
 
 
 def _is_zero_number(value: Any) -> bool:
