@@ -510,6 +510,22 @@ def test_a_refusal_that_forward_mode_alone_asks_for():
         artifact.serialize(program, order=1)
 
 
+def test_a_refusal_beside_a_rule_that_has_no_forward_mode():
+    """No derivative asks for the one, and there is none in forward mode for the other."""
+
+    @jax.custom_vjp
+    def clipped(x):
+        return jnp.sin(x)
+
+    clipped.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (jnp.cos(x) * jnp.minimum(ct, 0.5),))
+    program = pb.trace(lambda x: guarded(still(x)) + clipped(x))(0.5)
+    loaded = pb.load(artifact.serialize(program))
+    assert jnp.allclose(loaded.grad()(0.5), 0.5 * jnp.cos(0.5))
+    for each in (program, loaded):
+        with pytest.raises(pb.NotLinearError, match=r"`stablehlo\.minimum` is not linear"):
+            each.jvp()
+
+
 def test_a_call_that_is_met_again_with_more_operands_perturbed():
     """First by one of them; in the rule, by the other."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback._errors import MissingRuleError, PullbackError
+from pullback._errors import MissingRuleError, NotLinearError, PullbackError
 from pullback._jax import ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
@@ -201,10 +201,14 @@ def _refuse_refusals(
 
 
 def _is_differentiable(program: Program) -> bool:
-    """Whether there are derivatives by all arguments, in both modes."""
+    """Whether no rule refuses a first derivative by all arguments.
+
+    One in forward mode through a backward rule that is not linear there is none, saved or not.
+    """
     try:
         program.vjp()
-        program.jvp()
+        with contextlib.suppress(NotLinearError):
+            program.jvp()
     except Exception:  # of a user's rule, which may raise anything
         return False
     return True
