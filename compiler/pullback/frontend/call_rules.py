@@ -17,7 +17,8 @@ from pullback.passes.symbols import Symbols
 from pullback.passes.vjp import VJP
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import Rule, RuleTable
+    from pullback.frontend.rule import Rule
+    from pullback.frontend.rules import RuleTable
 
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""

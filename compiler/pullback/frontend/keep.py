@@ -32,7 +32,8 @@ from pullback.frontend.tangents import check_tangents, is_inexact
 from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import Rule, RuleTable
+    from pullback.frontend.rule import Rule
+    from pullback.frontend.rules import RuleTable
 
 BATCHED_BY_JAX = "custom_vmap_call"
 

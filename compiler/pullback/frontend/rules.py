@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,24 +12,14 @@ import jax
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._errors import LeakedValueError, MissingRuleError, headline
-from pullback._jax import high, ir, jaxprs, named_axes, remat, structured, tracing, user_rules
+from pullback._errors import MissingRuleError
+from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
-from pullback.frontend import (
-    closures,
-    keep,
-    kernels,
-    lifting,
-    link,
-    locations,
-    rebinding,
-    stage_all,
-    staging,
-)
+from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper
-from pullback.frontend.tangents import is_inexact
+from pullback.frontend.rule import Batch, Rule
 from pullback.passes.batching import Batching, Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import Symbols
@@ -41,93 +30,6 @@ LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
 """The table of the program that this thread saves, how to lower its rules, and those that are."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """The calls of a rule for a batch: which operands have the batch axis, and its size."""
-
-    rule: Rule
-    flags: tuple[bool, ...]
-    size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """One kept call: what it computes, and the original call that knows its derivatives."""
-
-    key: str
-    op: str
-    primitive: str
-    call: Any
-    decomposition: Any
-    num_residuals: int | None
-    where: str
-    generation: int = 0
-    checked_axes: tuple[str, ...] = ()
-    policy: Callable[..., Any] | None = None
-    closed_over: int = 0
-    batch: Batch | None = None
-
-    @functools.cached_property
-    def inexact(self) -> list[int]:
-        """The positions of the operands that have tangents."""
-        return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
-
-    @property
-    def inexact_results(self) -> list[int]:
-        """The positions of the results that have cotangents."""
-        return [i for i, aval in enumerate(self.call.out_avals) if is_inexact(aval)]
-
-    @property
-    def counts(self) -> tuple[tuple[str, int], ...]:
-        """The integers among the attributes of a call."""
-        if self.num_residuals is not None:
-            return (("num_residuals", self.num_residuals),)
-        return (("closed_over", self.closed_over),) if "0" in self.own_mask else ()
-
-    @property
-    def own_mask(self) -> str:
-        """The mask of the inexact operands, but for those that the function closes over."""
-        return masks.behind(self.inexact, self.closed_over)
-
-    @property
-    def single_masks(self) -> list[str]:
-        """The masks in which one of these operands is perturbed."""
-        return masks.singles(self.own_mask)
-
-    @property
-    def right_sides(self) -> range:
-        """The positions of the operands that a linear solve is linear in, jointly."""
-        return structured.right_sides(self.call.eqns[0])
-
-    @property
-    def places(self) -> str:
-        """The line of the call, and those where a user's rule begins."""
-        functions = map(closures.of_user, user_rules.written(self.call.eqns[0]))
-        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
-        return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
-
-    @property
-    def knows_operands_apart(self) -> bool:
-        """Whether its rules can see which operands are perturbed, and refuse by some of them."""
-        return self.primitive not in staging.USERS or self.sees_zeros
-
-    @functools.cached_property
-    def sees_zeros(self) -> bool:
-        """Whether its rules are told which tangents, or which cotangents, are zero."""
-        return user_rules.wants_symbolic_zeros(self.call)
-
-    @property
-    def goes_forward(self) -> bool:
-        """Whether a call with a backward rule has one for forward mode, too."""
-        is_high = self.primitive == "call_hi_primitive"
-        return is_high and high.rules_of(self.call.eqns[0]) >= {"jvp", "vjp"}
-
-    @property
-    def linear_mask(self) -> str:
-        """The mask of the operands that a linear call is linear in."""
-        return masks.behind(self.inexact, self.num_residuals or 0)
 
 
 class RuleTable:
@@ -241,9 +143,9 @@ class RuleTable:
                     forward = staging.forward_of_backward(rule)
                 lifting.check([forward])
             except LEAKS as error:
-                raise _leaking(rule, error) from None
+                raise rule.leaking(error) from None
             except Exception as error:
-                raise _no_forward(rule, error) from error
+                raise rule.no_forward(error) from error
             self._keys.update(dict.fromkeys(identities, key))
             self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
         return self._rules[key]
@@ -295,7 +197,7 @@ class RuleTable:
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, mask)
         traced = self.traced_rule(rule, kind, mask)
-        names = _symbols(rule, kind, mask)
+        names = rule.symbols(kind, mask)
         with self._under(rule.checked_axes, rule.policy):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
@@ -305,7 +207,7 @@ class RuleTable:
         if batch.rule.batch is None and any(
             map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
         ):
-            raise _batched_by_jax(batch.rule, kind)
+            raise batch.rule.batched_by_jax(kind)
         module = ir.Module.create(ir.Location.unknown(_jax.context()))
         with _jax.working_in(module), build.inserting(None):
             symbols = Symbols(module)
@@ -369,7 +271,7 @@ class RuleTable:
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         if kind != "transpose" and rule.key in self._assigned_again:
-            raise _assigned_again(rule, self._assigned_again[rule.key])
+            raise rule.assigned_again(self._assigned_again[rule.key])
         self.traces += 1
         self._generation = rule.generation + 1
         self._others_here = self._others.get(rule.key, {})
@@ -388,13 +290,13 @@ class RuleTable:
             with self._under(rule.checked_axes, rule.policy):
                 return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
         except LEAKS as error:
-            raise _leaking(rule, error) from None
+            raise rule.leaking(error) from None
         except MissingRuleError:
             raise
         except Exception as error:
             kernels.check_grid(error, kind, rule.key, rule.where)
             if staging.says_missing(rule, kind, error):
-                raise _missing(rule, kind, chosen, error) from error
+                raise rule.missing(kind, chosen, error) from error
             error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.places}")
             raise
         finally:
@@ -476,70 +378,5 @@ def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
     return functions
 
 
-def _symbols(rule: Rule, kind: str, mask: str) -> tuple[str, ...]:
-    key = rule.key
-    suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
-    if kind == "vjp":
-        return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
-    if kind == "transpose" and rule.op == "pullback.linear_call" and mask == rule.linear_mask:
-        return (f"{key}.t",)
-    if kind == "transpose":
-        return (f"{key}.t.{mask}",)
-    return (f"{key}.jvp{suffix}",)
-
-
 def _name(equation: Any) -> str:
     return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)
-
-
-def _leaking(rule: Rule, error: Exception) -> LeakedValueError:
-    name = rule.key.removesuffix("_forward")
-    made_at = locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
-    return LeakedValueError(
-        f"the rule of `{name}` uses a value of the function around it, which is not there when "
-        "the rule runs",
-        where=f"{rule.places}; the value is made at {made_at}" if made_at else rule.places,
-        do="pass the value as an argument of the function, and on to the backward rule of a "
-        "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
-    )
-
-
-def _assigned_again(rule: Rule, name: str) -> LeakedValueError:
-    return LeakedValueError(
-        f"the rule of `{rule.key}` uses `{name}`, which is assigned again after the call, or "
-        "deleted, and the rule runs later",
-        where=rule.places,
-        do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
-        "function with the rule in a function of its own",
-    )
-
-
-def _no_forward(rule: Rule, error: Exception) -> MissingRuleError:
-    name = rule.key.removesuffix("_forward")
-    return MissingRuleError(
-        f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be transposed: "
-        f"{headline(error)}",
-        where=rule.where,
-        do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
-        "linear in the cotangent",
-    )
-
-
-def _batched_by_jax(rule: Rule, kind: str) -> MissingRuleError:
-    return MissingRuleError(
-        f"no batch of the {kind} rule of `{rule.key}`: it calls a function with a batching rule "
-        "(jax.custom_vmap), and only JAX knows how that is batched",
-        where=rule.where,
-        do="trace the batched function, pb.trace(jax.vmap(f)); or differentiate before the batch, "
-        "jax.vmap(pb.grad(f))",
-    )
-
-
-def _missing(rule: Rule, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
-    positions = ", ".join(map(str, chosen))
-    return MissingRuleError(
-        f"JAX has no {kind} rule for `{rule.key}` with respect to operand {positions}: "
-        f"{headline(error)}",
-        where=rule.where,
-        do="wrap this step in jax.custom_vjp or jax.custom_jvp",
-    )

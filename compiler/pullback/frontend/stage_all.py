@@ -21,7 +21,8 @@ from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import Rule, RuleTable
+    from pullback.frontend.rule import Rule
+    from pullback.frontend.rules import RuleTable
 
 LAST_ORDER = 9
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;

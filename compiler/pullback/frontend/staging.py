@@ -31,7 +31,7 @@ from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import Rule
+    from pullback.frontend.rule import Rule
 
 
 USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})

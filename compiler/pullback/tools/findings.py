@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback.frontend.rules import Rule
+from pullback.frontend.rule import Rule
 from pullback.frontend.tangents import is_inexact
 from pullback.tools import slopes
 

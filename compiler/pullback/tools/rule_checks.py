@@ -17,7 +17,7 @@ import numpy as np
 import pullback
 from pullback._errors import MissingRuleError, headline
 from pullback._jax import jaxprs, source_info, structured, tracing
-from pullback.frontend.rules import Rule
+from pullback.frontend.rule import Rule
 from pullback.frontend.tangents import is_inexact
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, alike, apart, inexact, largest

@@ -14,7 +14,7 @@ import pullback
 from pullback._errors import headline
 from pullback._jax import structured, tracing
 from pullback.frontend import locations
-from pullback.frontend.rules import Rule
+from pullback.frontend.rule import Rule
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
 

@@ -1,0 +1,168 @@
+"""One kept call, what is asked of its rules, and the errors of what these do wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from pullback._errors import LeakedValueError, MissingRuleError, headline
+from pullback._jax import high, structured, user_rules
+from pullback.dialect import masks
+from pullback.frontend import closures, lifting, locations, staging
+from pullback.frontend.tangents import is_inexact
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The calls of a rule for a batch: which operands have the batch axis, and its size."""
+
+    rule: Rule
+    flags: tuple[bool, ...]
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One kept call: what it computes, and the original call that knows its derivatives."""
+
+    key: str
+    op: str
+    primitive: str
+    call: Any
+    decomposition: Any
+    num_residuals: int | None
+    where: str
+    generation: int = 0
+    checked_axes: tuple[str, ...] = ()
+    policy: Callable[..., Any] | None = None
+    closed_over: int = 0
+    batch: Batch | None = None
+
+    @functools.cached_property
+    def inexact(self) -> list[int]:
+        """The positions of the operands that have tangents."""
+        return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
+
+    @property
+    def inexact_results(self) -> list[int]:
+        """The positions of the results that have cotangents."""
+        return [i for i, aval in enumerate(self.call.out_avals) if is_inexact(aval)]
+
+    @property
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """The integers among the attributes of a call."""
+        if self.num_residuals is not None:
+            return (("num_residuals", self.num_residuals),)
+        return (("closed_over", self.closed_over),) if "0" in self.own_mask else ()
+
+    @property
+    def own_mask(self) -> str:
+        """The mask of the inexact operands, but for those that the function closes over."""
+        return masks.behind(self.inexact, self.closed_over)
+
+    @property
+    def single_masks(self) -> list[str]:
+        """The masks in which one of these operands is perturbed."""
+        return masks.singles(self.own_mask)
+
+    @property
+    def right_sides(self) -> range:
+        """The positions of the operands that a linear solve is linear in, jointly."""
+        return structured.right_sides(self.call.eqns[0])
+
+    @property
+    def places(self) -> str:
+        """The line of the call, and those where a user's rule begins."""
+        functions = map(closures.of_user, user_rules.written(self.call.eqns[0]))
+        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
+        return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
+
+    @property
+    def knows_operands_apart(self) -> bool:
+        """Whether its rules can see which operands are perturbed, and refuse by some of them."""
+        return self.primitive not in staging.USERS or self.sees_zeros
+
+    @functools.cached_property
+    def sees_zeros(self) -> bool:
+        """Whether its rules are told which tangents, or which cotangents, are zero."""
+        return user_rules.wants_symbolic_zeros(self.call)
+
+    @property
+    def goes_forward(self) -> bool:
+        """Whether a call with a backward rule has one for forward mode, too."""
+        is_high = self.primitive == "call_hi_primitive"
+        return is_high and high.rules_of(self.call.eqns[0]) >= {"jvp", "vjp"}
+
+    @property
+    def linear_mask(self) -> str:
+        """The mask of the operands that a linear call is linear in."""
+        return masks.behind(self.inexact, self.num_residuals or 0)
+
+    def symbols(self, kind: str, mask: str) -> tuple[str, ...]:
+        """The names of the functions of a rule."""
+        key = self.key
+        suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
+        if kind == "vjp":
+            return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
+        if kind == "transpose" and self.op == "pullback.linear_call" and mask == self.linear_mask:
+            return (f"{key}.t",)
+        if kind == "transpose":
+            return (f"{key}.t.{mask}",)
+        return (f"{key}.jvp{suffix}",)
+
+    def leaking(self, error: Exception) -> LeakedValueError:
+        """The error of a rule that uses a value of a trace that is over."""
+        name = self.key.removesuffix("_forward")
+        made_at = (
+            locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
+        )
+        return LeakedValueError(
+            f"the rule of `{name}` uses a value of the function around it, which is not there when "
+            "the rule runs",
+            where=f"{self.places}; the value is made at {made_at}" if made_at else self.places,
+            do="pass the value as an argument of the function, and on to the backward rule of a "
+            "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
+        )
+
+    def assigned_again(self, name: str) -> LeakedValueError:
+        """The error of a rule that uses a variable which may have another value by then."""
+        return LeakedValueError(
+            f"the rule of `{self.key}` uses `{name}`, which is assigned again after the call, or "
+            "deleted, and the rule runs later",
+            where=self.places,
+            do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
+            "function with the rule in a function of its own",
+        )
+
+    def no_forward(self, error: Exception) -> MissingRuleError:
+        """The error where a backward rule has no transpose, and there is no other rule."""
+        name = self.key.removesuffix("_forward")
+        return MissingRuleError(
+            f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be "
+            f"transposed: {headline(error)}",
+            where=self.where,
+            do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
+            "linear in the cotangent",
+        )
+
+    def batched_by_jax(self, kind: str) -> MissingRuleError:
+        """The error of a rule that JAX alone could batch."""
+        return MissingRuleError(
+            f"no batch of the {kind} rule of `{self.key}`: it calls a function with a batching "
+            "rule (jax.custom_vmap), and only JAX knows how that is batched",
+            where=self.where,
+            do="trace the batched function, pb.trace(jax.vmap(f)); or differentiate before the "
+            "batch, jax.vmap(pb.grad(f))",
+        )
+
+    def missing(self, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
+        """The error where JAX has no such rule."""
+        positions = ", ".join(map(str, chosen))
+        return MissingRuleError(
+            f"JAX has no {kind} rule for `{self.key}` with respect to operand {positions}: "
+            f"{headline(error)}",
+            where=self.where,
+            do="wrap this step in jax.custom_vjp or jax.custom_jvp",
+        )
