@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test pytest lit test-newer newer-python lint types bench docs portability
-.PHONY: engines pjrt fuzz conformance mutants jax-tests tpu clean
+.PHONY: engines pjrt fuzz conformance mutants jax-tests libraries tpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -31,6 +31,7 @@ help:
 	@echo "make portability | engines | pjrt | fuzz   saved files; see docs/artifact.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
+	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
 	@echo "make test-newer | lint | types | setup | clean"
 
@@ -133,6 +134,15 @@ jax-tests: setup
 	@test -n "$(JAX_TESTS)" || { echo "set JAX_TESTS to jax/tests, after" \
 	  "$(CHECKOUT) https://github.com/jax-ml/jax" >&2; exit 1; }
 	$(RUN) $(BIN)/python -m tests.jax_suite $(JAX_TESTS) $(FILES)
+
+# Programs of other libraries, next to JAX, in memory and as files: half an hour.
+# ONLY is a topic of tests/libraries/programs, or a part of programs' names.
+LIBRARIES ?= .venv-libraries
+ONLY ?=
+libraries:
+	$(MAKE) setup VENV=$(LIBRARIES)
+	$(LIBRARIES)/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/libraries/requirements.txt
+	PYTHONPATH=. $(LIBRARIES)/bin/python -m tests.libraries "$(ONLY)" --processes $(JOBS)
 
 # Ahead of time for a TPU that is not here: needs the libtpu wheel and no hardware.
 TPU ?= .venv-tpu

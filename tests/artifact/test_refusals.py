@@ -373,8 +373,11 @@ def test_a_refusal_that_derivatives_of_some_order_meet_first():
     with pytest.raises(
         pb.MissingRuleError, match="rule of `guarded` refuses: Unphysical"
     ) as caught:
-        artifact.serialize(program)
+        artifact.serialize(program, order=2)
     assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
+    with pytest.warns(match="(?s)`guarded` refuses: Unphysical.*of order 2 or more may ask"):
+        loaded = pb.load(artifact.serialize(program))
+    assert jnp.allclose(loaded.grad()(0.5), 1.5)
     loaded = pb.load(artifact.serialize(program, order=1))
     assert jnp.allclose(loaded.grad()(0.5), 1.5)
     with pytest.raises(pb.MissingRuleError, match="rule of `guarded` refuses") as caught:
@@ -433,7 +436,7 @@ def test_a_refusal_in_a_rule_that_first_derivatives_do_not_ask_for():
     function.defjvp(lambda x, t: (function(*x), one_way_p.bind(jnp.cos(x[0])) * t[0]))
     program = pb.trace(lambda x: function(x))(0.5)
     with pytest.raises(pb.MissingRuleError, match=r"the transpose\.1 rule of `one_way") as caught:
-        artifact.serialize(program)
+        artifact.serialize(program, order=2)
     assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
     loaded = pb.load(artifact.serialize(program, order=1))
     assert jnp.allclose(loaded.grad()(0.5), jnp.cos(0.5))
@@ -492,10 +495,15 @@ def test_a_refusal_that_only_the_call_in_a_rule_asks_for():
     function.defjvp(lambda x, t: (function(*x), shared(x[0]) * t[0]))
     program = pb.trace(lambda x: shared(still(x)) * function(x))(0.5)
     with pytest.raises(pb.MissingRuleError, match="the jvp rule of `guarded` refuses") as caught:
-        artifact.serialize(program)
+        artifact.serialize(program, order=2)
     assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
+    with pytest.warns(match="(?s)the jvp rule of `guarded` refuses.*a derivative of order 2 or more"):
+        loaded = pb.load(artifact.serialize(program))
+    with pytest.raises(pb.NotDifferentiableError, match="Unphysical: the phase"):
+        loaded.grad().grad()
     slope = jnp.sin(1.5) * jnp.sin(0.5)
-    assert jnp.allclose(pb.load(artifact.serialize(program, order=1)).grad()(0.5), slope)
+    for each in (loaded, pb.load(artifact.serialize(program, order=1))):
+        assert jnp.allclose(each.grad()(0.5), slope)
 
 
 def test_a_refusal_that_forward_mode_alone_asks_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ def save(
     A program with symbolic dimensions takes `target` only.
 
     Raises:
-      MissingRuleError: a derivative rule is missing, cannot be staged, or refuses.
+      MissingRuleError: a derivative rule is missing, cannot be staged, or refuses a derivative up
+        to `order`, or without one a first derivative. What may refuse later is a warning.
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
@@ -95,17 +97,17 @@ def _pieces(
     held = constants.Held(runtime_jax.fresh_context())
     staged, failure = _all_staged(chosen, held, order, allow_refusals)
     module, entries = variants.merged([module for module, _ in staged])
-    order = min((order for _, order in staged if order is not None), default=None)
+    reached = min((order for _, order in staged if order is not None), default=None)
     if not allow_refusals:
         met = met_in(module)
-        _refuse_refusals(program, met, order, failure)
-        _refuse_missing(program, met, order)
+        _refuse_refusals(program, met, reached, failure, order is None)
+        _refuse_missing(program, met, reached)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
     if program.rules.axes:
         description[_meshes.METADATA] = program.rules.axes
-    if order is not None:
-        description[ORDER] = order
+    if reached is not None:
+        description[ORDER] = reached
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
@@ -165,10 +167,12 @@ def _refuse_refusals(
     met: Sequence[Meeting],
     order: int | None,
     failure: MissingRuleError | None,
+    of_any_order: bool,
 ) -> None:
     """Raises MissingRuleError, with its words, for the first rule that refuses and is asked for.
 
-    Or the failure of a rule, if there was one.
+    Or the failure of a rule, if there was one. It warns where no first derivative asks for such a
+    rule, if the file is for derivatives of any order, as far as there are any.
 
     By static analysis a derivative may ask for many rules that it does not ask for, since rules
     give tangents that are zero. To know, the program is differentiated. That tells of what it calls
@@ -186,17 +190,27 @@ def _refuse_refusals(
     _, (call, *_), rule = refused[0]
     count = len({each.call.decomposition for _, each, _ in refused})
     others = f", and those of {count - 1} more" if count > 1 else ""
-    last = min(first for first, *_ in refused) - 1
-    sooner = f"save with order={last}: derivatives up to that order do not ask for it; or "
+    said = f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}"
+    where = locations.user_line_of(call.op)
+    first = min(order for order, *_ in refused)
+    if of_any_order and first > 1:
+        warnings.warn(
+            f"{said}, for the call at {where}; a derivative of order {first} or more may ask for "
+            f"it, and one of the loaded program raises this then; save with order={first - 1} if "
+            "nobody needs these, or with allow_refusals=True",
+            stacklevel=2,
+        )
+        return
+    sooner = f"save with order={first - 1}: derivatives up to that order do not ask for it; or "
     do = (
         "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
         "raises this where the derivative is asked for; or give the step a rule that does not "
         "raise"
     )
     raise MissingRuleError(
-        f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}",
-        where=locations.user_line_of(call.op),
-        do=sooner + do if last else do,
+        said,
+        where=where,
+        do=sooner + do if first > 1 else do,
     )
 
 
