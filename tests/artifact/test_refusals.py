@@ -497,7 +497,9 @@ def test_a_refusal_that_only_the_call_in_a_rule_asks_for():
     with pytest.raises(pb.MissingRuleError, match="the jvp rule of `guarded` refuses") as caught:
         artifact.serialize(program, order=2)
     assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask")
-    with pytest.warns(match="(?s)the jvp rule of `guarded` refuses.*a derivative of order 2 or more"):
+    with pytest.warns(
+        match="(?s)the jvp rule of `guarded` refuses.*a derivative of order 2 or more"
+    ):
         loaded = pb.load(artifact.serialize(program))
     with pytest.raises(pb.NotDifferentiableError, match="Unphysical: the phase"):
         loaded.grad().grad()

@@ -14,6 +14,7 @@ from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.symbols import erase_unreachable, symbol
+from pullback.rules.scan import expand_scans
 from pullback_runtime._jax import operations_where, run_passes
 
 CHLO = "chlo."
@@ -30,6 +31,7 @@ def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
       expand: what they decompose to is their expansion. It has no portable form where dimensions
         are symbols; then it is a custom call of that name, in what only `restore` reads.
     """
+    expand_scans(module)
     outliner = _Outliner(module, expand)
     for op in operations_where(module, _can_be_wrapped):
         outliner.wrap(op)
@@ -52,26 +54,45 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
 
 
 def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) -> bool:
-    """Replaces composites named after CHLO ops by these ops; whether there are any."""
+    """Replaces composites that are CHLO ops by these ops; whether there are any.
+
+    A composite of such a name that says more, or something else, than the op can stays what it is:
+    its decomposition tells what it computes.
+    """
     restored = False
     for name, op in wrapped:
-        if not module.context.is_registered_operation(name):
+        if not module.context.is_registered_operation(name) or len(op.regions):
             continue
-        attributes = op.attributes
-        given = attributes.get("composite_attributes", None)
+        given = op.attributes.get("composite_attributes", ())
         new = ir.Operation.create(
             name,
             results=[result.type for result in op.results],
             operands=list(op.operands),
-            attributes={named.name: named.attr for named in given} if given is not None else {},
+            attributes={named.name: named.attr for named in given},
             loc=op.location,
             ip=ir.InsertionPoint(op),
         )
+        if not _is_whole(new):
+            new.erase()
+            continue
         for old_result, new_result in zip(op.results, new.results, strict=True):
             old_result.replace_all_uses_with(new_result)
         op.erase()
         restored = True
     return restored
+
+
+def _is_whole(op: ir.Operation) -> bool:
+    """Whether an op has what it needs, and no attributes but its own."""
+    own = {
+        name
+        for name, member in vars(type(op.opview)).items()
+        if isinstance(member, property) and member.fset is not None
+    }
+    try:
+        return set(op.attributes.keys()) <= own and op.verify()
+    except ir.MLIRError:
+        return False
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:
@@ -145,7 +166,7 @@ class _Outliner:
 
 
 def _can_be_wrapped(op: ir.Operation) -> bool:
-    """CHLO ops; but those with regions or with attributes of CHLO's own are expanded for good."""
+    """CHLO ops; but those with attributes of CHLO's own are expanded for good, as scans are."""
     if not op.name.startswith(CHLO) or len(op.regions):
         return False
     return not any("#chlo" in str(attribute) for _, attribute in op.attributes.items())

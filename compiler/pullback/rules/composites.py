@@ -60,8 +60,15 @@ from pullback.rules.registry import (
 def _by_name(op: Op) -> Rule:
     """The rule that somebody has registered for composites of this name, if there is one."""
     name = str(ops.composite_name(op.operation))
+    if _is_of_op(op, name):
+        return op.rule
     own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
     return own if own is not None and (own is _ZERO or own.checked) else op.rule
+
+
+def _is_of_op(op: Op | MappedOp, name: str) -> bool:
+    """Whether a composite has the name of an op, whose attributes lie elsewhere."""
+    return bool(op.operation.context.is_registered_operation(name))
 
 
 _ZERO = without_derivative("stablehlo.composite", __name__)
@@ -446,10 +453,11 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
     of the function.
     """
     name = str(ops.composite_name(op.operation))
-    own = BATCHES.get(name)
+    known = not _is_of_op(op, name)
+    own = BATCHES.get(name) if known else None
     if own not in (None, MappedOp.again):
         return own(op)
-    if own is None and name in RULES:
+    if own is None and known and name in RULES:
         raise MissingRuleError(
             f"no batching rule for the composite `{name}`, which has a derivative rule of its own",
             where=user_line(op.operation.location),

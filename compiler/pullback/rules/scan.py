@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
@@ -14,7 +15,8 @@ from pullback.passes.regions import blocks, operations
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded
-from pullback.rules.registry import Op, Rule, jointly, register
+from pullback.rules.registry import RULES, Op, Rule, jointly, register
+from pullback_runtime._jax import operations_where
 
 
 def scan(op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -102,6 +104,20 @@ def _from_front(v: Value, dimension: int) -> Value:
 
 
 register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
+
+
+def expand_scans(module: ir.Module) -> None:
+    """Puts loops in the place of `chlo.scan`, for who cannot hold the op."""
+    for operation in operations_where(module, lambda op: op.name == "chlo.scan"):
+        operands, results = list(operation.operands), list(operation.results)
+        inactive = [False] * len(operands)
+        op = Op(operation, operands, results, inactive, RULES["chlo.scan"], None)
+        place = build.inserting(ir.InsertionPoint(operation), operation.location)
+        with _jax.working_in(module), place:
+            found = scan(op, operands)
+        for old, new in zip(results, found, strict=True):
+            old.replace_all_uses_with(new)
+        operation.erase()
 
 
 # --------------------------------------------------------------------------------- batches

@@ -1,4 +1,4 @@
-"""Densities, samples and filters by TensorFlow Probability, and by what uses it: distrax, dynamax."""
+"""Densities, samples and filters: TensorFlow Probability, and what uses it: distrax, dynamax."""
 
 from __future__ import annotations
 
