@@ -49,6 +49,11 @@ def terminator(block: Any) -> Any:
     return ir.InsertionPoint.at_block_terminator(block).ref_operation
 
 
+def block_of(operation: Any) -> Any:
+    """The block that an operation is in."""
+    return ir.InsertionPoint(operation).block
+
+
 def blocks(operation: Any) -> list[Any]:
     """The block of each region; control flow has one in each."""
     return [region.blocks[0] for region in operation.regions]

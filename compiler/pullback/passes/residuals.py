@@ -12,7 +12,7 @@ a branch) reaches primal values through `Residuals`. Each one is, in this order:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -50,6 +50,40 @@ CHEAP = (
 )
 
 _INFINITE = 1 << 60
+
+
+def hands_on(operation: Any) -> bool:
+    """Whether each result of an op is one operand: a barrier, but for those that stand for another
+    value, which say so."""
+    return operation.name == "stablehlo.optimization_barrier" and not len(operation.attributes)
+
+
+def is_view(operation: Any) -> bool:
+    """Whether an op costs nothing where its operands are at hand."""
+    return operation.name in VIEWS or hands_on(operation)
+
+
+def inputs_of(v: Value) -> list[Value]:
+    """What the result of an op is computed from."""
+    operation = v.owner
+    if hands_on(operation):
+        return [operation.operands[_position(v)]]
+    return list(operation.operands)
+
+
+def again(v: Value, known: Mapping[Value, Value], ip: Any) -> Value:
+    """The result of an op, computed again at `ip` from what stands for its inputs."""
+    operation = v.owner
+    if hands_on(operation):
+        return known[operation.operands[_position(v)]]
+    copy = operation.clone(ip)
+    for i, x in enumerate(operation.operands):
+        copy.operands[i] = known[x]
+    return copy.results[_position(v)]
+
+
+def _position(v: Value) -> int:
+    return list(v.owner.results).index(v)
 
 
 class Residuals:
@@ -108,10 +142,10 @@ class Residuals:
     def _decide(self, v: Value) -> Value | None:
         """Note whether a value is free; or give an operand of which that must be known first."""
         is_leaf = self.leaf(v) is not None
-        if is_leaf or isinstance(v, ir.BlockArgument) or v.owner.name not in VIEWS:
+        if is_leaf or isinstance(v, ir.BlockArgument) or not is_view(v.owner):
             self._free[v] = is_leaf
             return None
-        for x in v.owner.operands:
+        for x in inputs_of(v):
             free = self._free.get(x)
             if free is None:
                 return x
@@ -129,11 +163,11 @@ class Residuals:
             if x not in known:
                 found = self._shared(x, known)
                 if found is None:
-                    missing = [y for y in x.owner.operands if y not in known]
+                    missing = [y for y in inputs_of(x) if y not in known]
                     if missing:
                         todo += reversed(missing)
                         continue
-                    found = self._recompute(x, known)
+                    found = again(x, known, self.ip)
                 known[x] = found
             todo.pop()
         return known[v]
@@ -152,20 +186,16 @@ class Residuals:
         self.placeholders[v] = operation
         return operation.result
 
-    def _recompute(self, v: Value, known: dict[Value, Value]) -> Value:
-        operation = v.owner
-        copy = operation.clone(self.ip)
-        for i, x in enumerate(operation.operands):
-            copy.operands[i] = known[x]
-        return copy.results[list(operation.results).index(v)]
-
     # --------------------------------------------------------------------------- settling
 
     def choose(self) -> list[Value]:
-        """The primal values to store."""
+        """The primal values to store, once no primal op is replaced any more."""
         if not self.placeholders:
             return []
+        self._free.clear()
+        self._leaves = {v: leaf for v, leaf in self._leaves.items() if leaf is not None}
         needed = dict.fromkeys(map(self._current, self.placeholders))
+        needed = {v: None for v in needed if not self._is_free(v)}
         return minimum_cut(list(needed), self._producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:
@@ -173,9 +203,10 @@ class Residuals:
         if isinstance(v, ir.BlockArgument):
             return None
         operation = v.owner
-        if operation.name not in CHEAP or len(operation.regions) or len(operation.results) != 1:
+        one_result = len(operation.results) == 1 and not len(operation.regions)
+        if not hands_on(operation) and not (one_result and operation.name in CHEAP):
             return None
-        return [x for x in operation.operands if not self._is_free(x)]
+        return [x for x in inputs_of(v) if not self._is_free(x)]
 
     @staticmethod
     def _weight(v: Value) -> int:

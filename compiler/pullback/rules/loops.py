@@ -23,9 +23,9 @@ from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
 from pullback.passes.purity import acts
 from pullback.passes.regions import (
+    block_of,
     blocks,
     captured_by,
-    captures,
     move_regions,
     operations,
     replace_terminator,
@@ -39,6 +39,7 @@ from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
 from pullback.rules.checkpointing import Checkpointed, count_iterations
 from pullback.rules.control_flow import taken
+from pullback.rules.invariants import Invariants
 from pullback.rules.reaching import reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
@@ -213,13 +214,13 @@ class _Stacked(_Reversed):
     """The number of iterations is bounded: one slot for each."""
 
     def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
-        self.captured = dict.fromkeys(captures(op.operation))
         self.slots = max(loop.slots or 0, 1)
         self.integer = build.scalar("i32" if (loop.trip_count or 0) < 2**31 else "i64")
         stacks = stacks_of(loop)
         if loop.trip_count is None:  # nor is it known which slots of the first buffer stay
             stacks = [stack for stack in stacks if not op.active[stack.carry]]
         self.aliases = aliases(stacks)
+        self.invariants = Invariants(op, self._outside, op.frame.diff.functions)
         super().__init__(op, loop, cts, {stack.carry: stack for stack in stacks})
         self.stacked = [i for i in self.carries if i in self.stacks]
         self.carries = [i for i in self.carries if i not in self.stacks]
@@ -229,20 +230,24 @@ class _Stacked(_Reversed):
 
     def _leaf(self, v: Value) -> Value | None:
         """A primal value that the reverse body knows without storing it."""
-        if v in self.captured:
-            return self.outer.primal(v)
         stack = self._alias(v)
         if stack is not None:
             return self._stacked_value(v, stack)
-        if v not in self.arguments:
-            return None
-        index = self.arguments.index(v)
         counter = self.loop.counter
-        if counter is not None and index == counter.index:
+        if counter is not None and v == self.arguments[counter.index]:
             return self._counter_value(v)
-        if self.loop.is_invariant(index):
-            return self.outer.primal(self.loop.inits[index])
-        return None
+        v = self.frame.current(v)
+        found = self._outside(v) or self.invariants.find(v)
+        return None if found is None else self.outer.primal(found)
+
+    def _outside(self, v: Value) -> Value | None:
+        """What stands for a primal value of the body in front of the loop."""
+        if not isinstance(v, ir.BlockArgument):
+            return v if block_of(v.owner) != self.loop.body else None
+        if v not in self.arguments:
+            return v
+        index = self.arguments.index(v)
+        return self.loop.inits[index] if self.loop.is_invariant(index) else None
 
     def _alias(self, v: Value) -> Stack | None:
         """The stack that holds a value of the body, or what the sweep has put in its place."""
@@ -273,6 +278,7 @@ class _Stacked(_Reversed):
         if not self.carries and not self.free:
             return self._cotangents({}, {})
         loop = self._emit_reverse_loop()
+        self.invariants.after_sweep()
         chosen = self.residuals.choose()
         self._store(chosen)
         results = self._results(loop)[1:]

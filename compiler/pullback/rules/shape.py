@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback import _jax
+from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
@@ -129,18 +130,43 @@ linear("stablehlo.concatenate", concatenate, reads=("dimension",))
 
 
 def dynamic_slice(op: Op, cts: Tangents) -> list[object]:
-    """Add into the operand's slice, in place; both ops clamp their starts alike."""
+    """Add into the operand's slice, in place; both ops clamp their starts alike.
+
+    Where the slice was overwritten, its cotangent is zero there, and what is added takes its place.
+    A loop that adds in place, as this rule's own, so hands its accumulator's cotangent on.
+    """
     (ct,) = cts
     starts = [op.operand(i) for i in range(1, len(op.operands))]
     sizes = integers(op, "slice_sizes")
 
     def update(total: Value) -> Value:
+        before = _without_zeros(total, sizes, starts)
+        if before is not None:
+            if _is_slice(ct, before, starts):
+                return before
+            return build.dynamic_update_slice(before, ct, starts)
         added = ct
         if not is_zero_constant(total):
             added = build.add(build.dynamic_slice(total, starts, sizes), ct)
         return build.dynamic_update_slice(total, added, starts)
 
     return [InPlace(update), *[None] * len(starts)]
+
+
+def _without_zeros(total: Value, sizes: Sequence[int], starts: list[Value]) -> Value | None:
+    """What was there before zeros were written over a slice."""
+    if isinstance(total, ir.BlockArgument) or total.owner.name != "stablehlo.dynamic_update_slice":
+        return None
+    before, update, *places = total.owner.operands
+    same = places == starts and build.shape(update) == tuple(sizes)
+    return before if same and is_zero_constant(update) else None
+
+
+def _is_slice(v: Value, whole: Value, starts: list[Value]) -> bool:
+    """Whether a value is what another one has from these starts on."""
+    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.dynamic_slice":
+        return False
+    return list(v.owner.operands) == [whole, *starts]
 
 
 def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:

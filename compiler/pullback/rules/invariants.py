@@ -1,0 +1,112 @@
+"""What a loop's body computes that no iteration changes: moved in front of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pullback._jax import ir
+from pullback.dialect.build import Value
+from pullback.passes.purity import Purity
+from pullback.passes.regions import block_of, blocks, captures
+from pullback.passes.residuals import again, inputs_of, is_view
+from pullback.rules.registry import RULES, Op
+
+
+class Invariants:
+    """Moves ops of a body, and what they depend on, as a reverse loop asks for their results.
+
+    It would have to stack them, or to compute them again in each iteration. JAX hoists them out of
+    a scan, too. Views are copied: they cost nothing where they are. Calls and control flow, which a
+    sweep may replace, wait until it is over.
+
+    Args:
+      op: a `stablehlo.while`.
+      outside: gives what stands in front of the loop for a value of the body: for one that the body
+        captures, or a carry that it does not change. None for others.
+      functions: those of the module.
+    """
+
+    def __init__(
+        self, op: Op, outside: Callable[[Value], Value | None], functions: dict[str, Any]
+    ) -> None:
+        self._op = op
+        self._outside = outside
+        self._purity = Purity(functions)
+        self._does_vary: dict[Value, bool] = {}
+        self._made: dict[Value, Value] = {}
+        self._is_swept = False
+
+    def after_sweep(self) -> None:
+        """Nothing in the body is replaced any more."""
+        self._is_swept = True
+        self._does_vary.clear()
+
+    def find(self, v: Value) -> Value | None:
+        """What the op of a value gives in front of the loop; None if it varies, or is a view."""
+        if isinstance(v, ir.BlockArgument) or is_view(v.owner) or self._varies(v):
+            return None
+        return self._make(v)
+
+    def _varies(self, v: Value) -> bool:
+        todo = [v]
+        while todo:
+            unknown = None if todo[-1] in self._does_vary else self._decide(todo[-1])
+            if unknown is None:
+                todo.pop()
+            else:
+                todo.append(unknown)
+        return self._does_vary[v]
+
+    def _decide(self, v: Value) -> Value | None:
+        """Note whether a value varies; or give one of which that must be known first."""
+        if self._outside(v) is not None:
+            self._does_vary[v] = False
+            return None
+        if isinstance(v, ir.BlockArgument) or not self._is_movable(v.owner.operation):
+            self._does_vary[v] = True
+            return None
+        inputs = inputs_of(v)
+        for x in inputs:
+            if x not in self._does_vary:
+                return x
+        self._does_vary[v] = any(self._does_vary[x] for x in inputs)
+        return None
+
+    def _is_movable(self, operation: Any) -> bool:
+        """Whether it may run where the body does not; a loop in it may be what takes the time."""
+        if not self._is_swept and _is_control(operation):
+            return False
+        if block_of(operation) != blocks(self._op.operation)[1] or not self._purity.is_pure(operation):
+            return False
+        return not (len(operation.regions) and captures(operation))
+
+    def _make(self, v: Value) -> Value:
+        todo = [v]
+        while todo:
+            x = todo[-1]
+            if x not in self._made:
+                found = self._outside(x)
+                if found is None:
+                    missing = [y for y in inputs_of(x) if y not in self._made]
+                    if missing:
+                        todo += reversed(missing)
+                        continue
+                    found = self._move(x)
+                self._made[x] = found
+            todo.pop()
+        return self._made[v]
+
+    def _move(self, v: Value) -> Value:
+        operation = v.owner
+        if is_view(operation):
+            return again(v, self._made, ir.InsertionPoint(self._op.operation))
+        operation.move_before(self._op.operation)
+        for i, x in enumerate(operation.operands):
+            operation.operands[i] = self._made[x]
+        return v
+
+
+def _is_control(operation: Any) -> bool:
+    rule = RULES.get(operation.name)
+    return rule is not None and rule.family == "control"
