@@ -116,6 +116,23 @@ def test_a_transposed_function_crosses_the_border_of_a_jitted_one():
     np.testing.assert_allclose(found, np.tanh(2 * matrix).sum(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("again", [jax.linear_transpose, pb.linear_transpose])
+def test_the_transpose_of_a_tangent_beside_its_value(again):
+    """The value does not depend on the tangent, and nobody has a cotangent for it."""
+    x = jnp.array([0.3, 1.2])
+    function = lambda x: jnp.sin(x) * x  # noqa: E731
+    program = pb.trace(function)(x).jvp()
+    expected = jnp.cos(x) * x + jnp.sin(x)
+    for push in (lambda t: pb.jvp(function, (x,), (t,))[1], lambda t: program(x, t)[1]):
+        np.testing.assert_allclose(again(push, x)(jnp.ones(2))[0], expected, rtol=1e-6)
+    beside = pb.jit(lambda t: (jnp.sin(x), 2 * t, 3 * t))
+    np.testing.assert_allclose(again(lambda t: beside(t)[1], x)(x)[0], 2 * x)
+    both = again(lambda t: beside(t)[1:], x)((x, x))[0]
+    np.testing.assert_allclose(both, 5 * x)
+    with pytest.raises(pb.NotLinearError, match="does not depend on the tangents and is not zero"):
+        again(beside, x)((x, x, x))
+
+
 def fails(call, words):
     with pytest.raises(ArgumentMismatchError, match=words) as caught:
         call()

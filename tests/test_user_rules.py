@@ -309,6 +309,51 @@ def test_a_bwd_rule_may_return_another_float_type(made):
             same(gradient, expected)
 
 
+@jax.custom_vjp
+def sum_of_all(x):
+    return jnp.sum(x)
+
+
+def sum_of_all_bwd(residuals, ct):
+    shape, named, twice = residuals
+    return (jnp.broadcast_to(7 * ct, shape) * (2 if named["twice"] else 1) * twice,)
+
+
+sum_of_all.defvjp(lambda x: (jnp.sum(x), (x.shape, {"twice": x.ndim == 1}, 2.0)), sum_of_all_bwd)
+
+
+@jax.custom_vjp
+def scaled_if(x, how, count):
+    return x * count
+
+
+scaled_if.defvjp(
+    lambda x, how, count: (x * count, (how, x.size, count)),
+    lambda kept, ct: (ct * kept[2] * (11 if kept[0] else 13) * len(range(kept[1])), None, None),
+)
+
+
+def once(f):
+    return lambda x: jax.lax.scan(lambda c, _: (c + f(x), None), 0.0, None, length=1)[0]
+
+
+def test_numbers_of_python_among_residuals_are_known_to_the_backward_rule():
+    """JAX hands them on: a shape, a flag, an argument that the call was given as a number."""
+    x = jnp.array([0.5, 2.0])
+
+    def of_flags(x):
+        return jnp.sum(scaled_if(scaled_if(x, True, 3), False, 3) + scaled_if(x, True, 4))
+
+    for f in (lambda x: sum_of_all(x * x), of_flags):
+        expected = jax.grad(f)(x)
+        for each in (f, jax.jit(f), jax.checkpoint(f), once(f)):
+            same(pb.grad(each)(x), expected)
+        program = pb.trace(f)(x)
+        for each in (program, pb.load(artifact.serialize(program))):
+            same(each.grad()(x), expected)
+        same(pb.jvp(f, (x,), (x,))[1], jnp.vdot(expected, x))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def applied(f, x, count):
     return f(x) * count

@@ -29,9 +29,10 @@ from pullback import (
     _statics,
 )
 from pullback._cache import derived_once
-from pullback._errors import ArgumentMismatchError
+from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._program import Program
 from pullback.frontend.trace import trace
+from pullback.symbolic import SymbolicProgram
 
 _DERIVATION = "_pullback_derivation"
 """The attribute that says how a function was made here; `functools.wraps` copies it to others."""
@@ -280,7 +281,7 @@ def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[
     room = _cache.Cloakroom()
 
     def function(*primals: Any) -> Any:
-        program = program_of(get(), primals, {})
+        program = _of_fixed_sizes(program_of(get(), primals, {}), "vjp")
         order = _order(program, primals)
         flags = perturbed and [perturbed[i] for i in order]
         split = _derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
@@ -311,7 +312,7 @@ def _linearize_jitted(
     room = _cache.Cloakroom()
 
     def function(*primals: Any) -> Any:
-        program = program_of(get(), primals, {})
+        program = _of_fixed_sizes(program_of(get(), primals, {}), "linearize")
         flags = perturbed and [perturbed[i] for i in _order(program, primals)]
         forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
         (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
@@ -326,6 +327,16 @@ def _linearize_jitted(
         return out, Partial(room.fetch(push), residuals), *aux
 
     return linearize
+
+
+def _of_fixed_sizes(program: Program | SymbolicProgram, taker: str) -> Program:
+    """Raises PullbackError for a program that cannot be split: residuals have sizes."""
+    if not isinstance(program, SymbolicProgram):
+        return program
+    raise PullbackError(
+        f"pb.{taker} keeps residuals, which have no sizes while dimensions are symbols",
+        do=f"take pb.grad, pb.value_and_grad, pb.jvp or jax.{taker} there, or sizes instead",
+    )
 
 
 def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 import pullback_runtime
-from pullback import _batches
+from pullback import _batches, _derivation, _platforms
 from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._handles import Origin, origin_of, program_of
@@ -25,14 +25,17 @@ from pullback._slots import spell
 from pullback.frontend.tangents import high_type, is_inexact
 from pullback.frontend.trace import trace
 from pullback.passes import manager
+from pullback.symbolic import SymbolicProgram
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
 from pullback_runtime._load import flat_trees
 from pullback_runtime._meshes import on_devices_of
 
 
-def apply(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a program in the trace that is going on."""
+    if isinstance(program, SymbolicProgram):
+        return program(*args, **kwargs)
     operands = program.flatten(args, kwargs)
     check_operands(program, operands[len(program.constants) :])
     placed = on_devices_of(program.rules.mesh, operands)
@@ -87,14 +90,24 @@ def _swapped(backward: Program) -> Program:
     return backward.transpose(wrt=(1,))
 
 
-def _transposed(handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle:
+_transpose_of_results = _platforms.for_each(_derivation.transpose_of_results)
+
+
+def _transposed(
+    handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
+) -> tuple[ModuleHandle, tuple[int, ...]]:
+    """The transpose, and which results it takes cotangents of: those given, unless it has all.
+
+    A result may depend on what is not linear alone, as the value beside a tangent; it has none.
+    """
     origin = origin_of(handle)
     if origin.transposed is not None and origin.linear == linear:
-        return origin.transposed
-    key = "transpose", linear
+        outs = enumerate(handle.out_avals)
+        return origin.transposed, tuple(i for i, aval in outs if is_inexact(aval))
+    key = "transpose", linear, given
     if key not in origin.derivatives:
-        origin.derivatives[key] = origin.program.transpose(wrt=linear).handle
-    return origin.derivatives[key]
+        origin.derivatives[key] = _transpose_of_results(origin.program, linear, given).handle
+    return origin.derivatives[key], given
 
 
 def _batched(

@@ -171,15 +171,27 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     Raises:
       NotLinearError: the program is not linear in these arguments.
     """
+    return _transposed(program, wrt, None)
+
+
+def transpose_of_results(program: Program, wrt: Sequence[int], outs: tuple[int, ...]) -> Program:
+    """The same of the results at `outs`, which alone are linear; these are not in a tree."""
+    return _transposed(program, wrt, outs)
+
+
+def _transposed(
+    program: Program, wrt: int | Sequence[int] | None, outs: tuple[int, ...] | None
+) -> Program:
     old = Signature.of(program)
     primals = _chosen(old, wrt)
     _slots.check_inexact(primals, "transpose", "convert it to a float")
     linear = _slots.several(argnums_of(wrt, len(old.args), "wrt"))
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
     _check_not_shared(program)
-    derivative = Transpose(wrt=inexact_positions(primals))
+    derivative = Transpose(wrt=inexact_positions(primals), outs=outs)
     cts = moving(primals, "cotangent")
-    new = Signature((*others, moving(old.out, "cotangent")), old.kwargs, cts)
+    out = old.out if outs is None else tuple(old.out[i] for i in outs)
+    new = Signature((*others, moving(out, "cotangent")), old.kwargs, cts)
     return _derived(program, derivative, new, 0)
 
 

@@ -167,9 +167,14 @@ class JVPRule(Protocol):
 
 
 class TransposeRule(Protocol):
-    """`rule(handle, linear)`: a module `(other args…, cotangents of inexact outs…) -> (cts…)`."""
+    """`rule(handle, linear, given)`: a module `(other args…, cotangents of outs…) -> (cts…)`.
 
-    def __call__(self, handle: ModuleHandle, linear: tuple[int, ...]) -> ModuleHandle: ...
+    And the positions of these outs: at least those in `given`.
+    """
+
+    def __call__(
+        self, handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
+    ) -> tuple[ModuleHandle, tuple[int, ...]]: ...
 
 
 class BatchingRule(Protocol):
@@ -233,13 +238,10 @@ def _jvp(primals: Any, tangents: Any, *, handle: ModuleHandle) -> tuple[list[Any
 
 def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
     linear = tuple(i for i, arg in enumerate(args) if _jax.is_undefined_primal(arg))
-    transposed = _rule("transpose", "transpose", handle)(handle, linear)
+    given = tuple(i for i, ct in enumerate(cotangents) if not _jax.is_zero(ct))
+    transposed, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
     known = [arg for i, arg in enumerate(args) if i not in set(linear)]
-    active = [
-        _jax.instantiate(ct)
-        for ct, aval in zip(cotangents, handle.out_avals, strict=True)
-        if _is_inexact(aval)
-    ]
+    active = [_jax.instantiate(cotangents[i]) for i in takes]
     moved = iter(call_module(transposed, *known, *active))
     return [next(moved) if i in set(linear) else None for i in range(len(args))]
 

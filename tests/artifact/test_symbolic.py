@@ -485,7 +485,7 @@ def test_the_runtime_counts_flat_arguments(saved):
 def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():
     args, kwargs = arguments(1)
     shapes = (jax.tree.map(lambda _: "...", args[0]), "batch, 4")
-    exported = jax.export.export(jax.jit(loss))(*symbolic_args_specs(args, shapes), **kwargs)
+    exported = jax.jax.export.export(jax.jit(loss))(*symbolic_args_specs(args, shapes), **kwargs)
     loaded = pullback_runtime.load(bytes(exported.serialize()))
     for size in (2, 5):
         args, kwargs = arguments(size)
@@ -546,6 +546,37 @@ def test_static_arguments_are_part_of_the_function(options, args, kwargs):
     close(program(value), scaled(value, *args, **kwargs))
     close(pb.load(artifact.serialize(program))(value), scaled(value, *args, **kwargs))
     close(program.with_shapes(value)(value), scaled(value, *args, **kwargs))
+
+
+TRACED_WITH_SYMBOLS = {
+    "grad": lambda x: pb.grad(norm)(x),
+    "value_and_grad": lambda x: pb.value_and_grad(norm)(x)[1],
+    "jvp": lambda x: pb.jvp(norm, (x,), (x,))[1] * x,
+    "jit": lambda x: pb.jit(jax.grad(norm))(x),
+}
+
+
+def norm(x):
+    return jnp.sum(jnp.tanh(x) ** 2)
+
+
+@pytest.mark.parametrize("name", TRACED_WITH_SYMBOLS)
+def test_functions_of_ours_in_a_trace_with_symbols(name):
+    function = TRACED_WITH_SYMBOLS[name]
+    (rows,) = symbolic_shape("rows")
+    exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows,), jnp.float32))
+    x = jnp.linspace(0.1, 1.0, 3)
+    close(exported.call(x), function(x))
+    close(exported.call(x), jax.grad(norm)(x) if name != "jvp" else x * (x @ jax.grad(norm)(x)))
+
+
+@pytest.mark.parametrize("taker", ["vjp", "linearize"])
+def test_what_keeps_residuals_wants_sizes(taker):
+    (rows,) = symbolic_shape("rows")
+    with pytest.raises(pb.PullbackError, match=f"pb.{taker} keeps residuals, which have no sizes"):
+        jax.eval_shape(
+            lambda x: getattr(pb, taker)(norm, x)[0], jax.ShapeDtypeStruct((rows,), jnp.float32)
+        )
 
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])

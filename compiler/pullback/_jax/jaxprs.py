@@ -267,6 +267,12 @@ def with_operands(
     return _ClosedJaxpr(changed, [value for _, value in constants])
 
 
+def literal_integers(equation: Any) -> tuple[tuple[int, Any], ...]:
+    """The operands of integer or bool type that are literals: position and value."""
+    literals = (each for each in enumerate(equation.invars) if isinstance(each[1], Literal))
+    return tuple((i, x.val) for i, x in literals if np.dtype(x.aval.dtype).kind in "biu")
+
+
 def equation_alone(equation: Any, debug_info: Any) -> Any:
     """A closed jaxpr that holds one equation; its inputs are the operands, literals included."""
     invars = [_core.Var(atom.aval) for atom in equation.invars]

@@ -174,10 +174,17 @@ def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
     return jaxprs.closed_with(jaxpr, constants), zeros
 
 
-def traced_fwd(equation: Any, perturbed: Sequence[bool]) -> tuple[Any, list[int]]:
-    """The closed jaxpr of a `fwd` rule, and the place of each residual that it names.
+NamedResiduals = Callable[[Sequence[Any]], list[Any]]
+"""Of the residuals that a forward function returns, those that its `bwd` rule takes."""
 
-    Its results are those of the function, and then the residuals, each of them once.
+
+def traced_fwd(
+    equation: Any, perturbed: Sequence[bool], literals: Mapping[int, Any]
+) -> tuple[Any, NamedResiduals]:
+    """The closed jaxpr of a `fwd` rule, and how its residuals are those that it names.
+
+    Its results are those of the function, and then the residuals, each of them once. Numbers of
+    Python are handed on as they are: those of a shape, and operands that are `literals`.
     """
     params = equation.params
     with equation.ctx.manager:
@@ -186,11 +193,17 @@ def traced_fwd(equation: Any, perturbed: Sequence[bool]) -> tuple[Any, list[int]
     operands, outs = jaxprs.inputs_of(closed), jaxprs.outputs_of(closed)
     count = tree.num_leaves - sum(i is not None for i in forwarded)
     own = iter(outs[:count])
+    known = {id(operands[i]): value for i, value in literals.items()}
     named = [next(own) if i is None else operands[i] for i in forwarded]
-    residuals = {id(v): v for v in named}
+    known |= {id(v): v.val for v in named if isinstance(v, jaxprs.Literal)}
+    residuals = {id(v): v for v in named if id(v) not in known}
     places = {each: place for place, each in enumerate(residuals)}
     closed = jaxprs.with_outputs(closed, [*outs[count:], *residuals.values()])
-    return closed, [places[id(v)] for v in named]
+
+    def name(found: Sequence[Any]) -> list[Any]:
+        return [known[id(v)] if id(v) in known else found[places[id(v)]] for v in named]
+
+    return closed, name
 
 
 def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

@@ -38,6 +38,7 @@ class Rule:
     checked_axes: tuple[str, ...] = ()
     policy: Callable[..., Any] | None = None
     closed_over: int = 0
+    literals: tuple[tuple[int, Any], ...] = ()
     batch: Batch | None = None
 
     @functools.cached_property

@@ -337,7 +337,7 @@ class RuleTable:
             return equation.primitive, types, params
         function = self._identities.rules(equation, functions)
         primal = None if decomposition is None else self._identities.jaxpr(decomposition)
-        return types, function, primal
+        return types, function, primal, _literals(equation)
 
     def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
         return Rule(
@@ -352,6 +352,7 @@ class RuleTable:
             checked_axes=self._checked_axes,
             policy=self._policy_of(equation),
             closed_over=user_rules.rule_inside(equation).closed_over,
+            literals=_literals(equation),
         )
 
     def _policy_of(self, equation: Any) -> Callable[..., Any] | None:
@@ -376,6 +377,13 @@ def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
         last = 1 if kind == "vjp" else len(functions)
         functions[:last] = [remat.with_saved(each, rule.policy) for each in functions[:last]]
     return functions
+
+
+def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
+    """The operands that are integers of Python, which a backward rule may ask for their value."""
+    if jaxprs.name_of(equation) != "custom_vjp_call":
+        return ()
+    return jaxprs.literal_integers(equation)
 
 
 def _name(equation: Any) -> str:

@@ -176,15 +176,14 @@ def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
     (equation,) = rule.call.eqns
     user_rules.forget_runs(rule.call)
     perturbed = [i in chosen for i in range(len(rule.call.in_avals))]
-    forward, places = user_rules.traced_fwd(equation, perturbed)
+    forward, name = user_rules.traced_fwd(equation, perturbed, dict(rule.literals))
 
     def pull(residuals, cotangents):
-        named = [residuals[place] for place in places]
         cts = [
             cotangents[i] if i in cotangents else derivatives.zeros_of(aval)
             for i, aval in enumerate(rule.call.out_avals)
         ]
-        found = user_rules.run_bwd(equation, named, cts)
+        found = user_rules.run_bwd(equation, name(residuals), cts)
         pairs = [(found[i], rule.call.in_avals[i]) for i in chosen]
         return [derivatives.zeros_of(aval) if derivatives.is_zero(ct) else ct for ct, aval in pairs]
 

@@ -23,16 +23,18 @@ class Transpose(Pass):
     Attributes:
       entry: the function to transpose, in place.
       wrt: positions of the linear arguments; all inexact ones if not given.
+      outs: positions of the results that receive a cotangent; all inexact ones if not given.
     """
 
     name: ClassVar[str] = "transpose"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
+    outs: tuple[int, ...] | None = None
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Transposes `entry` in place; raises NotLinearError."""
         leave_copy(module, self.entry)
         with _jax.working_in(module), Differentiation(module, rules) as diff:
             mask = wrt_mask(diff, self.entry, self.wrt)
-            name = transpose(diff, self.entry, mask, ct_mask_of(diff, self.entry, None))
+            name = transpose(diff, self.entry, mask, ct_mask_of(diff, self.entry, self.outs))
             diff.take_place(name, self.entry)

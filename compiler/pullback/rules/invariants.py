@@ -77,7 +77,9 @@ class Invariants:
         """Whether it may run where the body does not; a loop in it may be what takes the time."""
         if not self._is_swept and _is_control(operation):
             return False
-        if block_of(operation) != blocks(self._op.operation)[1] or not self._purity.is_pure(operation):
+        if block_of(operation) != blocks(self._op.operation)[1] or not self._purity.is_pure(
+            operation
+        ):
             return False
         return not (len(operation.regions) and captures(operation))
 
