@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pullback import _jax
+import pullback as pb
+from pullback import _jax, artifact
 from pullback.passes import PASSES
 from pullback.passes.pipelines import PIPELINES
 from pullback.passes.stock import STOCK_PASSES
@@ -133,6 +134,18 @@ def test_portable_artifact_in(run) -> None:
     version = _jax.stablehlo.get_current_version()
     artifact = _jax.stablehlo.serialize_portable_artifact(parse_module(SOURCE), version)
     assert succeed(run(artifact)) == succeed(run(SOURCE))
+
+
+def test_what_a_pass_makes_of_a_saved_program_can_be_read(run, tmp_path: Path) -> None:
+    """The file's digest and its arguments are no more those of the module."""
+    saved = artifact.serialize(pb.trace(lambda x: jnp.sin(x))(0.5))
+    text, _ = succeed(run(saved, "--vjp"))
+    assert "pullback.metadata" not in text
+    target = tmp_path / "out.mlirbc"
+    succeed(run(saved, "--cse", "--emit-bytecode", "-o", str(target)))
+    assert pb.load(target)(0.5) == jnp.sin(0.5)
+    found = pb.load(text.encode())(jnp.float32(0.5), jnp.float32(2.0))
+    assert jnp.allclose(found[1], 2 * jnp.cos(0.5))
 
 
 def test_split_input_file(run) -> None:

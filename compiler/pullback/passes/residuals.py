@@ -194,6 +194,7 @@ class Residuals:
             return []
         self._free.clear()
         self._leaves = {v: leaf for v, leaf in self._leaves.items() if leaf is not None}
+        self.values = {v: x for v, x in self.values.items() if v not in self.placeholders}
         needed = dict.fromkeys(map(self._current, self.placeholders))
         needed = {v: None for v in needed if not self._is_free(v)}
         return minimum_cut(list(needed), self._producers, self._weight)
