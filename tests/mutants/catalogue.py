@@ -385,6 +385,60 @@ DRIVERS = (
         ("tests/artifact/test_refusals.py",),
     ),
     Mutant(
+        "rules/shape.py",
+        "if _is_slice(ct, before, starts):",
+        "if True:",
+        ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "same = places == starts and build",
+        "same = build",
+        ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
+        "rules/shape.py",
+        "return list(v.owner.operands) == [whole, *starts]",
+        "return v.owner.operands[0] == whole",
+        ("tests/rules/test_parts.py",),
+    ),
+    Mutant(
+        "rules/invariants.py",
+        "any(self._does_vary[x] for x in inputs)",
+        "all(self._does_vary[x] for x in inputs)",
+        ("tests/test_memory.py", "tests/rules/test_rules_inside_loops.py"),
+    ),
+    Mutant(
+        "passes/residuals.py",
+        "and not len(operation.attributes)",
+        "",
+        ("tests/passes", "tests/test_memory.py"),
+    ),
+    Mutant(
+        "artifact/high_level.py",
+        "return set(op.attributes.keys()) <= own and op.verify()",
+        "return op.verify()",
+        ("tests/artifact/test_high_level.py",),
+    ),
+    Mutant(
+        "rules/composites.py",
+        "return bool(op.operation.context.is_registered_operation(name))",
+        "return False",
+        ("tests/artifact/test_high_level.py",),
+    ),
+    Mutant(
+        "_jax/user_rules.py",
+        "known = {id(operands[i]): value for i, value in literals.items()}",
+        "known = {}",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "frontend/rules.py",
+        "return types, function, primal, _literals(equation)",
+        "return types, function, primal",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
         "artifact/write.py",
         "            program.jvp()\n",
         "            pass\n",
@@ -823,8 +877,8 @@ AROUND = (
     ),
     Mutant(
         "_jax/user_rules.py",
-        "return closed, [places[id(v)] for v in named]",
-        "return closed, sorted(places[id(v)] for v in named)",
+        "found[places[id(v)]] for v in named]",
+        "found[i] for i, v in enumerate(named)]",
         ("tests/test_user_rules.py::test_a_vjp_rule_runs_once_whatever_its_residuals_are",),
     ),
     Mutant(

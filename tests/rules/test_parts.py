@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import pullback as pb
 
@@ -82,3 +83,26 @@ def test_parts_that_are_most_of_the_whole_are_padded_and_small_ones_added_in_pla
     for name, counts in expected.items():
         f = CASES[name]
         assert (ops(f, "pad"), ops(f, "dynamic_update_slice")) == counts, name
+
+
+@pytest.mark.parametrize(("size", "written", "read"), [(2, 1, 1), (2, 1, 2), (2, 5, 9), (3, 1, 1)])
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_slice_that_is_overwritten_and_read(size, written, read, factor):
+    """What is added behind the zeros of an update takes their place, if it lies where they do."""
+
+    def f(x, i, j):
+        whole = lax.dynamic_update_slice(x, jnp.ones(2), (i,))
+        part = lax.dynamic_slice(x, (j,), (size,))
+        added = lax.dynamic_update_slice(x, lax.dynamic_slice(x, (j,), (2,)) + x[:2], (i,))
+        return jnp.sum(whole**2) + factor * jnp.sum(part**3) + jnp.sum(jnp.sin(added))
+
+    def handed_on(x, i, j):
+        """The cotangent of the slice is that of the update, or not quite."""
+        part = factor * lax.dynamic_slice(x, (j,), (2,))
+        return jnp.sum(jnp.sin(lax.dynamic_update_slice(x, part + x[:2], (i,))))
+
+    x = jnp.linspace(0.1, 1.0, 6)
+    for g in (f, handed_on):
+        np.testing.assert_allclose(
+            pb.grad(g)(x, written, read), jax.grad(g)(x, written, read), rtol=1e-6
+        )
