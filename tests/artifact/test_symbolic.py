@@ -485,7 +485,7 @@ def test_the_runtime_counts_flat_arguments(saved):
 def test_the_runtime_runs_an_export_with_symbolic_dimensions_on_flat_lists():
     args, kwargs = arguments(1)
     shapes = (jax.tree.map(lambda _: "...", args[0]), "batch, 4")
-    exported = jax.jax.export.export(jax.jit(loss))(*symbolic_args_specs(args, shapes), **kwargs)
+    exported = jax.export.export(jax.jit(loss))(*symbolic_args_specs(args, shapes), **kwargs)
     loaded = pullback_runtime.load(bytes(exported.serialize()))
     for size in (2, 5):
         args, kwargs = arguments(size)
