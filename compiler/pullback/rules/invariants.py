@@ -63,25 +63,27 @@ class Invariants:
         if self._outside(v) is not None:
             self._does_vary[v] = False
             return None
-        if isinstance(v, ir.BlockArgument) or not self._is_movable(v.owner.operation):
+        if isinstance(v, ir.BlockArgument) or self._may_be_replaced(v.owner.operation):
             self._does_vary[v] = True
             return None
         inputs = inputs_of(v)
         for x in inputs:
             if x not in self._does_vary:
                 return x
-        self._does_vary[v] = any(self._does_vary[x] for x in inputs)
+        varies = any(self._does_vary[x] for x in inputs)
+        self._does_vary[v] = varies or not self._is_movable(v.owner.operation)
         return None
+
+    def _may_be_replaced(self, operation: Any) -> bool:
+        rule = None if self._is_swept else RULES.get(operation.name)
+        return rule is not None and rule.family == "control"
 
     def _is_movable(self, operation: Any) -> bool:
         """Whether it may run where the body does not; a loop in it may be what takes the time."""
-        if not self._is_swept and _is_control(operation):
+        if len(operation.regions) and captures(operation):
             return False
-        if block_of(operation) != blocks(self._op.operation)[1] or not self._purity.is_pure(
-            operation
-        ):
-            return False
-        return not (len(operation.regions) and captures(operation))
+        body = blocks(self._op.operation)[1]
+        return block_of(operation) == body and self._purity.is_pure(operation)
 
     def _make(self, v: Value) -> Value:
         todo = [v]
@@ -107,8 +109,3 @@ class Invariants:
         for i, x in enumerate(operation.operands):
             operation.operands[i] = self._made[x]
         return v
-
-
-def _is_control(operation: Any) -> bool:
-    rule = RULES.get(operation.name)
-    return rule is not None and rule.family == "control"
