@@ -19,7 +19,7 @@ EQUAL, AS_JAX, DIFFERENT, REFUSED = "equal", "as JAX refused", "DIFFERENT", "REF
 STEP = 1e-5
 """Of finite differences, which take JAX's place where JAX refuses."""
 COARSE = 1e-4
-"""How far they may be off."""
+"""How far they may be off, at least."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class _Point:
                 yield Line(name, status, _first_line(found))
             elif isinstance(theirs, Exception):
                 found, theirs = self._differences(check, found, ours["gradient"])
-                yield _judged(f"{name}, by differences", found, theirs, COARSE)
+                coarse = max(COARSE, 100 * self.tolerance)
+                yield _judged(f"{name}, by differences", found, theirs, coarse)
             else:
                 yield _judged(name, found, theirs, self.tolerance)
 
