@@ -48,9 +48,7 @@ def tfp_samples() -> Made:
 @CATALOGUE.add()
 def tfp_bijectors() -> Made:
     def loss(x, bins):
-        chain = tfb.Chain(
-            [tfb.Softplus(), tfb.Shift(0.3), tfb.SinhArcsinh(bins[0], 1 + bins[1] ** 2)]
-        )
+        chain = tfb.Chain([tfb.Softplus(), tfb.SinhArcsinh(bins[0], 1 + bins[1] ** 2)])
         return jnp.sum(chain.forward(x)) + jnp.sum(chain.inverse_log_det_jacobian(jnp.exp(x)))
 
     return loss, (jnp.array([0.1, -0.4]), jnp.array([0.2, 0.5, -0.3]))
