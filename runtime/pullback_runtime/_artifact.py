@@ -167,7 +167,7 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
         module = _module.parse(bytes(content), context, strings=strings)
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
-    _forget_file(module)
+    forget_file(module)
     metadata = layout.metadata
     composites = COMPOSITE in strings
     return Opened(module, metadata, None, constants, is_whole=True, has_composites=composites)
@@ -232,11 +232,11 @@ def opened(module: ir.Module) -> Opened:
     Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
     """
     text = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
-    _forget_file(module)
+    forget_file(module)
     return Opened(module, parse_metadata(text.value) if isinstance(text, ir.StringAttr) else None)
 
 
-def _forget_file(module: ir.Module) -> None:
+def forget_file(module: ir.Module) -> None:
     """Removes what a save put on the module: it would be stale once the module changes."""
     attributes = module.operation.attributes
     for name in (METADATA_ATTRIBUTE, DIGEST_ATTRIBUTE):

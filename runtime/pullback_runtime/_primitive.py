@@ -238,7 +238,8 @@ def _jvp(primals: Any, tangents: Any, *, handle: ModuleHandle) -> tuple[list[Any
 
 def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
     linear = tuple(i for i, arg in enumerate(args) if _jax.is_undefined_primal(arg))
-    given = tuple(i for i, ct in enumerate(cotangents) if not _jax.is_zero(ct))
+    results = enumerate(zip(cotangents, handle.out_avals, strict=True))
+    given = tuple(i for i, (ct, v) in results if _is_inexact(v) and not _jax.is_zero(ct))
     transposed, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
     known = [arg for i, arg in enumerate(args) if i not in set(linear)]
     active = [_jax.instantiate(cotangents[i]) for i in takes]

@@ -416,14 +416,14 @@ DRIVERS = (
     ),
     Mutant(
         "artifact/high_level.py",
-        "return set(op.attributes.keys()) <= own and op.verify()",
+        "return set(op.attributes.keys()) <= _own_attributes(op.opview.__class__) and op.verify()",
         "return op.verify()",
         ("tests/artifact/test_high_level.py",),
     ),
     Mutant(
         "rules/composites.py",
-        "return bool(op.operation.context.is_registered_operation(name))",
-        "return False",
+        'return "" if op.operation.context.is_registered_operation(name) else name',
+        "return name",
         ("tests/artifact/test_high_level.py",),
     ),
     Mutant(

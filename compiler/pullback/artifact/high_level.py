@@ -7,12 +7,14 @@ and any StableHLO tool runs it. The functions of `jax.checkpoint` stand in the m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.dialect import ops
+from pullback.passes.regions import replace_op
 from pullback.passes.symbols import erase_unreachable, symbol
 from pullback.rules.scan import expand_scans
 from pullback_runtime._jax import operations_where, run_passes
@@ -75,24 +77,24 @@ def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) ->
         if not _is_whole(new):
             new.erase()
             continue
-        for old_result, new_result in zip(op.results, new.results, strict=True):
-            old_result.replace_all_uses_with(new_result)
-        op.erase()
+        replace_op(op, new.results)
         restored = True
     return restored
 
 
 def _is_whole(op: ir.Operation) -> bool:
     """Whether an op has what it needs, and no attributes but its own."""
-    own = {
-        name
-        for name, member in vars(type(op.opview)).items()
-        if isinstance(member, property) and member.fset is not None
-    }
     try:
-        return set(op.attributes.keys()) <= own and op.verify()
+        return set(op.attributes.keys()) <= _own_attributes(op.opview.__class__) and op.verify()
     except ir.MLIRError:
         return False
+
+
+@functools.cache
+def _own_attributes(view: type) -> set[str]:
+    """The attributes that ops of this class have; what is a result or operand cannot be set."""
+    members = vars(view).items()
+    return {name for name, x in members if isinstance(x, property) and x.fset is not None}
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:
@@ -145,9 +147,7 @@ class _Outliner:
             loc=op.location,
             ip=ir.InsertionPoint(op),
         )
-        for old, new in zip(op.results, composite.results, strict=True):
-            old.replace_all_uses_with(new)
-        op.erase()
+        replace_op(op, composite.results)
 
     def _outline(self, op: ir.Operation, inputs: list[ir.Type], outputs: list[ir.Type]) -> str:
         with op.location, ir.InsertionPoint(self.module.body):

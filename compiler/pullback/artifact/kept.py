@@ -34,7 +34,7 @@ from pullback.passes.jvp import JVP
 from pullback.passes.manager import run_stages
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
-from pullback.passes.regions import terminator
+from pullback.passes.regions import replace_op, terminator
 from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import (
     CALL,
@@ -272,9 +272,7 @@ def _without_leading(call: ir.Operation, count: int) -> None:
         loc=call.location,
         ip=ir.InsertionPoint(call),
     )
-    for old, result in zip(call.results, new.results, strict=True):
-        old.replace_all_uses_with(result)
-    call.erase()
+    replace_op(call, new.results)
 
 
 def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:

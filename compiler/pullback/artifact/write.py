@@ -207,11 +207,7 @@ def _refuse_refusals(
         "raises this where the derivative is asked for; or give the step a rule that does not "
         "raise"
     )
-    raise MissingRuleError(
-        said,
-        where=where,
-        do=sooner + do if first > 1 else do,
-    )
+    raise MissingRuleError(said, where=where, do=sooner + do if first > 1 else do)
 
 
 def _is_differentiable(program: Program) -> bool:

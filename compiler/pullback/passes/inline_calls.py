@@ -10,6 +10,7 @@ from pullback._jax.ordering import ORDERED
 from pullback.dialect import build
 from pullback.passes.base import Pass, Rules
 from pullback.passes.inlining import inline
+from pullback.passes.regions import replace_op
 from pullback.passes.symbols import (
     CALL,
     callee,
@@ -24,9 +25,7 @@ def inline_call(call: ir.Operation, function: ir.Operation) -> None:
     """Replaces one call by a copy of the single-block body of `function`."""
     with build.inserting(ir.InsertionPoint(call)):
         returned = inline(function, list(call.operands))
-    for result, value in zip(list(call.results), returned, strict=True):
-        result.replace_all_uses_with(value)
-    call.erase()
+    replace_op(call, returned)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
+from pullback.passes.regions import replace_op
 from pullback.passes.symbols import CALL, erase_unreachable
 
 
@@ -23,9 +24,7 @@ def lower_call(call: ops.DerivativeCall) -> None:
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
-    for old, new in zip(results, list(lowered.results), strict=True):
-        old.replace_all_uses_with(new)
-    op.erase()
+    replace_op(op, lowered.results)
 
 
 @dataclass(frozen=True)

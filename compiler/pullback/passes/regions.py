@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -63,6 +63,13 @@ def move_regions(operation: Any, new: Any) -> None:
     """Move each region's block of one op into the other's."""
     for block, region in zip(blocks(operation), list(new.regions), strict=True):
         block.append_to(region)
+
+
+def replace_op(operation: Any, values: Iterable[Value]) -> None:
+    """Let values stand for the results of an op, which is erased."""
+    for old, new in zip(list(operation.results), values, strict=True):
+        old.replace_all_uses_with(new)
+    operation.erase()
 
 
 def replace_terminator(block: Any, values: Sequence[Value]) -> None:

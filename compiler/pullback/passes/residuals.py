@@ -53,8 +53,7 @@ _INFINITE = 1 << 60
 
 
 def hands_on(operation: Any) -> bool:
-    """Whether each result of an op is one operand: a barrier, but for those that stand for another
-    value, which say so."""
+    """Whether each result of an op is one of its operands: those of a barrier without a mark."""
     return operation.name == "stablehlo.optimization_barrier" and not len(operation.attributes)
 
 
@@ -80,6 +79,44 @@ def again(v: Value, known: Mapping[Value, Value], ip: Any) -> Value:
     for i, x in enumerate(operation.operands):
         copy.operands[i] = known[x]
     return copy.results[_position(v)]
+
+
+def decided(v: Value, known: dict[Value, bool], decide: Callable[[Value], Value | None]) -> bool:
+    """What is known of a value once `decide` has noted it.
+
+    That gives a value instead of which it has to be known first. Programs are deep: no recursion.
+    """
+    todo = [v]
+    while todo:
+        first = None if todo[-1] in known else decide(todo[-1])
+        if first is None:
+            todo.pop()
+        else:
+            todo.append(first)
+    return known[v]
+
+
+def computed(
+    v: Value,
+    known: dict[Value, Value],
+    given: Callable[[Value], Value | None],
+    make: Callable[[Value], Value],
+) -> Value:
+    """What stands for a value: what is given, or made once its inputs are known; and is known."""
+    todo = [v]
+    while todo:
+        x = todo[-1]
+        if x not in known:
+            found = given(x)
+            if found is None:
+                missing = [y for y in inputs_of(x) if y not in known]
+                if missing:
+                    todo += reversed(missing)
+                    continue
+                found = make(x)
+            known[x] = found
+        todo.pop()
+    return known[v]
 
 
 def _position(v: Value) -> int:
@@ -128,16 +165,7 @@ class Residuals:
 
     def _is_free(self, v: Value) -> bool:
         """Whether a value is a leaf, or a view of leaves."""
-        known, todo = self._free, [v]
-        while todo:
-            x = todo[-1]
-            if x not in known:
-                unknown = self._decide(x)
-                if unknown is not None:
-                    todo.append(unknown)
-                    continue
-            todo.pop()
-        return known[v]
+        return decided(v, self._free, self._decide)
 
     def _decide(self, v: Value) -> Value | None:
         """Note whether a value is free; or give an operand of which that must be known first."""
@@ -157,20 +185,9 @@ class Residuals:
 
     def _compute(self, v: Value, known: dict[Value, Value]) -> Value:
         """The backward value, computed again from leaves and what is known; it is known then."""
-        todo = [v]
-        while todo:
-            x = todo[-1]
-            if x not in known:
-                found = self._shared(x, known)
-                if found is None:
-                    missing = [y for y in inputs_of(x) if y not in known]
-                    if missing:
-                        todo += reversed(missing)
-                        continue
-                    found = again(x, known, self.ip)
-                known[x] = found
-            todo.pop()
-        return known[v]
+        return computed(
+            v, known, lambda x: self._shared(x, known), lambda x: again(x, known, self.ip)
+        )
 
     def _shared(self, v: Value, known: dict[Value, Value]) -> Value | None:
         """A leaf; or a view, which the whole backward block shares."""

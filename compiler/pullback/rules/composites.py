@@ -59,16 +59,15 @@ from pullback.rules.registry import (
 
 def _by_name(op: Op) -> Rule:
     """The rule that somebody has registered for composites of this name, if there is one."""
-    name = str(ops.composite_name(op.operation))
-    if _is_of_op(op, name):
-        return op.rule
+    name = _own_name(op)
     own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
     return own if own is not None and (own is _ZERO or own.checked) else op.rule
 
 
-def _is_of_op(op: Op | MappedOp, name: str) -> bool:
-    """Whether a composite has the name of an op, whose attributes lie elsewhere."""
-    return bool(op.operation.context.is_registered_operation(name))
+def _own_name(op: Op | MappedOp) -> str:
+    """The name of a composite; empty if it is that of an op, whose attributes lie elsewhere."""
+    name = str(ops.composite_name(op.operation))
+    return "" if op.operation.context.is_registered_operation(name) else name
 
 
 _ZERO = without_derivative("stablehlo.composite", __name__)
@@ -452,12 +451,11 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
     All results of a derivative op are batched, for its rules have it so; of another, those that are
     of the function.
     """
-    name = str(ops.composite_name(op.operation))
-    known = not _is_of_op(op, name)
-    own = BATCHES.get(name) if known else None
+    name = _own_name(op)
+    own = BATCHES.get(name)
     if own not in (None, MappedOp.again):
         return own(op)
-    if own is None and known and name in RULES:
+    if own is None and name in RULES:
         raise MissingRuleError(
             f"no batching rule for the composite `{name}`, which has a derivative rule of its own",
             where=user_line(op.operation.location),

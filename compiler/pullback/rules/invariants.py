@@ -9,7 +9,7 @@ from pullback._jax import ir
 from pullback.dialect.build import Value
 from pullback.passes.purity import Purity
 from pullback.passes.regions import block_of, blocks, captures
-from pullback.passes.residuals import again, inputs_of, is_view
+from pullback.passes.residuals import again, computed, decided, inputs_of, is_view
 from pullback.rules.registry import RULES, Op
 
 
@@ -44,19 +44,11 @@ class Invariants:
 
     def find(self, v: Value) -> Value | None:
         """What the op of a value gives in front of the loop; None if it varies, or is a view."""
-        if isinstance(v, ir.BlockArgument) or is_view(v.owner) or self._varies(v):
+        if isinstance(v, ir.BlockArgument) or is_view(v.owner):
             return None
-        return self._make(v)
-
-    def _varies(self, v: Value) -> bool:
-        todo = [v]
-        while todo:
-            unknown = None if todo[-1] in self._does_vary else self._decide(todo[-1])
-            if unknown is None:
-                todo.pop()
-            else:
-                todo.append(unknown)
-        return self._does_vary[v]
+        if decided(v, self._does_vary, self._decide):
+            return None
+        return computed(v, self._made, self._outside, self._move)
 
     def _decide(self, v: Value) -> Value | None:
         """Note whether a value varies; or give one of which that must be known first."""
@@ -84,22 +76,6 @@ class Invariants:
             return False
         body = blocks(self._op.operation)[1]
         return block_of(operation) == body and self._purity.is_pure(operation)
-
-    def _make(self, v: Value) -> Value:
-        todo = [v]
-        while todo:
-            x = todo[-1]
-            if x not in self._made:
-                found = self._outside(x)
-                if found is None:
-                    missing = [y for y in inputs_of(x) if y not in self._made]
-                    if missing:
-                        todo += reversed(missing)
-                        continue
-                    found = self._move(x)
-                self._made[x] = found
-            todo.pop()
-        return self._made[v]
 
     def _move(self, v: Value) -> Value:
         operation = v.owner

@@ -230,14 +230,15 @@ class _Stacked(_Reversed):
 
     def _leaf(self, v: Value) -> Value | None:
         """A primal value that the reverse body knows without storing it."""
-        stack = self._alias(v)
-        if stack is not None:
-            return self._stacked_value(v, stack)
-        counter = self.loop.counter
-        if counter is not None and v == self.arguments[counter.index]:
-            return self._counter_value(v)
-        v = self.frame.current(v)
-        found = self._outside(v) or self.invariants.find(v)
+        now = self.frame.current(v)
+        found = self._outside(now)
+        if found is None:
+            if (stack := self._alias(v)) is not None:
+                return self._stacked_value(v, stack)
+            counter = self.loop.counter
+            if counter is not None and v == self.arguments[counter.index]:
+                return self._counter_value(v)
+            found = self.invariants.find(now)
         return None if found is None else self.outer.primal(found)
 
     def _outside(self, v: Value) -> Value | None:

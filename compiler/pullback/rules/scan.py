@@ -11,7 +11,7 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.regions import blocks, operations
+from pullback.passes.regions import blocks, operations, replace_op
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded
@@ -115,9 +115,7 @@ def expand_scans(module: ir.Module) -> None:
         place = build.inserting(ir.InsertionPoint(operation), operation.location)
         with _jax.working_in(module), place:
             found = scan(op, operands)
-        for old, new in zip(results, found, strict=True):
-            old.replace_all_uses_with(new)
-        operation.erase()
+        replace_op(operation, found)
 
 
 # --------------------------------------------------------------------------------- batches

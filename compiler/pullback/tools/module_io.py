@@ -48,11 +48,6 @@ def write_bytes(path: str, content: bytes) -> None:
         raise PullbackError(f"cannot write {path}: {error.strerror}") from error
 
 
-SEALS = {_container.DIGEST_ATTRIBUTE, _container.METADATA_ATTRIBUTE}
-"""What says of a file that it is as it was saved, and for which arguments: no more of what a pass
-makes of its module."""
-
-
 def is_text(content: bytes) -> bool:
     """Whether this may be text: what `jax.export` serialised has a NUL."""
     return b"\0" not in content
@@ -89,8 +84,7 @@ def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
                 do="give sizes: pullback dump FILE --sizes b=4 | pullback opt … -",
             )
         module = _module.parse(trusted, context)
-    for name in SEALS & set(module.operation.attributes.keys()):
-        del module.operation.attributes[name]
+    _artifact.forget_file(module)
     restore_symbol_refs(walk_composites(module))
     return module
 
