@@ -56,6 +56,27 @@ def test_what_has_the_name_of_an_op_and_is_not_the_op(name, attributes):
         assert each.vmap(axis_size=2)(jnp.stack([x, x]))[1].tolist() == [1.0, 2.0]
 
 
+DOUBLED = """
+func.func private @doubled(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.add %x, %x : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.composite "chlo.erf" %x {composite_attributes = {ATTRIBUTES},
+    decomposition = @doubled} : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"), [("approximate = true", 1.0), ("", jax.lax.erf(0.5))]
+)
+def test_attributes_that_an_op_does_not_have_make_another_function(attributes, expected):
+    program = pb.load(DOUBLED.replace("ATTRIBUTES", attributes).encode())
+    assert program(0.5) == expected
+
+
 @pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "tpu")])
 def test_a_ragged_product_that_jax_exported(platforms):
     """For a TPU it is a composite, whose attributes are not those of the op."""
