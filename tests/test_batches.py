@@ -810,3 +810,50 @@ def test_an_all_reduce_whose_rule_hands_the_cotangent_on() -> None:
     loaded = pb.load(artifact.serialize(pb.trace(f)(xs)))
     for found in (pb.grad(f)(xs), loaded.grad()(xs)):
         np.testing.assert_allclose(found, jax.grad(f)(xs), rtol=1e-12)
+
+
+def with_a_backward_rule(of_mean: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    mean = jax.custom_vjp(lambda x: jax.lax.pmean(x, "items"))
+    mean.defvjp(lambda x: (mean(x), x), lambda x, ct: (of_mean(x, ct),))
+    return lambda xs: over_items(lambda x: mean(x) * x, xs)
+
+
+COUNTED_FOR_EACH: dict[str, Callable[[Any, Any], Any]] = {
+    "psum": lambda x, ct: jax.lax.psum(ct, "items"),
+    "pmean": lambda x, ct: jax.lax.pmean(ct * x, "items"),
+    "in jit": lambda x, ct: jax.jit(lambda ct: jax.lax.psum(ct, "items"))(2 * ct),
+    "in a loop": lambda x, ct: jax.lax.fori_loop(
+        0, 2, lambda _, c: c + jax.lax.psum(ct, "items"), x
+    ),
+}
+
+
+DERIVED: dict[str, Callable[[Any, Any], Any]] = {
+    "grad": lambda f, xs: pb.grad(f)(xs),
+    "grad of a program": lambda f, xs: pb.trace(f)(xs).grad(),
+    "jvp": lambda f, xs: pb.jvp(f, (xs,), (xs,)),
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("rule", COUNTED_FOR_EACH)
+@pytest.mark.parametrize("derive", DERIVED)
+def test_a_rule_cannot_sum_a_cotangent_that_all_items_share(rule: str, derive: str) -> None:
+    """It would count it n times. JAX has no axis of that name in such a rule."""
+    xs = np.array([0.3, -0.2, 0.7])
+    f = with_a_backward_rule(COUNTED_FOR_EACH[rule])
+    with pytest.raises(NotDifferentiableError) as raised:
+        DERIVED[derive](f, xs)
+    words = str(raised.value)
+    assert "has a collective along 'items' of a cotangent that all items" in words
+    assert "where: tests/test_batches.py:" in words
+    assert "jax.shard_map" in words
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_rule_may_sum_residuals_over_the_items() -> None:
+    """The cotangent that the items share is not in that sum."""
+    xs = np.array([0.3, -0.2, 0.7])
+    summing = with_a_backward_rule(lambda x, ct: ct * jax.lax.psum(x, "items"))
+    known = with_a_backward_rule(lambda x, ct: ct * 0.8)
+    np.testing.assert_allclose(pb.grad(summing)(xs), jax.grad(known)(xs), rtol=1e-12)

@@ -10,6 +10,7 @@ from jax import export
 
 import pullback as pb
 from pullback import artifact
+from pullback._errors import MissingRuleError
 
 SMALLEST = """
 func.func private @smallest(%x: tensor<4xf32>) -> tensor<2xf32> {
@@ -138,3 +139,79 @@ func.func public @main(%a: tensor<3x2xf32>, %c: tensor<2xf32>) -> tensor<3x2xf32
         da, dc = each.vjp()(a, c, np.ones((3, 2), "f"))[1]
         np.testing.assert_allclose(da, [[6, 3], [4, 2], [2, 1]])
         np.testing.assert_allclose(dc, [3, 3])
+
+
+CALLED = """
+func.func public @main(%x: tensor<4xf32>) -> RESULT {
+  %0COUNT = stablehlo.custom_call @TARGET(%x) {mhlo.attributes = {ATTRIBUTES},
+    mhlo.version = 1 : i64MORE} : (tensor<4xf32>) -> TYPES
+  return %0 : RESULT
+}
+"""
+
+
+def called(target, **words):
+    text = CALLED.replace("TARGET", target)
+    words = {"COUNT": "", "ATTRIBUTES": "", "MORE": "", "RESULT": "tensor<4xf32>", **words}
+    words.setdefault("TYPES", words["RESULT"])
+    for word, chosen in words.items():
+        text = text.replace(word, chosen)
+    return pb.load(text.replace("%0 :", "%0#0 :" if words["COUNT"] else "%0 :").encode())
+
+
+@pytest.mark.parametrize(
+    ("target", "function"),
+    [
+        ("acos", jnp.arccos),
+        ("acosh", jnp.arccosh),
+        ("asin", jnp.arcsin),
+        ("asinh", jnp.arcsinh),
+        ("atanh", jnp.arctanh),
+        ("cosh", jnp.cosh),
+        ("erf", jax.scipy.special.erf),
+        ("sinh", jnp.sinh),
+        ("tan", jnp.tan),
+    ],
+)
+def test_an_op_that_xla_writes_as_a_call(target, function):
+    """PyTorch/XLA exports gelu with `mhlo.erf`."""
+    program = called(f"mhlo.{target}")
+    x = jnp.array([0.1, 0.5, 0.3, 0.9]) + (target == "acosh")
+    for each in (program, pb.load(artifact.serialize(program))):
+        np.testing.assert_allclose(each(x), function(x), rtol=1e-6)
+        for ours, theirs in zip(each.jvp()(x, x), jax.jvp(function, (x,), (x,)), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def top_k(largest="true", more=""):
+    return called(
+        "mhlo.topk",
+        COUNT=":2",
+        ATTRIBUTES=f"k = 2 : i64, largest = {largest}",
+        MORE=more,
+        RESULT="tensor<2xf32>",
+        TYPES="(tensor<2xf32>, tensor<2xi32>)",
+    )
+
+
+def test_the_largest_elements_as_xla_writes_them():
+    x = jnp.array([3.0, 1.0, 4.0, 2.0])
+    explicit = top_k(more=', backend_config = "", has_side_effect = false, api_version = 1 : i32')
+    for each in (top_k(), explicit, pb.load(artifact.serialize(top_k()))):
+        assert each(x).tolist() == [4.0, 3.0]
+        _, (ct,) = each.vjp()(x, jnp.array([5.0, 7.0]))
+        assert ct.tolist() == [7.0, 0.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: top_k("false"),
+        lambda: top_k(more=", backend_config = \"{}\""),
+        lambda: called("mhlo.erf", ATTRIBUTES="fast = true"),
+        lambda: called("mhlo.lgamma"),
+    ],
+)
+def test_a_call_that_says_more_than_the_op(program):
+    with pytest.raises(MissingRuleError, match="custom_call` @mhlo"):
+        program().jvp()

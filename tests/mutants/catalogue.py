@@ -368,7 +368,13 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/shared_results.py",
-        "of_items(dests) if has_name(axis) else ()",
+        "if axis.name in named_axes.axes_of(equation):",
+        "if False:",
+        ("tests/test_batches.py",),
+    ),
+    Mutant(
+        "_jax/shared_results.py",
+        "of_items(dests) if shared and has_name(axis) else ()",
         "of_items(dests)",
         ("tests/test_batches.py",),
     ),

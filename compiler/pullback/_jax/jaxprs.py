@@ -121,12 +121,18 @@ def depending(closed: Any, arguments: Sequence[bool]) -> list[bool]:
     """
     jaxpr = opened(closed)
     moving = {var for var, moves in zip(jaxpr.invars, arguments, strict=True) if moves}
-    for equation in jaxpr.eqns:
-        if any(not isinstance(atom, Literal) and atom in moving for atom in equation.invars):
-            if any(True for _ in bodies_of(equation)):
-                return list(_pe.partial_eval_jaxpr_nounits(closed, list(arguments), False)[2])
-            moving.update(equation.outvars)
+    for equation in reached(jaxpr, moving):
+        if any(True for _ in bodies_of(equation)):
+            return list(_pe.partial_eval_jaxpr_nounits(closed, list(arguments), False)[2])
     return [not isinstance(atom, Literal) and atom in moving for atom in jaxpr.outvars]
+
+
+def reached(jaxpr: Any, moving: set[Any]) -> Iterator[Any]:
+    """The equations that take one of these variables, to which their results are added."""
+    for equation in opened(jaxpr).eqns:
+        if any(not isinstance(atom, Literal) and atom in moving for atom in equation.invars):
+            moving.update(equation.outvars)
+            yield equation
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:

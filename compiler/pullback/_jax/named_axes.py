@@ -104,8 +104,12 @@ def of_terms(aval: Any) -> tuple[str, ...]:
 
 def axes_of_vmaps(equation: Any) -> list[str]:
     """The axes an equation works along that are no axes of a mesh."""
-    axes = {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
-    return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
+    return sorted(map(str, axes_of(equation) - set(equation.ctx.cur_abstract_mesh.manual_axes)))
+
+
+def axes_of(equation: Any) -> set[Any]:
+    """The axes an equation works along, or one in its bodies."""
+    return {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
 
 
 def is_axis_of_vmap(name: Any) -> bool:

@@ -3,7 +3,8 @@
 The cotangent of such a result is that of all items together. JAX gives the whole of it to the rule
 of each item, and sums what they return for arguments that the items share, too: up to 0.11 that is
 too much where the result does not depend on the items, and JAX 0.12 refuses. There, one item is
-given it. A result that does depend on them, by a collective, has a part in the rule of each.
+given it. A result that does depend on them, by a collective, has a part in the rule of each: it is
+given the whole cotangent, so a collective of the rule itself would count that once for each item.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 from jax._src import linear_util as _linear_util
 
-from pullback._jax import jaxprs
+from pullback._jax import jaxprs, named_axes
 from pullback._jax.objects import closed_over, has_name, is_wrapped_function
 
 Dests = Sequence[int | None]
@@ -24,6 +25,14 @@ Dests = Sequence[int | None]
 
 OfItems = Callable[[Dests], Sequence[bool]]
 """Which results depend on the items."""
+
+
+class CountedForEachError(Exception):
+    """A rule has a collective of a cotangent that all items of its axis share."""
+
+    def __init__(self, equation: Any, axis: Any) -> None:
+        super().__init__(f"{jaxprs.name_of(equation)} along {axis!r}")
+        self.equation, self.axis = equation, axis
 
 
 def counted_once(equation: Any) -> Any:
@@ -81,14 +90,15 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
             for i in range(count, len(values))
             if axes[i] is None and not isinstance(values[i], jax.custom_derivatives.SymbolicZero)
         ]
+        depends = of_items(dests) if shared and has_name(axis) else ()
+        alone = [i for i in shared if not (depends and depends[i - count])]
+        _check_collectives(bwd, axis, axes, values, sorted({*shared} - {*alone}))
         if not shared or None not in dests:
             return _with(function, bwd=bwd)(*values)
-        depends = of_items(dests) if has_name(axis) else ()
         each = list(values)
         for i in shared:
             each[i], axes[i] = _of_each(values[i], axis.size), 0
         of_each = _with(function, bwd=bwd, in_dims=axes)
-        alone = [i for i in shared if not (depends and depends[i - count])]
         if not alone:
             return of_each(*each)
         once = list(each)
@@ -99,6 +109,35 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
         return _chosen(dests, of_each(*once), of_each(*each))
 
     return rule
+
+
+def _check_collectives(
+    bwd: Any, axis: Any, axes: Sequence[int | None], values: Sequence[Any], shared: Sequence[int]
+) -> None:
+    """Refuses a collective along the axis of what a rule makes of cotangents that items share."""
+    if not shared:
+        return
+
+    def of_one(*cts: Any) -> tuple[()]:
+        one = [_first(v, dim) for v, dim in zip(values, axes, strict=True)]
+        for i, ct in zip(shared, cts, strict=True):
+            one[i] = ct
+        bwd.call_wrapped(*one)
+        return ()
+
+    jaxpr = jaxprs.opened(jax.make_jaxpr(of_one)(*(values[i] for i in shared)))
+    for equation in jaxprs.reached(jaxpr, set(jaxpr.invars)):
+        if axis.name in named_axes.axes_of(equation):
+            raise CountedForEachError(equation, axis.name)
+
+
+def _first(value: Any, dim: int | None) -> Any:
+    """What the first item is given of a value that has the items at this dimension."""
+    if dim is None:
+        return value
+    if jax.typeof(value).dtype == jax.dtypes.float0:
+        return value.take(0, dim)
+    return jax.lax.index_in_dim(value, 0, dim, keepdims=False)
 
 
 def _chosen(dests: Dests, shared: Any, own: Any) -> Any:

@@ -17,13 +17,21 @@ from pullback.dialect import ops
 from pullback.passes.regions import replace_op
 from pullback.passes.symbols import erase_unreachable, symbol
 from pullback.rules.scan import expand_scans
-from pullback_runtime._jax import operations_where, run_passes
+from pullback_runtime._jax import operations_named, operations_where, run_passes
 
 CHLO = "chlo."
+CUSTOM_CALL = "stablehlo.custom_call"
 TARGET = "call_target_name"
 CHECKPOINTS = "checkpoints"
 FUNCTION_HINTS = {remat.CHECKPOINT, "no_inline"}
 EXPAND = "func.func(chlo-legalize-to-stablehlo)"
+Attributes = dict[str, ir.Attribute]
+
+# Those that XLA knows as well; on another name it says that there is no such routine.
+_OF_MHLO = {f"mhlo.{x}": f"chlo.{x}" for x in "acos acosh asin asinh atanh cosh erf sinh tan".split()}
+_OF_MHLO["mhlo.topk"] = "chlo.top_k"
+_OF_CALLS = {TARGET, "mhlo.attributes", "mhlo.version", "api_version"}
+_DEFAULTS = {"backend_config": '""', "has_side_effect": "false", "largest": "true"}
 
 
 def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
@@ -48,38 +56,53 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
     """
     composites = ops.named_composites(module)
     ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
-    restored = _restore_chlo(
-        module, [(name, op) for name, op in composites if name.startswith(CHLO)]
-    )
-    if restored and erase:
+    calls = operations_named(module, CUSTOM_CALL)
+    wrapped = [_of_composite(name, op) for name, op in composites if name.startswith(CHLO)]
+    wrapped += [_of_mhlo(op) for op in calls if _target(op) in _OF_MHLO]
+    restored = [_restore_chlo(module, *each) for each in wrapped]
+    if any(restored) and erase:
         erase_unreachable(module)
 
 
-def _restore_chlo(module: ir.Module, wrapped: list[tuple[str, ir.Operation]]) -> bool:
-    """Replaces composites that are CHLO ops by these ops; whether there are any.
+def _of_composite(name: str, op: ir.Operation) -> tuple[ir.Operation, str, Attributes]:
+    """A composite, and the op and attributes that its name stands for."""
+    given = op.attributes.get("composite_attributes", ())
+    return op, name, {named.name: named.attr for named in given}
 
-    A composite of such a name that says more, or something else, than the op can stays what it is:
-    its decomposition tells what it computes.
+
+def _of_mhlo(op: ir.Operation) -> tuple[ir.Operation, str, Attributes]:
+    """The same of what XLA writes for an op of MHLO that StableHLO has not, as in PyTorch/XLA."""
+    given = {key: value for key, value in op.attributes.items() if key not in _OF_CALLS}
+    given.update((each.name, each.attr) for each in op.attributes.get("mhlo.attributes", ()))
+    given = {key: value for key, value in given.items() if str(value) != _DEFAULTS.get(key)}
+    return op, _OF_MHLO[_target(op)], given
+
+
+def _target(call: ir.Operation) -> str:
+    return ir.StringAttr(call.attributes[TARGET]).value
+
+
+def _restore_chlo(module: ir.Module, op: ir.Operation, name: str, attributes: Attributes) -> bool:
+    """Replaces what stands for a CHLO op by this op; whether it does.
+
+    What has such a name and says more, or something else, than the op can stays what it is: the
+    decomposition of a composite tells what it computes.
     """
-    restored = False
-    for name, op in wrapped:
-        if not module.context.is_registered_operation(name) or len(op.regions):
-            continue
-        given = op.attributes.get("composite_attributes", ())
-        new = ir.Operation.create(
-            name,
-            results=[result.type for result in op.results],
-            operands=list(op.operands),
-            attributes={named.name: named.attr for named in given},
-            loc=op.location,
-            ip=ir.InsertionPoint(op),
-        )
-        if not _is_whole(new):
-            new.erase()
-            continue
-        replace_op(op, new.results)
-        restored = True
-    return restored
+    if not module.context.is_registered_operation(name) or len(op.regions):
+        return False
+    new = ir.Operation.create(
+        name,
+        results=[result.type for result in op.results],
+        operands=list(op.operands),
+        attributes=attributes,
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    if not _is_whole(new):
+        new.erase()
+        return False
+    replace_op(op, new.results)
+    return True
 
 
 def _is_whole(op: ir.Operation) -> bool:
@@ -157,7 +180,7 @@ class _Outliner:
             with ir.InsertionPoint(body):
                 name, attributes = op.name, dict(op.attributes.items())
                 if not self.expand:
-                    name, attributes = "stablehlo.custom_call", {TARGET: ir.StringAttr.get(op.name)}
+                    name, attributes = CUSTOM_CALL, {TARGET: ir.StringAttr.get(op.name)}
                 copy = ir.Operation.create(
                     name, results=outputs, operands=list(body.arguments), attributes=attributes
                 )
