@@ -28,7 +28,8 @@ EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 Attributes = dict[str, ir.Attribute]
 
 # Those that XLA knows as well; on another name it says that there is no such routine.
-_OF_MHLO = {f"mhlo.{x}": f"chlo.{x}" for x in "acos acosh asin asinh atanh cosh erf sinh tan".split()}
+_ALIKE = "acos acosh asin asinh atanh cosh erf sinh tan"
+_OF_MHLO = {f"mhlo.{name}": f"chlo.{name}" for name in _ALIKE.split()}
 _OF_MHLO["mhlo.topk"] = "chlo.top_k"
 _OF_CALLS = {TARGET, "mhlo.attributes", "mhlo.version", "api_version"}
 _DEFAULTS = {"backend_config": '""', "has_side_effect": "false", "largest": "true"}
