@@ -159,7 +159,7 @@ class Rule:
         return MissingRuleError(
             f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be "
             f"transposed: {headline(error)}",
-            where=self.where,
+            where=self.places,
             do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
             "linear in the cotangent",
         )
@@ -169,7 +169,7 @@ class Rule:
         return MissingRuleError(
             f"no batch of the {kind} rule of `{self.key}`: it calls a function with a batching "
             "rule (jax.custom_vmap), and only JAX knows how that is batched",
-            where=self.where,
+            where=self.places,
             do="trace the batched function, pb.trace(jax.vmap(f)); or differentiate before the "
             "batch, jax.vmap(pb.grad(f))",
         )

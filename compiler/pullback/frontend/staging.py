@@ -359,7 +359,7 @@ def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) ->
             raise RuleResultError(
                 f"the {kind} rule of `{rule.key}` gives {_slots.spell(found)} where its function "
                 f"gives {_slots.spell(expected)}",
-                where=rule.where,
+                where=rule.places,
                 do="let the result depend on the same arguments in the function and in its rule",
             )
 
