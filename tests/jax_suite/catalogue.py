@@ -95,7 +95,6 @@ TRACES = "counts how often a function is traced; ours may be traced once more"
 WORDS = "both refuse, in other words than JAX's"
 NUMBERS = "wants numbers of Python back; ours are arrays, as under jax.jit"
 WORKS = "JAX refuses; here it has a derivative"
-STACKED = "counts stacks; here cotangents are stacked, too, for one product with what was kept"
 OF_VJP = "wants what jax.vjp's own object does with logs: with_logs"
 HANDED_OVER = "a mutable array from outside, or one that a call with rules is handed: docs/api.md"
 OTHERS_SAVED = (
@@ -159,7 +158,6 @@ LOOPS_AND_SOLVERS = (
     Known("lax_control_flow_test.py::*::testSwitchResidualsMerge", JAXPRS, "values to unpack"),
     Known("lax_control_flow_test.py::*::testWhileGradError_*", WORKS, "ValueError not raised"),
     Known("lax_control_flow_test.py::*::test_scan_diff_of_print", JAXPRS, "call_module"),
-    Known("lax_control_flow_test.py::*::testIssue810", STACKED, "dynamic-update-slice("),
     Known(
         "lax_control_flow_test.py::*::test_custom_jvp_tangent_cond_transpose",
         NOT_LINEAR,

@@ -16,7 +16,9 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback._jax.primitives import trip_bound
+from pullback.passes import activity
 from pullback.passes.manager import run_pipeline
+from pullback.passes.regions import captures
 from pullback.passes.symbols import functions
 
 ORDERS = ["jvp", "vjp", "vjp,jvp", "jvp,vjp", "vjp,vjp", "jvp,jvp", "vjp,vjp,jvp"]
@@ -437,3 +439,42 @@ def test_long_chains_are_computed_again_without_recursion(name):
     f, pipeline = LONG[name]
     program = pb.trace(f)(A)
     run_pipeline(program.module, pipeline, program.rules, verify_each=True)
+
+
+def nested(depth):
+    """Branches in loops in branches in loops."""
+
+    def around(f):
+        def step(carry, x):
+            carry = lax.cond(x > 0, f, lambda x: x, carry) * x
+            return carry, jnp.sum(carry)
+
+        return lambda x: lax.scan(step, x, x)[0]
+
+    f = jnp.sin
+    for _ in range(depth):
+        f = around(f)
+    return lambda x: jnp.sum(f(x))
+
+
+def test_nested_control_flow_is_not_analyzed_exponentially_often(monkeypatch):
+    analyzed = []
+
+    def counting(operation):
+        analyzed.append(operation)
+        return captures(operation)
+
+    monkeypatch.setattr(activity, "captures", counting)
+    counts = []
+    for depth in (4, 8):
+        program = pb.trace(nested(depth))(A)
+        analyzed.clear()
+        program.grad()
+        counts.append(len(analyzed))
+    assert counts[1] < 8 * counts[0]
+
+
+def test_nested_control_flow():
+    f = nested(3)
+    np.testing.assert_allclose(pb.grad(f)(A), jax.grad(f)(A), rtol=1e-12)
+    np.testing.assert_allclose(pb.hessian(f)(A), jax.hessian(f)(A), rtol=1e-11)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from pullback.dialect.build import Value, inexact
 from pullback.passes.checks import check_body, check_known
 from pullback.passes.regions import captures, operands_of, operations, results_of
 from pullback.passes.specialized import Kinds, Record, read
-from pullback.rules.registry import RULES, Op
+from pullback.rules.registry import RULES, Mask, Op
 
 Active = dict[Value, int]
 """Active values, numbered as they come."""
@@ -68,8 +68,25 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
 def active_results(op: Op) -> list[Value]:
     """The results of an op with an active operand that depend on it."""
     if op.rule.activity is not None:
-        flags = op.rule.activity(op)
+        flags = analyzed(op, op.rule.activity)
         return [r for r, active in zip(op.results, flags, strict=True) if active]
     if op.rule.keeps_type:
         return op.results
     return [r for r in op.results if inexact(r.type)]
+
+
+def analyzed(op: Op, analysis: Callable[..., Mask], *more: Hashable) -> Mask:
+    """What `activity` or `reached` of a rule says, of an op with regions once in each analysis.
+
+    Those of an op around it ask for each of its own answers again, so without that, the time would
+    be exponential in the depth of nesting.
+    """
+    if not op.rule.regions:
+        return analysis(op, *more)
+
+    def find() -> tuple[Mask, Any]:
+        return analysis(op, *more), op.info
+
+    key = (analysis, op.operation, *op.active, *more)
+    flags, op.info = op.frame.diff.while_analyzing(key, find)
+    return flags

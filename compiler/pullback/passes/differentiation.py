@@ -38,6 +38,7 @@ class Differentiation:
         self.in_place: str | None = None  # a function that is being rewritten
         self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
         self.detached: list[Any] = []
+        self._analyzed: dict[Any, Any] | None = None
         self.has_stand_ins = False
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
@@ -245,3 +246,15 @@ class Differentiation:
             return [v in active for v in terminator(block).operands]
 
         return self.cached(("activity", name, mask, frame.linear), compute)
+
+    def while_analyzing(self, key: Any, find: Callable[[], Any]) -> Any:
+        """The value for a key, found once until the outermost call ends: no op changes."""
+        outermost = self._analyzed is None
+        known = self._analyzed = {} if self._analyzed is None else self._analyzed
+        try:
+            if key not in known:
+                known[key] = find()
+            return known[key]
+        finally:
+            if outermost:
+                self._analyzed = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect.build import Value
-from pullback.passes.activity import analyze, numbered
+from pullback.passes.activity import analyze, analyzed, numbered
 from pullback.passes.regions import terminator
 from pullback.passes.specialized import Record
 from pullback.rules.registry import Op
@@ -28,7 +28,7 @@ def reached(records: Sequence[Record], seeds: Sequence[Value]) -> set[Value]:
         results = [r in found for r in op.results]
         if any(results):
             find = op.rule.reached
-            flags = op.active if find is None else find(op, results)
+            flags = op.active if find is None else analyzed(op, find, tuple(results))
             found.update(v for v, flag in zip(op.operands, flags, strict=True) if flag)
     return found
 
