@@ -60,6 +60,13 @@ def test_vjp(pullback_command, code):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_a_hyphen_is_stdout(pullback_command, code, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    asked = ("derive", f"{code}:f", "--args", "f32[2], f32[2]", "--vjp")
+    assert pullback_command(*asked, "-o", "-").stdout == pullback_command(*asked).stdout
+    assert not (tmp_path / "-").exists()
+
+
 def test_jvp_with_respect_to_one_argument(pullback_command, code):
     options = ("--args", "f32[2], f32[2]", "--jvp", "--wrt", "1")
     text = pullback_command("derive", f"{code}:f", *options).stdout

@@ -118,6 +118,7 @@ def test_what_wants_sizes_says_which(pullback_command, saved, command, what, the
         ("b=1", "b >= 2"),
         ("b", "is not sizes such as b=4,n=3"),
         ("b=x", "is not sizes such as b=4,n=3"),
+        ("b=3, b=4", "gives a dimension two sizes"),
     ],
 )
 def test_sizes_that_do_not_fit(pullback_command, saved, sizes, words):

@@ -18,7 +18,13 @@ from pullback.tools.targets import load_target
 @click.argument("target")
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
 @click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
-@click.option("--tolerance", default=2e-2, show_default=True, help="Largest relative difference.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=2e-2,
+    show_default=True,
+    help="Largest relative difference.",
+)
 @click.option(
     "--inputs",
     "bounds",

@@ -128,8 +128,8 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
-    help="Write here: text, or a saved program if the name ends in .mlirbc.",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Write here: text, or a saved program if the name ends in .mlirbc; '-' is stdout.",
 )
 def derive(
     source: str,
@@ -188,4 +188,4 @@ def derive(
         )
     if isinstance(program, SymbolicProgram):
         note("what has symbolic dimensions has no rules as text; a .mlirbc file holds them")
-    show_ir(program.asm()) if output is None else write(program.asm(), output)
+    show_ir(program.asm()) if output in (None, Path("-")) else write(program.asm(), output)

@@ -100,7 +100,10 @@ def _load(path: Path) -> Arrays:
     try:
         arrays = _arrays(np.load(path))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read the input `{path}`: {error}", do=do) from error
+        why = getattr(error, "strerror", None) or error
+        if "pickle" in str(error):  # NumPy takes a file that it does not know for one
+            why = "it holds objects of Python, or is of another format"
+        raise UsageError(f"cannot read the input `{path}`: {why}", do=do) from error
     if other := [array.dtype for array in arrays if array.dtype.kind not in NUMBERS]:
         raise UsageError(f"the input `{path}` holds {other[0]}, and no numbers", do=do)
     return arrays

@@ -64,7 +64,9 @@ def into_its_folder(output: Path) -> Iterator[None]:
         output.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise UsageError(f"cannot write `{output}`: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot write `{output}`: {error.strerror or error}", do="write to another place: -o"
+        ) from error
 
 
 def note(text: str) -> None:

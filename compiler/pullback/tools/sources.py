@@ -50,9 +50,12 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
         return None
     pairs = [part.partition("=") for part in text.split(",")]
     try:
-        return {name.strip(): parse_number(int, size) for name, _, size in pairs}
+        sizes = {name.strip(): parse_number(int, size) for name, _, size in pairs}
     except ValueError:
         raise click.BadParameter(f"{text!r} is not sizes such as b=4,n=3") from None
+    if len(sizes) < len(pairs):
+        raise click.BadParameter(f"{text!r} gives a dimension two sizes")
+    return sizes
 
 
 sizes_option = click.option(
