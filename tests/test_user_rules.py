@@ -1017,3 +1017,85 @@ def test_any_other_term_is_an_error(name):
     f, x = rule_with_a_term(TERMS[name]), jnp.array([0.3, 0.8])
     with pytest.raises(pb.NotLinearError, match="adds a term to it"):
         pb.grad(f)(x)
+
+
+# --------------------------------------------------------- rules that do not look at cotangents
+
+
+@jax.custom_vjp
+def quantized(x, scale):
+    return jnp.round(x / scale), scale * 2
+
+
+quantized.defvjp(lambda x, s: (quantized(x, s), s), lambda s, cts: (None, s * 3))
+
+
+def with_a_zero_for_the_second(zero):
+    dot = jax.custom_vjp(lambda x, q: jnp.sum(q))
+    dot.defvjp(lambda x, q: (jnp.sum(q), x), lambda x, ct: (ct * jnp.ones_like(x), zero(x)))
+    return dot
+
+
+def scanned(f):
+    return lambda x, s: jax.lax.scan(lambda c, _: (c + f(x, s), None), 0.0, None, length=2)[0]
+
+
+LEFT_OUT = {
+    "None": lambda x: None,
+    "zeros": jnp.zeros_like,
+}
+AROUND_LEFT_OUT = {
+    "nothing": lambda f: f,
+    "jit": jax.jit,
+    "scan": scanned,
+    "checkpoint": jax.checkpoint,
+    "cond": lambda f: lambda x, s: jax.lax.cond(s > 0, f, lambda x, s: jnp.sum(x), x, s),
+}
+
+
+@pytest.mark.parametrize("around", AROUND_LEFT_OUT)
+@pytest.mark.parametrize("zero", LEFT_OUT)
+def test_a_rule_runs_whose_cotangents_another_rule_leaves_out(zero, around):
+    """As in JAX, where they are zeros: Flax hands on new scales of FP8 products in this way.
+
+    The reference has zeros: JAX itself does not hand on None to a rule in a jit of its own.
+    """
+    quantize = jax.jit(quantized) if around == "jit" else quantized
+
+    def using(zero):
+        dot = with_a_zero_for_the_second(zero)
+        return AROUND_LEFT_OUT[around](lambda x, s: dot(x, 2 * quantize(x, s)[0]))
+
+    f, x, s = using(LEFT_OUT[zero]), jnp.ones(2), jnp.float32(0.5)
+    expected = jax.grad(using(jnp.zeros_like), (0, 1))(x, s)
+    assert float(expected[1]) > 0
+    loaded = pb.load(artifact.serialize(pb.trace(f)(x, s)))
+    for found in (pb.grad(f, (0, 1))(x, s), loaded.grad((0, 1))(x, s)):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, s: jax.lax.stop_gradient(quantized(x, s)[0]).sum() + x.sum(),
+        lambda x, s: quantized(x, s)[0].astype(int).sum() + x.sum(),
+        lambda x, s: x.sum() + 0 * len(quantized(x, s)),
+    ],
+)
+def test_a_rule_does_not_run_where_nothing_asks_for_cotangents(f):
+    x, s = jnp.ones(2), jnp.float32(0.5)
+    assert float(jax.grad(f, 1)(x, s)) == float(pb.grad(f, 1)(x, s)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "n", [2, np.int32(2), jnp.int32(2), np.array(2, np.int8), True, np.True_, jnp.array(True)]
+)
+def test_integers_of_all_kinds_are_residuals(n):
+    f = jax.custom_vjp(lambda x, n: x * n)
+    f.defvjp(lambda x, n: (f(x, n), n), lambda n, ct: (3 * ct * n, None))
+    x = jnp.ones(2)
+    for derive in (pb, jax):
+        found = derive.grad(lambda x: jnp.sum(f(x, n) + f(x, n)))(x)
+        np.testing.assert_allclose(found, 6.0 * int(n) * x)
+    assert pb.grad(lambda x: jnp.sum(jax.jit(f)(x, n)))(x).tolist() == [3.0 * int(n)] * 2

@@ -279,3 +279,32 @@ for ours, expected in zip(found, (x[:, None] * y, (ct * y).sum(1), ct * x[:, Non
 @pytest.mark.slow
 def test_cotangents_are_summed_over_the_devices_that_a_mesh_names() -> None:
     run_python("-c", IN_ANOTHER_ORDER)
+
+
+UNMOVED = """
+import jax, jax.numpy as jnp, numpy as np, pullback as pb
+from jax.sharding import PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+
+@jax.custom_jvp
+def mean(x, n):
+    return jax.lax.pmean(jnp.sum(x**2), "i")
+
+@mean.defjvp
+def _(primals, tangents):
+    return mean(*primals), jnp.sum(2 * primals[0] * tangents[0])
+
+x = jnp.arange(8.0)
+for n in (np.array([1, 2]), jnp.array([1.0, 2.0]), jnp.array([1, 2], jnp.uint32)):
+    of = lambda derive: lambda x: derive(lambda x: mean(x, n))(x)
+    over = lambda f: jax.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    expected = jax.jit(over(of(jax.grad)))(x)
+    np.testing.assert_allclose(jax.jit(over(of(pb.grad)))(x), expected)
+    np.testing.assert_allclose(pb.jit(over(of(pb.grad)))(x), expected)
+"""
+
+
+def test_a_rule_with_a_collective_and_an_argument_that_does_not_move() -> None:
+    """JAX makes the zero for its tangent outside of the mesh: the first equation of the rule."""
+    run_python("-c", UNMOVED, devices=4)

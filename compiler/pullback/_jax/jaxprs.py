@@ -274,9 +274,9 @@ def with_operands(
 
 
 def literal_integers(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """The operands of integer or bool type that are literals: position and value."""
+    """The operands that are integers or bools of Python: position and value."""
     literals = (each for each in enumerate(equation.invars) if isinstance(each[1], Literal))
-    return tuple((i, x.val) for i, x in literals if np.dtype(x.aval.dtype).kind in "biu")
+    return tuple((i, x.val) for i, x in literals if isinstance(x.val, int))
 
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:

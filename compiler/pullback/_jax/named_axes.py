@@ -21,16 +21,17 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
     With `checked`, or where a type says so, JAX keeps track of which values differ by device. The
     rules of a call run when the vmaps around it are over, and may name the axes that these map.
     """
-    mesh = _manual_mesh(closed)
-    if mesh is None:
+    context = _manual_context(closed)
+    if context is None:
         batched = _batched_axes(closed.eqns[0].params) if len(closed.eqns) == 1 else {}
         with _core.extend_axis_env_nd(list(batched.items())):
             yield
         return
+    mesh = context.cur_abstract_mesh
     names = [(name, mesh.shape[name]) for name in mesh.manual_axes]
     checked |= any(getattr(aval, "mat", None) and aval.mat.varying for aval in closed.in_avals)
     with (
-        closed.eqns[0].ctx.manager,
+        context.manager,
         _core.extend_axis_env_nd(names),
         _config._check_vma(checked),
     ):
@@ -60,16 +61,20 @@ def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
 
 def axis_context(closed: Any) -> Any:
     """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh."""
-    mesh = _manual_mesh(closed)
-    if mesh is None:
+    context = _manual_context(closed)
+    if context is None:
         return _sharding_impls.ShardingContext(num_devices=1)
+    mesh = context.cur_abstract_mesh
     return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 
 
-def _manual_mesh(closed: Any) -> Any:
-    """The mesh of the shard_map that a jaxpr is part of the body of, or None."""
-    mesh = closed.eqns[0].ctx.cur_abstract_mesh if closed.eqns else None
-    return mesh if mesh is not None and mesh.manual_axes else None
+def _manual_context(closed: Any) -> Any:
+    """What the equations of the body of a shard_map are traced in, or None.
+
+    Zeros for what does not move are made outside of it, so not each equation tells.
+    """
+    contexts = (equation.ctx for equation in closed.eqns)
+    return next((each for each in contexts if each.cur_abstract_mesh.manual_axes), None)
 
 
 def checked_axes(equation: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect.build import Value
+from pullback.dialect.ops import CustomVJPCall, composite_name
 from pullback.frontend.locations import user_line
 from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
@@ -44,6 +45,17 @@ def is_called(operation: Any) -> bool:
 
 def is_called_for_a_value(operation: Any) -> bool:
     return is_called(operation) and any(map(is_used, operation.results))
+
+
+def is_custom_vjp(operation: Any) -> bool:
+    return composite_name(operation) == CustomVJPCall.NAME
+
+
+def may_run_a_rule(op: Op) -> bool:
+    """Whether the op calls a `custom_vjp` rule, which cotangents are handed that are left out."""
+    if op.frame.linear or op.rule.family != "control":
+        return False
+    return found_in(op.frame.diff, op.operation, is_custom_vjp) is not None
 
 
 def found_in(

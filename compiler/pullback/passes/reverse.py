@@ -25,46 +25,17 @@ from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
 from pullback.frontend.locations import user_line
 from pullback.passes.activity import Active, analyze, numbered
-from pullback.passes.checks import check_cotangents
+from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
 from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
+from pullback.passes.waiting import ABSENT, WAITING, Masked, added, chosen, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
-from pullback.rules.parts import summed
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
 
 def identity(v: Value) -> Value:
     return v
-
-
-class Gathered:
-    """Contributions to a cotangent, some of them in place: they wait until it is asked for.
-
-    Those that do not meet, and so may lie side by side, are known by then.
-    """
-
-    __slots__ = ("loc", "places", "type", "value")
-
-    def __init__(self, type: Any, value: Value | None, first: InPlace) -> None:
-        self.type = type
-        self.value = value
-        self.places = [first]
-        self.loc = build.here.loc
-
-    def add(self, ct: Value | InPlace) -> None:
-        if ct.__class__ is InPlace:
-            self.places.append(ct)
-        else:
-            self.value = build.add(self.value, ct)
-
-    def emit(self) -> Value:
-        build.here.loc = self.loc
-        return summed(self.value, self.places, self.type)
-
-
-def _emitted(ct: Value | Gathered | None) -> Value | None:
-    return ct.emit() if ct.__class__ is Gathered else ct
 
 
 class Reverse:
@@ -101,21 +72,12 @@ class Reverse:
     def accumulate(self, v: Value, ct: Value | InPlace | None) -> None:
         """Add to the cotangent of a primal value, if it is active."""
         if ct is not None and (place := self.active.get(v)) is not None:
-            self._add(place, v, ct)
+            self.cts[place] = added(self.cts[place], v, ct)
 
     def cotangent(self, v: Value) -> Value | None:
-        """The cotangent of a primal value, as far as the sweep has come."""
+        """The cotangent of a primal value, when the sweep is over."""
         place = self.active.get(v)
         return None if place is None else self.cts[place]
-
-    def _add(self, place: int, v: Value, ct: Value | InPlace) -> None:
-        known = self.cts[place]
-        if known.__class__ is Gathered:
-            known.add(ct)
-        elif ct.__class__ is InPlace:
-            self.cts[place] = Gathered(v.type, known, ct)
-        else:
-            self.cts[place] = ct if known is None else build.add(known, ct)
 
     def run(self) -> None:
         """Emit the cotangents of everything active, at the current place."""
@@ -133,24 +95,35 @@ class Reverse:
                 if ct is None:
                     continue
                 cts[place] = None
-                if ct.__class__ is Gathered:
-                    ct = ct.emit()
-                function, takes, constants, gives = known(signature) or specialize_reverse(record)
+                masked, rule = None, signature[0]
                 here.loc = loc = operation.location
+                if rule.chooses:
+                    self._choose(ct, values, places)
+                    continue
+                if ct.__class__ in WAITING:
+                    if ct is ABSENT:
+                        self._leave_out(places)
+                        continue
+                    if ct.__class__ is Masked and rule.alike:
+                        masked, ct = ct, ct.ct
+                    else:
+                        ct = ct.emit()
+                        here.loc = loc
+                function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 if function is None:
-                    found: Iterable[Value] = itertools.repeat(ct)
+                    found: Iterable[Any] = itertools.repeat(masked or ct)
                 else:
                     taken = takes(values)
                     given = [ct, *(taken if primal is None else map(primal, taken))]
                     for constant in constants:
                         given.append(made.get(constant) or constant.make(made))
                     found = inlined(function, given, loc)
+                    if masked is not None:
+                        found = masked.through(found)
                 for i, new in zip(gives, found):
                     place = places[i]
-                    if cts[place] is None:
-                        cts[place] = new
-                    else:
-                        self._add(place, values[i + 1], new)
+                    before = cts[place]
+                    cts[place] = new if before is None else added(before, values[i + 1], new)
         self._settle()
 
     def _run_rule(self, op: Op) -> None:
@@ -159,19 +132,54 @@ class Reverse:
         given = [None if place is None else self.cts[place] for place in places]
         if all(ct is None for ct in given):
             return
-        cts = [_emitted(ct) for ct in given]
         for place in places:
             if place is not None:
                 self.cts[place] = None
         build.here.loc = op.operation.location
         if self.linear:
             self._check_linear(op)
+        if op.rule.chooses:
+            self._choose(
+                given[0], [*op.results, *op.operands], [*map(self.active.get, op.operands)]
+            )
+            return
+        masked = given[0] if op.rule.alike and given[0].__class__ is Masked else None
+        cts = [emitted(ct) for ct in given] if masked is None else [masked.ct]
+        build.here.loc = op.operation.location
+        left_out = all(ct is None for ct in cts)
+        if left_out and not may_run_a_rule(op):
+            self._leave_out(map(self.active.get, op.operands))
+            return
+        if left_out and not is_custom_vjp(op.operation):
+            pairs = zip(op.results, given, strict=True)
+            cts = [None if ct is None else build.zeros_like(v) for v, ct in pairs]
         found = op.rule.vjp(op, cts)
         if op.rule.checked:
             check_cotangents(op, found)
+        if masked is not None:
+            found = masked.through(found)
         for v, active, ct in zip(op.operands, op.active, found):
             if ct is not None and active:
-                self._add(self.active[v], v, ct)
+                self.accumulate(v, ct)
+        rows = zip(op.operands, op.active, found)
+        missing = [v for v, active, ct in rows if active and ct is None]
+        if missing and not self.linear and (left_out or is_custom_vjp(op.operation)):
+            self._leave_out(map(self.active.get, missing))
+
+    def _leave_out(self, places: Iterable[int | None]) -> None:
+        """Hand on to operands that the cotangent of the result is left out."""
+        for place in places:
+            if place is not None and self.cts[place] is None:
+                self.cts[place] = ABSENT
+
+    def _choose(self, ct: Any, values: Sequence[Value], places: Sequence[int | None]) -> None:
+        """What `select` adds to the cotangents of its operands, which come behind its result."""
+        predicate = self.primal(values[1])
+        for i, taken in ((2, True), (3, False)):
+            place = places[i - 1]
+            if place is not None:
+                new = chosen(ct, predicate, taken)
+                self.cts[place] = added(self.cts[place], values[i], new)
 
     def _settle(self) -> None:
         """Emit what waits; what was replaced before something used it, is so there as well.
@@ -179,8 +187,8 @@ class Reverse:
         A cotangent may be a primal value: a rule may return a residual.
         """
         for place, ct in enumerate(self.cts):
-            if ct is not None and (self.replaced or ct.__class__ is Gathered):
-                self.cts[place] = self.current(_emitted(ct))
+            if ct is not None and (self.replaced or ct.__class__ in WAITING):
+                self.cts[place] = self.current(emitted(ct))
         for old in self.replaced:
             old.replace_all_uses_with(self.current(old))
 

@@ -401,7 +401,10 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
         return _decomposition_vjp(op, cts)
-    return _pull_back(op, cts, of_kind(op, _vjp_rules, cts))
+    rules = of_kind(op, _vjp_rules, cts)
+    if all(ct is None for ct in cts) and not any(i is not None for i in rules[0].gives):
+        return [None] * len(op.operands)
+    return _pull_back(op, cts, rules)
 
 
 def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:

@@ -170,8 +170,8 @@ elementwise("stablehlo.cosine", lambda op, t: mul(t, neg(sin(op.x))))
 elementwise("stablehlo.tan", lambda op, t: mul(t, add(square(op.result), 1.0)))
 elementwise(
     "stablehlo.tanh",
-    # (1 - y)(1 + y) keeps more digits than 1 - y² where y is near 1.
-    lambda op, t: mul(add(t, mul(t, op.result)), sub(1.0, op.result)),
+    # (1 - y)(1 + y) keeps more digits than 1 - y² where y is near 1; t (1 + y) may be infinite.
+    lambda op, t: mul(t, mul(add(op.result, 1.0), sub(1.0, op.result))),
 )
 elementwise(
     "stablehlo.atan2",
@@ -203,7 +203,14 @@ _extremum("stablehlo.maximum", "GT")
 _extremum("stablehlo.minimum", "LT")
 
 
-@rule("stablehlo.select", linear=jointly, keeps_type=True, reads=(), family="elementwise")
+@rule(
+    "stablehlo.select",
+    linear=jointly,
+    keeps_type=True,
+    reads=(),
+    family="elementwise",
+    chooses=True,
+)
 class Select:
     """The change of the operand that is chosen; the predicate has none."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze, analyzed, numbered
+from pullback.passes.checks import is_custom_vjp, may_run_a_rule
 from pullback.passes.regions import terminator
 from pullback.passes.specialized import Record
 from pullback.rules.registry import Op
@@ -18,19 +19,34 @@ from pullback.rules.registry import Op
 
 def reached(records: Sequence[Record], seeds: Sequence[Value]) -> set[Value]:
     """Active values that a cotangent of `seeds` reaches."""
-    found = set(seeds)
+    found, left_out = set(seeds), set[Value]()
     for op in reversed(records):
         if isinstance(op, tuple):
             _, _, _, (result, *operands), places = op
-            if result in found:
-                found.update(v for v, i in zip(operands, places, strict=True) if i is not None)
+            if result in found or result in left_out:
+                reaching = found if result in found else left_out
+                reaching.update(v for v, i in zip(operands, places, strict=True) if i is not None)
             continue
         results = [r in found for r in op.results]
+        absent = [r in left_out for r in op.results]
         if any(results):
-            find = op.rule.reached
-            flags = op.active if find is None else analyzed(op, find, tuple(results))
-            found.update(v for v, flag in zip(op.operands, flags, strict=True) if flag)
+            flags = _flags(op, results)
+        elif not any(absent):
+            continue
+        elif may_run_a_rule(op):
+            flags = _flags(op, results if is_custom_vjp(op.operation) else absent)
+        else:
+            flags = [False] * len(op.active)
+        found.update(v for v, flag in zip(op.operands, flags, strict=True) if flag)
+        if not any(results) or (is_custom_vjp(op.operation) and not op.frame.linear):
+            rest = zip(op.operands, op.active, flags, strict=True)
+            left_out.update(v for v, active, flag in rest if active and not flag)
     return found
+
+
+def _flags(op: Op, results: Sequence[bool]) -> Sequence[bool]:
+    find = op.rule.reached
+    return op.active if find is None else analyzed(op, find, tuple(results))
 
 
 def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
