@@ -126,6 +126,8 @@ EXPORTED: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
 @pytest.mark.parametrize("name", EXPORTED)
 def test_expansions_that_jax_exported_have_gradients(name: str) -> None:
     """They compute what is not taken, too: zero times its slope was NaN."""
+    if name == "gammaln" and jax.__version_info__ >= (0, 12):
+        pytest.skip("JAX 0.12 computes it from the bits of the number")
     f, points = EXPORTED[name]
     x = jnp.array(points)
     program = pb.load(export.export(jax.jit(f))(x).serialize())

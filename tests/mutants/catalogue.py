@@ -71,8 +71,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "sub(1.0, op.result)),\n)",
-        "sub(1.0, op.x)),\n)",
+        "sub(1.0, op.result))),\n)",
+        "sub(1.0, op.x))),\n)",
         rule("stablehlo.tanh"),
     ),
     Mutant(
@@ -289,9 +289,57 @@ FORMULAS = (
 
 DRIVERS = (
     Mutant(
+        "passes/waiting.py",
+        "for predicate, taken in reversed(self.masks[count:]):",
+        "for predicate, taken in self.masks[:0]:",
+        ("tests/test_choices.py",),
+    ),
+    Mutant(
+        "passes/waiting.py",
+        "if shared := len(",
+        "if shared := 0 * len(",
+        ("tests/test_choices.py",),
+    ),
+    Mutant(
         "passes/reverse.py",
-        "self.cts[place] = ct if known is None else build.add(known, ct)",
-        "self.cts[place] = ct",
+        "masked, ct = ct, ct.ct",
+        "ct = ct.emit()",
+        ("tests/test_choices.py",),
+    ),
+    Mutant(
+        "passes/reverse.py",
+        "if missing and not self.linear and",
+        "if False and",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "rules/reaching.py",
+        "results if is_custom_vjp(op.operation) else absent",
+        "results",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "passes/checks.py",
+        "if op.frame.linear or op.rule.family",
+        "if op.rule.family",
+        ("tests/test_user_rules.py", "tests/passes/test_differentiation.py"),
+    ),
+    Mutant(
+        "artifact/expansions.py",
+        "or _alike(v.owner) != step.alike:",
+        "or v.owner.name != step.alike[0]:",
+        ("tests/artifact/test_expansions.py",),
+    ),
+    Mutant(
+        "artifact/expansions.py",
+        "return _are_same(given.setdefault(key, v), v)",
+        "return given.setdefault(key, v) is not None",
+        ("tests/artifact/test_expansions.py",),
+    ),
+    Mutant(
+        "passes/waiting.py",
+        "return build.add(emitted(known), emitted(ct))",
+        "return emitted(ct)",
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(

@@ -26,9 +26,10 @@ def is_polymorphic(module: ir.Module, drop: bool = False) -> bool:
     """Whether JAX says that dimensions were symbols; with `drop` it says so no more."""
     attributes = module.operation.attributes
     found = POLYMORPHIC in attributes
+    is_so = found and ir.BoolAttr(attributes[POLYMORPHIC]).value
     if found and drop:
         del attributes[POLYMORPHIC]
-    return found
+    return is_so
 
 
 def refine(module: ir.Module) -> None:

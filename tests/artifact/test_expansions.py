@@ -1,0 +1,184 @@
+"""Ops that JAX exports as many others are found again, with their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import pullback as pb
+from pullback import artifact
+from pullback._jax import ir
+from pullback.artifact import expansions
+
+REALS = np.array([0.0, 0.5, -0.3, 1.0, 2.0])
+NUMBERS = np.array([1 + 0j, -2 + 0j, 1j, 1 + 1j, 0.5 - 2j, -0.5 - 0.5j, 3 + 0j])
+AWAY = {"stablehlo.log_plus_one": -1 + 0j, "chlo.atan": 1j}  # where they have poles
+
+
+def program_of(function: Callable[[Any], Any], x: Any) -> Any:
+    return pb.load(export.export(jax.jit(function))(x).serialize())
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", [name for name in expansions.REAL if "." in name])
+def test_functions_of_real_numbers(name: str, dtype: str) -> None:
+    if name == "chlo.lgamma" and dtype != "float64" and jax.__version_info__ >= (0, 12):
+        pytest.skip("JAX 0.12 computes it from the bits of the number")
+    f = expansions.REAL[name]
+    x = jnp.asarray(REALS if name != "chlo.erf_inv" else REALS / 3, dtype)
+    program = program_of(f, x)
+    assert name in program.asm()
+    assert "stablehlo.select" not in program.asm()
+    wide = x.astype(jnp.float64)
+    rtol = 20 * float(jnp.finfo(dtype).eps)
+    for each in (program, pb.load(artifact.serialize(program))):
+        np.testing.assert_allclose(each(x).astype(float), f(wide), rtol=rtol, atol=rtol)
+        _, (ct,) = each.vjp()(x, jnp.ones_like(x))
+        _, tangents = each.jvp()(x, jnp.ones_like(x))
+        expected = jax.jvp(f, (wide,), (jnp.ones_like(wide),))[1]
+        if name in ("chlo.lgamma", "chlo.digamma"):  # they have poles at 0
+            ct, tangents, expected = ct[1:], tangents[1:], expected[1:]
+        np.testing.assert_allclose(ct.astype(float), expected, rtol=3 * rtol, atol=rtol)
+        np.testing.assert_allclose(tangents.astype(float), expected, rtol=3 * rtol, atol=rtol)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", expansions.COMPLEX)
+def test_functions_of_complex_numbers(name: str, dtype: str) -> None:
+    """On the real axis the exported sine of the imaginary part is a constant, 0."""
+    f = expansions.COMPLEX[name]
+    z = jnp.asarray(NUMBERS[AWAY.get(name, 0) != NUMBERS], dtype)
+    program = program_of(f, z)
+    assert name in program.asm()
+    rtol = 50 * float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(program(z), f(z), rtol=rtol)
+    for t in (jnp.ones_like(z), jnp.full_like(z, 1j)):
+        np.testing.assert_allclose(program.jvp()(z, t)[1], jax.jvp(f, (z,), (t,))[1], rtol=rtol)
+        np.testing.assert_allclose(program.vjp()(z, t)[1][0], jax.vjp(f, z)[1](t)[0], rtol=rtol)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_phase_at_zero() -> None:
+    """d/dφ of the imaginary part of exp(iφ) is 1 there, and was 0."""
+
+    def phase(angle):
+        return jnp.imag(jnp.exp(1j * angle))
+
+    assert float(program_of(phase, jnp.float64(0.0)).grad()(0.0)) == 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
+def test_arrays_of_all_shapes(shape: tuple[int, ...]) -> None:
+    def f(x):
+        return jax.nn.gelu(jnp.sin(x), approximate=False) * lax.digamma(2 + jax.nn.sigmoid(x))
+
+    x = jnp.full(shape, 0.3)
+    program = program_of(f, x)
+    text = program.asm()
+    assert all(name in text for name in ("chlo.erfc", "chlo.digamma", "stablehlo.logistic"))
+    found = program.vjp()(x, jnp.ones_like(x))
+    np.testing.assert_allclose(found[1][0], jax.vjp(f, x)[1](jnp.ones_like(x))[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
+def test_a_sigmoid_far_below_zero(dtype: Any) -> None:
+    """Its exponential is infinite. The text that JAX lowers to says the same as an export."""
+    x = jnp.asarray([-100.0, -20.0, 0.0, 5.0], dtype)
+    lowered = jax.jit(jax.nn.silu).lower(x).as_text()
+    for program in (program_of(jax.nn.silu, x), pb.load(lowered.encode())):
+        _, (ct,) = program.vjp()(x, jnp.ones_like(x))
+        np.testing.assert_allclose(ct, jax.vjp(jax.nn.silu, x)[1](jnp.ones_like(x))[0], atol=1e-3)
+
+
+SMOOTH: dict[str, Callable[[Any], Any]] = {
+    "softplus": jax.nn.softplus,
+    "log_sigmoid": jax.nn.log_sigmoid,
+    "of two": lambda x: jnp.logaddexp(jnp.sin(x), -x),
+    "of one twice": lambda x: jnp.logaddexp(x, x),
+    "of a matrix": lambda x: jnp.logaddexp(x[:, None], x[None])[0],
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_logarithm_of_a_sum_has_no_kink(name: str) -> None:
+    """Literally, softplus has slope 0 at 0: that of max(x, 0) is 1/2 there, and that of |x| 1."""
+    f, x = SMOOTH[name], jnp.array([0.0, 0.5, -2.0, 30.0, 1000.0])
+    program = program_of(f, x)
+    ct = jnp.array([1.0, 0.5, -1.0, 2.0, 3.0])
+    for each in (program, pb.load(artifact.serialize(program))):
+        np.testing.assert_allclose(each(x), f(x), rtol=1e-14)
+        np.testing.assert_allclose(each.vjp()(x, ct)[1][0], jax.vjp(f, x)[1](ct)[0], rtol=1e-12)
+        np.testing.assert_allclose(each.jvp()(x, ct)[1], jax.jvp(f, (x,), (ct,))[1], rtol=1e-12)
+    _, (_, (found,)) = program.vjp().jvp(0)(x, ct, jnp.ones_like(x))
+    expected = jax.jvp(lambda x: jax.vjp(f, x)[1](ct)[0], (x,), (jnp.ones_like(x),))[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    rows = program.vmap(axis_size=2)(jnp.stack([x, -x]))
+    np.testing.assert_allclose(rows[1], f(-x), rtol=1e-14)
+
+
+def test_a_logarithm_of_a_sum_of_infinities() -> None:
+    x, y = (
+        jnp.array([jnp.inf, -jnp.inf, jnp.inf, 0.0]),
+        jnp.array([jnp.inf, -jnp.inf, 0.0, -jnp.inf]),
+    )
+    program = pb.load(export.export(jax.jit(jnp.logaddexp))(x, y).serialize())
+    ones = jnp.ones(4)
+    found = program.jvp()(x, y, ones, 2 * ones)
+    assert found[0].tolist() == jnp.logaddexp(x, y).tolist()
+    assert found[1].tolist() == [3.0, 3.0, 1.0, 1.0]
+
+
+def test_what_differs_in_one_step_stays() -> None:
+    """A sigmoid with 2 in the place of 1, one of two variables, and one whose parts are used."""
+
+    def others(x, y):
+        total = 1 + jnp.exp(-y)
+        one_of_two = jnp.maximum(x, y) + jnp.log1p(jnp.exp(-jnp.abs(x - y)))
+        other = jnp.where(jnp.isnan(x - y), x - y, jnp.maximum(x, x) + one_of_two)
+        return (
+            1 / (2 + jnp.exp(-x)),
+            2 / (1 + jnp.exp(-x)),
+            1 / (1 + jnp.exp(x)),
+            1 / (x + total),
+            other,
+        )
+
+    x, y = jnp.array([0.1, 0.7]), jnp.array([-0.4, 2.0])
+    exported = export.export(jax.jit(others))(x, y)
+    program = pb.load(exported.serialize())
+    assert "logistic" not in program.asm()
+    assert "logaddexp" not in program.asm()
+    for ours, theirs in zip(program(x, y), others(x, y), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_steps_that_are_used_elsewhere_are_kept() -> None:
+    def f(x):
+        e = jnp.exp(-x)
+        return 1 / (1 + e) + e * jnp.log(1 + e)
+
+    x = jnp.array([0.1, -0.7])
+    program = program_of(f, x)
+    assert "stablehlo.logistic" in program.asm()
+    np.testing.assert_allclose(program(x), f(x), rtol=1e-6)
+    _, tangents = program.jvp()(x, jnp.ones_like(x))
+    np.testing.assert_allclose(tangents, jax.jvp(f, (x,), (jnp.ones_like(x),))[1], rtol=1e-5)
+
+
+def test_programs_of_pullback_are_read_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = artifact.serialize(pb.trace(lambda x: 1 / (1 + jnp.exp(-x)))(jnp.ones(3)))
+
+    def refuse(module: ir.Module) -> bool:
+        raise AssertionError("looked for expansions")
+
+    monkeypatch.setattr(expansions, "put_back", refuse)
+    assert "logistic" not in pb.load(saved).asm()
