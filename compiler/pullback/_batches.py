@@ -41,8 +41,8 @@ def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: in
     """
     rules = program.rules
     check_batching_rules(program)
-    if rules.has_batching_rules or rules.mesh is not None:
-        what = "shardings" if rules.mesh is not None else "batching rules (jax.custom_vmap)"
+    if rules.has_batching_rules or rules.axes:  # the devices need not be here
+        what = "shardings" if rules.axes else "batching rules (jax.custom_vmap)"
         raise PullbackError(
             f"no vmap of a program with {what}: only JAX knows how they are batched",
             do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",

@@ -264,6 +264,12 @@ def _aval(kind: ir.Type, where: str) -> Aval:
             do="make it static: the passes stablehlo-refine-arguments{types=…}, with a type for "
             "each argument, and stablehlo-refine-shapes",
         )
+    if tensor.encoding is not None:
+        raise ModuleError(
+            f"the encoding of {kind} is not supported",
+            where=where,
+            do="write the type without it, as XLA takes it",
+        )
     return _struct(tuple(tensor.shape), element_dtype(tensor.element_type, where))
 
 

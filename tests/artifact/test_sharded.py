@@ -63,6 +63,8 @@ def test_on_one_device_all_but_running(folder, tmp_path):
             "the program runs on a mesh of 4 devices (rows: 2, columns: 2); here are 1"
         )
         assert "XLA_FLAGS=--xla_force_host_platform_device_count=4" in caught.value.do
+    with pytest.raises(pb.PullbackError, match="no vmap of a program with shardings"):
+        pb.load(path).vmap(axis_size=2)
 
 
 @pytest.mark.parametrize("damaged", [3, ["rows"], [["rows", 0]], [[2, 2]], [["rows", 2.0]]])

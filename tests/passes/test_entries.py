@@ -63,3 +63,41 @@ def test_a_transpose_has_no_alias_of_a_result_that_is_gone() -> None:
         'func.func public @main(%arg0: tensor<f32> {jax.arg_info = "w"}, %arg1: tensor<f32>) '
         "-> tensor<f32> {"
     )
+
+
+LAYOUTS = """
+module attributes {
+    mhlo.num_partitions = 1 : i32,
+    mhlo.xla_entry_computation_parameter_layouts = [dense<[0, 1]> : tensor<2xindex>],
+    mhlo.xla_entry_computation_result_layout = [dense<[0, 1]> : tensor<2xindex>]} {
+  func.func public @main(%x: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"})
+      -> (tensor<2x3xf32> {mhlo.layout_mode = "default"}) {
+    %0 = func.call @sine(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+  func.func private @sine(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+    %0 = stablehlo.sine %x : tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+}
+"""
+
+
+def test_layouts_stay_with_the_types_that_they_are_of() -> None:
+    """PJRT refuses a layout of another rank, and layouts of fewer parameters than there are."""
+
+    def after(pipeline: str) -> str:
+        module = ir.Module.parse(LAYOUTS, _jax.context())
+        run_stages(module, parse_pipeline(pipeline), NO_RULES)
+        assert module.operation.verify()
+        return str(module)
+
+    same = after("inline-calls")
+    assert "parameter_layouts" in same
+    assert same.count('layout_mode = "{0,1}"') == 1
+    for derived, layouts in (("vjp", 1), ("jvp", 1), ("vmap{size=4}", 0)):
+        text = after(derived)
+        assert "xla_entry_computation" not in text
+        assert "mhlo.num_partitions = 1" in text
+        assert text.count('layout_mode = "{0,1}"') == layouts
+        assert text.count('layout_mode = "default"') == 1

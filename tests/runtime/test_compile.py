@@ -364,6 +364,16 @@ def test_dynamic_shapes():
     )
 
 
+@pytest.mark.parametrize("encoding", ['"mine"', "#stablehlo.bounds<?>"])
+def test_encodings(encoding):
+    text = f"func.func @main(%x: tensor<2xf32, {encoding}>) {{ return }}"
+    assert refused(runtime.ModuleError, text) == (
+        f"the encoding of tensor<2xf32, {encoding}> is not supported\n"
+        "  where: argument 0 of @main\n"
+        "  do:    write the type without it, as XLA takes it"
+    )
+
+
 def test_tuples():
     message = refused(
         runtime.ModuleError, "func.func @main(%x: tuple<tensor<f32>, tensor<i32>>) { return }"
