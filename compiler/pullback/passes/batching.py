@@ -32,7 +32,7 @@ from pullback.passes.regions import (
     replace_terminator,
     terminator,
 )
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import forget_layouts, set_signature
 from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
 from pullback.rules import slots
@@ -117,6 +117,7 @@ class Batching:
                 results = [v if not axis else _moved_from_front(v, axis) for v, axis in pairs]
             replace_terminator(block, results)
         set_signature(function)
+        forget_layouts(function)
         self.finish()
         return found
 

@@ -28,7 +28,7 @@ from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
-from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
+from pullback.passes.specialized import CHOICE, IN_REVERSE, Kinds, Record, specialize_reverse
 from pullback.passes.waiting import ABSENT, WAITING, Masked, added, chosen, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -95,21 +95,21 @@ class Reverse:
                 if ct is None:
                     continue
                 cts[place] = None
-                masked, rule = None, signature[0]
+                function, takes, constants, gives = known(signature) or specialize_reverse(record)
+                masked = None
                 here.loc = loc = operation.location
-                if rule.chooses:
+                if function is CHOICE:
                     self._choose(ct, values, places)
                     continue
                 if ct.__class__ in WAITING:
                     if ct is ABSENT:
                         self._leave_out(places)
                         continue
-                    if ct.__class__ is Masked and rule.alike:
+                    if ct.__class__ is Masked and signature[0].alike:
                         masked, ct = ct, ct.ct
                     else:
                         ct = ct.emit()
                         here.loc = loc
-                function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 if function is None:
                     found: Iterable[Any] = itertools.repeat(masked or ct)
                 else:

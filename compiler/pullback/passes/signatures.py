@@ -87,25 +87,24 @@ def set_signature(
     """Make a function's type agree with its entry block and its return, of which one may know.
 
     What is added has no attributes. An argument of another type than the result that it names as
-    its alias does not name it any more, and a layout of other types goes: so does what the module
-    says of those of its entry.
+    its alias does not name it any more, and what the module says of layouts of @main goes.
     """
     block = function.regions[0].blocks[0]
     arguments = block.arguments.types if arguments is None else arguments
     results = [v.type for v in terminator(block).operands] if results is None else results
     old, new = function.attributes["function_type"], function_type(arguments, results)
     function.attributes["function_type"] = new
-    of_old = ir.FunctionType(ir.TypeAttr(old).value)
-    given = ("arg_attrs", of_old.inputs, arguments), ("res_attrs", of_old.results, results)
-    for name, before, now in given:
+    for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
         if name in function.attributes:
-            attrs = list(ir.ArrayAttr(function.attributes[name]))[: len(now)]
-            attrs = [_fitting(*each) for each in zip(attrs, before, now, strict=False)]
+            attrs = list(ir.ArrayAttr(function.attributes[name]))[:count]
             empty = ir.DictAttr.get({}, context=_jax.context())
-            attrs += [empty] * (len(now) - len(attrs))
+            attrs += [empty] * (count - len(attrs))
             function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
     if old != new and symbol(function) == "main":
-        _forget_layouts(function.parent)
+        module = function.parent
+        for name in dict(module.attributes.items()):
+            if name.startswith(OF_ENTRY):
+                del module.attributes[name]
     _rename_aliases(function, lambda i, k: k if arguments[i] in results[k : k + 1] else None)
 
 
@@ -121,19 +120,20 @@ OF_ENTRY = (
 """How attributes of a module begin that are about the arguments and results of @main."""
 
 
-def _fitting(attrs: Any, before: Any, now: Any) -> Any:
-    """The attributes of an argument or result that has another type now."""
-    named = {n.name: n.attr for n in ir.DictAttr(attrs)} if before != now else {}
+def forget_layouts(function: Any) -> None:
+    """Takes layouts off arguments and results: they are of fewer axes than a batch has."""
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            found = map(_without_layout, ir.ArrayAttr(function.attributes[name]))
+            function.attributes[name] = ir.ArrayAttr.get(list(found), context=_jax.context())
+
+
+def _without_layout(attrs: Any) -> Any:
+    named = {n.name: n.attr for n in ir.DictAttr(attrs)}
     if LAYOUT not in named or ir.StringAttr(named[LAYOUT]).value in ("default", "auto"):
         return attrs
     del named[LAYOUT]
     return ir.DictAttr.get(named, context=_jax.context())
-
-
-def _forget_layouts(module: Any) -> None:
-    for name in dict(module.attributes.items()):
-        if name.startswith(OF_ENTRY):
-            del module.attributes[name]
 
 
 ALIAS = "tf.aliasing_output"

@@ -158,7 +158,8 @@ class Specialized(NamedTuple):
     Attributes:
       function: takes what is given, then values, then constants. In reverse, given is the cotangent
         of the result, and it returns those of operands; in forward mode, given are the tangents of
-        the active operands, and it returns that of the result. None if what is given is handed on.
+        the active operands, and it returns that of the result. None if what is given is handed on,
+        and `CHOICE` if that is so where a predicate says it.
       takes: picks these values from the result and the operands.
       constants: those that it takes.
       gives: in reverse, the positions of the operands whose cotangents it gives; in forward mode,
@@ -171,6 +172,7 @@ class Specialized(NamedTuple):
     gives: tuple[int, ...]
 
 
+CHOICE = "choice"
 SIZE = 1 << 11
 """Bytes of a function and of what belongs to it, about: programs may be of ever new shapes."""
 
@@ -288,6 +290,9 @@ IN_REVERSE, IN_FORWARD = Mode(_pulled_back), Mode(_pushed_forward)
 
 def specialize_reverse(reading: Reading) -> Specialized:
     """The rule of an op in reverse."""
+    signature = reading[0]
+    if signature[0].chooses:
+        return IN_REVERSE.known.setdefault(signature, Specialized(CHOICE, _picking([]), (), ()))
     return IN_REVERSE.specialize(reading, [reading[0][1]])
 
 
