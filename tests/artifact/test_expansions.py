@@ -125,6 +125,18 @@ def test_a_logarithm_of_a_sum_has_no_kink(name: str) -> None:
     np.testing.assert_allclose(rows[1], f(-x), rtol=1e-14)
 
 
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    "f", [lax.cumlogsumexp, lambda x: lax.reduce(x, -jnp.inf, jnp.logaddexp, (0,))[None]]
+)
+def test_a_logarithm_of_a_sum_in_a_reduction(f: Callable[[Any], Any]) -> None:
+    x = jnp.array([1.0, 1.0, 1.0, 0.3])
+    program, ct = program_of(f, x), jnp.arange(1.0, 1.0 + len(f(x)))
+    for each in (program, pb.load(artifact.serialize(program))):
+        np.testing.assert_allclose(each(x), f(x), rtol=1e-14)
+        np.testing.assert_allclose(each.vjp()(x, ct)[1][0], jax.vjp(f, x)[1](ct)[0], rtol=1e-12)
+
+
 def test_a_logarithm_of_a_sum_of_infinities() -> None:
     x, y = (
         jnp.array([jnp.inf, -jnp.inf, jnp.inf, 0.0]),

@@ -23,7 +23,7 @@ from pullback.artifact.high_level import CHLO
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.regions import replace_op
+from pullback.passes.regions import BRANCHES, replace_op
 from pullback.passes.symbols import functions
 from pullback_runtime._jax import operations_named
 
@@ -63,6 +63,10 @@ INSIDE = ("stablehlo.exponential", "stablehlo.log", "stablehlo.log_plus_one", "s
 """Each expansion has one of these, and most modules without expansions have none."""
 
 
+MAY_CALL = {"func.func", *BRANCHES, "stablehlo.while"}
+"""In the body of these a derivative op may be; in that of a reduction only simple ops."""
+
+
 class Step(NamedTuple):
     """An op of an expansion: what says that another one is like it, and its operands."""
 
@@ -96,7 +100,8 @@ def _put_back(module: ir.Module, root: ir.Operation) -> bool:
             continue
         with build.inserting(ir.InsertionPoint(root), root.location):
             if name == LOGADDEXP:
-                new = _log_add_exp(module, *operands)
+                calls = root.parent.name in MAY_CALL
+                new = _log_add_exp(module, *operands) if calls else _in_body(*operands)
             else:
                 new = build.emit1(name, result.type, operands)
         replace_op(root, [new])
@@ -155,9 +160,23 @@ def _add(module: ir.Module, name: str, types: list[Any], emit: Callable[..., Any
         build.emit("func.return", (), emit(*block.arguments))
 
 
-def _steps_of_log_add_exp(x: Value, y: Value) -> list[Value]:
+def _in_body(x: Value, y: Value) -> Value:
+    """The same in the body of a reduction, where no rule is called: first derivatives at least.
+
+    The slope of d · sign(d) is 0 at 0, and each of two equal numbers has half of the sum's.
+    """
+
+    def size(apart: Value) -> Value:
+        return build.mul(apart, build.emit1("stablehlo.sign", apart.type, [apart]))
+
+    return _steps_of_log_add_exp(x, y, size)[0]
+
+
+def _steps_of_log_add_exp(
+    x: Value, y: Value, size: Callable[[Value], Value] = build.abs
+) -> list[Value]:
     apart = build.sub(x, y)
-    rest = build.emit1("stablehlo.log_plus_one", x.type, [build.exp(build.neg(build.abs(apart)))])
+    rest = build.emit1("stablehlo.log_plus_one", x.type, [build.exp(build.neg(size(apart)))])
     total = build.add(build.maximum(x, y), rest)
     return [build.select(build.compare("NE", apart, apart), build.add(x, y), total)]
 
@@ -214,9 +233,11 @@ def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
 
 def _texts(function: Callable[..., Any], arguments: list[Any]) -> list[str]:
     """What JAX exports of a function, and what it lowers it to; each also with types refined."""
-    jitted = jax.jit(function)
+    jitted, cpu = jax.jit(function), ("cpu",)
     with jax.enable_x64(True):
-        given = export.export(jitted)(*arguments).mlir_module(), jitted.lower(*arguments).as_text()
+        exported = export.export(jitted, platforms=cpu)(*arguments)
+        lowered = jitted.trace(*arguments).lower(lowering_platforms=cpu)
+    given = exported.mlir_module(), lowered.as_text()
     modules = [ir.Module.parse(text, context=_jax.context()) for text in given]
     texts = list(map(str, modules))
     for module in modules:

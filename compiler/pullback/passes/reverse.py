@@ -29,7 +29,7 @@ from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_ru
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
 from pullback.passes.specialized import CHOICE, IN_REVERSE, Kinds, Record, specialize_reverse
-from pullback.passes.waiting import ABSENT, WAITING, Masked, added, chosen, emitted
+from pullback.passes.waiting import ABSENT, WAITING, Masked, added, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
 
@@ -94,13 +94,15 @@ class Reverse:
                 ct = cts[place]
                 if ct is None:
                     continue
-                cts[place] = None
                 function, takes, constants, gives = known(signature) or specialize_reverse(record)
-                masked = None
-                here.loc = loc = operation.location
                 if function is CHOICE:
-                    self._choose(ct, values, places)
+                    active = [i is not None for i in places]
+                    operands, results = list(values[1:]), [values[0]]
+                    op = self.record(operation, operands, results, active, signature[0], self)
+                    self._run_rule(op)
                     continue
+                cts[place] = masked = None
+                here.loc = loc = operation.location
                 if ct.__class__ in WAITING:
                     if ct is ABSENT:
                         self._leave_out(places)
@@ -138,13 +140,9 @@ class Reverse:
         build.here.loc = op.operation.location
         if self.linear:
             self._check_linear(op)
-        if op.rule.chooses:
-            self._choose(
-                given[0], [*op.results, *op.operands], [*map(self.active.get, op.operands)]
-            )
-            return
         masked = given[0] if op.rule.alike and given[0].__class__ is Masked else None
         cts = [emitted(ct) for ct in given] if masked is None else [masked.ct]
+        cts = given if op.rule.chooses else cts
         build.here.loc = op.operation.location
         left_out = all(ct is None for ct in cts)
         if left_out and not may_run_a_rule(op):
@@ -171,15 +169,6 @@ class Reverse:
         for place in places:
             if place is not None and self.cts[place] is None:
                 self.cts[place] = ABSENT
-
-    def _choose(self, ct: Any, values: Sequence[Value], places: Sequence[int | None]) -> None:
-        """What `select` adds to the cotangents of its operands, which come behind its result."""
-        predicate = self.primal(values[1])
-        for i, taken in ((2, True), (3, False)):
-            place = places[i - 1]
-            if place is not None:
-                new = chosen(ct, predicate, taken)
-                self.cts[place] = added(self.cts[place], values[i], new)
 
     def _settle(self) -> None:
         """Emit what waits; what was replaced before something used it, is so there as well.

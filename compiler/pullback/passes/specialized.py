@@ -159,7 +159,7 @@ class Specialized(NamedTuple):
       function: takes what is given, then values, then constants. In reverse, given is the cotangent
         of the result, and it returns those of operands; in forward mode, given are the tangents of
         the active operands, and it returns that of the result. None if what is given is handed on,
-        and `CHOICE` if that is so where a predicate says it.
+        and `CHOICE` if the rule takes cotangents that wait, and so runs for each op.
       takes: picks these values from the result and the operands.
       constants: those that it takes.
       gives: in reverse, the positions of the operands whose cotangents it gives; in forward mode,

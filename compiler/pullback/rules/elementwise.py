@@ -6,7 +6,7 @@ Each follows the rule of the JAX primitive that lowers to the op, ties and edge 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback.dialect import build
@@ -31,6 +31,7 @@ from pullback.dialect.build import (
     square,
     sub,
 )
+from pullback.passes.waiting import chosen
 from pullback.rules.batching import MappedOp, along, batch, batch_alike
 from pullback.rules.registry import (
     Op,
@@ -219,13 +220,13 @@ class Select:
         return [select(op.operand(0), *tangents[1:])]
 
     @staticmethod
-    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    def vjp(op: Op, cts: Sequence[Any]) -> list[Any]:
         (ct,), (_, first, second) = cts, op.active
         predicate = op.operand(0)
         return [
             None,
-            select(predicate, ct, None) if first else None,
-            select(predicate, None, ct) if second else None,
+            chosen(ct, predicate, True) if first else None,
+            chosen(ct, predicate, False) if second else None,
         ]
 
 
