@@ -91,6 +91,7 @@ RUNS = (
 )
 
 JAXPRS = "looks at the jaxpr of a derivative, or into JAX's own residuals; ours calls a program"
+NOT_ASSOCIATIVE = "windows reduced by a difference, which depend on the order in which XLA does so"
 TRACES = "counts how often a function is traced; ours may be traced once more"
 WORDS = "both refuse, in other words than JAX's"
 NUMBERS = "wants numbers of Python back; ours are arrays, as under jax.jit"
@@ -181,6 +182,7 @@ OPS = (
     Known("lax_test.py::*::test_gather_with_asymmetric_dtype", ITS_TYPE, "dtype(float8_e4m3fn)"),
     Known("lax_test.py::*::test_select_jvp_complexity", JAXPRS, "has length of 1"),
     Known("lax_test.py::CompositeTest::test_composite_*", WORDS, "MissingRuleError"),
+    Known("lax_test.py::*::testReduceWindowGeneralJVP*", NOT_ASSOCIATIVE, "Not equal to tolerance"),
     Known("lax_numpy_indexing_test.py::*::testIndexMulGradFails*", WORDS, "MissingRuleError"),
     Known(
         "lax_scipy_special_functions_test.py::*_log_ndtr_*",
