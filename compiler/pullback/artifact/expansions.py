@@ -27,15 +27,15 @@ from pullback.passes.regions import BRANCHES, replace_op
 from pullback.passes.symbols import functions
 from pullback_runtime._jax import operations_named
 
-LOGADDEXP = "logaddexp"
-REAL: dict[str, Callable[..., Any]] = {
+ARGUMENT, DECAY = "argument", "log_of_decay"
+REAL: dict[str, Callable[[Any], Any]] = {
     "chlo.erfc": lax.erfc,
     "chlo.erf_inv": lax.erf_inv,
     "chlo.lgamma": lax.lgamma,
     "chlo.digamma": lax.digamma,
     "chlo.bessel_i1e": lax.bessel_i1e,
     "stablehlo.logistic": lax.logistic,
-    LOGADDEXP: jax.numpy.logaddexp,
+    DECAY: lambda d: lax.log1p(lax.exp(lax.neg(lax.abs(d)))),
 }
 COMPLEX: dict[str, Callable[[Any], Any]] = {
     "stablehlo.exponential": lax.exp,
@@ -57,6 +57,7 @@ ROOTS = (
     "stablehlo.complex",
     "stablehlo.convert",
     "stablehlo.divide",
+    "stablehlo.log_plus_one",
     "stablehlo.multiply",
 )
 INSIDE = ("stablehlo.exponential", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.sqrt")
@@ -95,15 +96,16 @@ def _put_back(module: ir.Module, root: ir.Operation) -> bool:
         given: dict[Any, Value] = {}
         if last.alike != alike or not _matches(last, result, given):
             continue
-        operands = [given[i] for i in sorted(key for key in given if isinstance(key, int))]
-        if any(v.type != result.type for v in operands):
+        x = given[ARGUMENT]
+        if x.type != result.type:
             continue
         with build.inserting(ir.InsertionPoint(root), root.location):
-            if name == LOGADDEXP:
-                calls = root.parent.name in MAY_CALL
-                new = _log_add_exp(module, *operands) if calls else _in_body(*operands)
+            if name != DECAY:
+                new = build.emit1(name, result.type, [x])
+            elif root.parent.name in MAY_CALL:
+                new = _decay(module, x)
             else:
-                new = build.emit1(name, result.type, operands)
+                new = _decay_in_body(x)
         replace_op(root, [new])
         return True
     return False
@@ -114,8 +116,8 @@ _DEFAULTS = {"compare_type", "result_accuracy"}
 
 def _matches(step: Any, v: Value, given: dict[Any, Value]) -> bool:
     """Whether a value is computed as a step of an expansion is, from what is given."""
-    key = step if isinstance(step, int) else str(id(step))
-    if key in given or key is step:
+    key = step if step is ARGUMENT else id(step)
+    if key in given or step is ARGUMENT:
         return _are_same(given.setdefault(key, v), v)
     if not isinstance(v, ir.OpResult) or _alike(v.owner) != step.alike:
         return False
@@ -138,56 +140,50 @@ def _are_same(a: Value, b: Value) -> bool:
     return all(_are_same(x, y) for x, y in zip(a.owner.operands, b.owner.operands, strict=True))
 
 
-def _log_add_exp(module: ir.Module, x: Value, y: Value) -> Value:
-    """A call of log(eˣ + eʸ) with the rule that its slope by x is that of a sigmoid of x - y.
+def _decay(module: ir.Module, d: Value) -> Value:
+    """A call of log(1 + exp(-|d|)) with a rule of its own.
 
-    Its steps have kinks where x and y are equal, which cancel each other; their slopes do not.
+    This is what a softplus is above max(d, 0). Both have a kink at 0, where the other one cancels
+    it: the slope of this is 0 there, as that of the maximum is 1/2, and the sum is smooth.
     """
-    primal = f"{LOGADDEXP}.{'x'.join(map(str, (*build.shape(x), build.info(x.type).element)))}"
+    primal = f"{DECAY}.{'x'.join(map(str, (*build.shape(d), build.info(d.type).element)))}"
     jvp = f"{primal}.jvp"
     if jvp not in functions(module):
-        _add(module, primal, [x.type] * 2, _steps_of_log_add_exp)
-        _add(module, jvp, [x.type] * 4, _rule_of_log_add_exp)
-    return ops.call(ops.CustomJVPCall, primal, [x, y], [x.type], jvp=jvp).result
+        _add(module, primal, [d.type], lambda d: [_value_of_decay(build.abs(d))])
+        _add(module, jvp, [d.type] * 2, _rule_of_decay)
+    return ops.call(ops.CustomJVPCall, primal, [d], [d.type], jvp=jvp).result
 
 
 def _add(module: ir.Module, name: str, types: list[Any], emit: Callable[..., Any]) -> None:
     """A private function of arguments of these types, which returns what `emit` makes of them."""
     with ir.InsertionPoint(module.body), ir.Location.unknown():
-        kind = ir.FunctionType.get(types, [types[0]] * (len(types) // 2))
+        kind = ir.FunctionType.get(types, types)
         block = _jax.func.FuncOp(name, kind, visibility="private").add_entry_block()
     with build.inserting(ir.InsertionPoint(block), ir.Location.unknown(module.context)):
         build.emit("func.return", (), emit(*block.arguments))
 
 
-def _in_body(x: Value, y: Value) -> Value:
+def _value_of_decay(size: Value) -> Value:
+    return build.emit1("stablehlo.log_plus_one", size.type, [build.exp(build.neg(size))])
+
+
+def _rule_of_decay(d: Value, t: Value) -> list[Value]:
+    """The slope is a sigmoid of d, less 1 above 0; less a half at 0, which does not move."""
+
+    def sigmoid(x: Value) -> Value:
+        return build.emit1("stablehlo.logistic", x.type, [x])
+
+    beside = build.select(build.compare("GT", d, 0.0), build.neg(sigmoid(build.neg(d))), sigmoid(d))
+    half = build.select(build.compare("EQ", d, 0.0), build.full_like(d, 0.5), None)
+    return [_value_of_decay(build.abs(d)), build.mul(t, build.sub(beside, half))]
+
+
+def _decay_in_body(d: Value) -> Value:
     """The same in the body of a reduction, where no rule is called: first derivatives at least.
 
-    The slope of d · sign(d) is 0 at 0, and each of two equal numbers has half of the sum's.
+    The slope of d · sign(d) is 0 at 0.
     """
-
-    def size(apart: Value) -> Value:
-        return build.mul(apart, build.emit1("stablehlo.sign", apart.type, [apart]))
-
-    return _steps_of_log_add_exp(x, y, size)[0]
-
-
-def _steps_of_log_add_exp(
-    x: Value, y: Value, size: Callable[[Value], Value] = build.abs
-) -> list[Value]:
-    apart = build.sub(x, y)
-    rest = build.emit1("stablehlo.log_plus_one", x.type, [build.exp(build.neg(size(apart)))])
-    total = build.add(build.maximum(x, y), rest)
-    return [build.select(build.compare("NE", apart, apart), build.add(x, y), total)]
-
-
-def _rule_of_log_add_exp(x: Value, y: Value, tx: Value, ty: Value) -> list[Value]:
-    """Of equal infinities the difference is NaN, and JAX gives the sum of the tangents."""
-    apart = build.sub(x, y)
-    share = build.emit1("stablehlo.logistic", x.type, [apart])
-    total = build.add(ty, build.mul(share, build.sub(tx, ty)))
-    tangent = build.select(build.compare("NE", apart, apart), build.add(tx, ty), total)
-    return [*_steps_of_log_add_exp(x, y), tangent]
+    return _value_of_decay(build.mul(d, build.emit1("stablehlo.sign", d.type, [d])))
 
 
 def _alike(operation: Any) -> Any:
@@ -224,19 +220,19 @@ def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
     found = [
         (name, *_steps(text))
         for name, f in functions.items()
-        for text in _texts(f, [jax.ShapeDtypeStruct(shape, dtype)] * (1 + (name == LOGADDEXP)))
+        for text in _texts(f, jax.ShapeDtypeStruct(shape, dtype))
         if not any(word in text for word in (CHLO, "call @"))
     ]
     longest_first = sorted(found, key=lambda each: -each[2])
     return [(name, last) for name, last, count in longest_first if count > 1]
 
 
-def _texts(function: Callable[..., Any], arguments: list[Any]) -> list[str]:
+def _texts(function: Callable[[Any], Any], argument: Any) -> list[str]:
     """What JAX exports of a function, and what it lowers it to; each also with types refined."""
     jitted, cpu = jax.jit(function), ("cpu",)
     with jax.enable_x64(True):
-        exported = export.export(jitted, platforms=cpu)(*arguments)
-        lowered = jitted.trace(*arguments).lower(lowering_platforms=cpu)
+        exported = export.export(jitted, platforms=cpu)(argument)
+        lowered = jitted.trace(argument).lower(lowering_platforms=cpu)
     given = exported.mlir_module(), lowered.as_text()
     modules = [ir.Module.parse(text, context=_jax.context()) for text in given]
     texts = list(map(str, modules))
@@ -250,7 +246,7 @@ def _steps(text: str) -> tuple[Any, int]:
     module = ir.Module.parse(text, context=_jax.context())
     (main,) = (op for op in module.body.operations if op.attributes["sym_name"].value == "main")
     block = main.regions[0].blocks[0]
-    steps: dict[Value, Any] = {v: i for i, v in enumerate(block.arguments)}
+    steps: dict[Value, Any] = {block.arguments[0]: ARGUMENT}
     *operations, end = block.operations
     for view in operations:
         operands = tuple(steps[v] for v in view.operands)
