@@ -36,6 +36,7 @@ REAL: dict[str, Callable[[Any], Any]] = {
     "chlo.bessel_i1e": lax.bessel_i1e,
     "stablehlo.logistic": lax.logistic,
     DECAY: lambda d: lax.log1p(lax.exp(lax.neg(lax.abs(d)))),
+    DECAY + ", as PyTorch has it": lambda d: lax.log1p(lax.exp(-1.0 * lax.abs(d))),
 }
 COMPLEX: dict[str, Callable[[Any], Any]] = {
     "stablehlo.exponential": lax.exp,
@@ -100,7 +101,7 @@ def _put_back(module: ir.Module, root: ir.Operation) -> bool:
         if x.type != result.type:
             continue
         with build.inserting(ir.InsertionPoint(root), root.location):
-            if name != DECAY:
+            if not name.startswith(DECAY):
                 new = build.emit1(name, result.type, [x])
             elif root.parent.name in MAY_CALL:
                 new = _decay(module, x)
