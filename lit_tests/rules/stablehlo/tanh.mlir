@@ -10,18 +10,18 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[TANH:.*]] = stablehlo.tanh %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[TANH]]
-// JVP: %[[ADD:.*]] = stablehlo.add %[[DX]], %[[MULTIPLY]]
+// JVP: %[[ADD:.*]] = stablehlo.add %[[TANH]], %[[C]]
 // JVP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[TANH]]
-// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
+// JVP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[DX]], %[[MULTIPLY]]
 // JVP: return %[[TANH]], %[[MULTIPLY1]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[TANH:.*]] = stablehlo.tanh %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<1.000000e+00>
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[TANH]]
-// VJP: %[[ADD:.*]] = stablehlo.add %[[CT]], %[[MULTIPLY]]
+// VJP: %[[ADD:.*]] = stablehlo.add %[[TANH]], %[[C]]
 // VJP: %[[SUBTRACT:.*]] = stablehlo.subtract %[[C]], %[[TANH]]
-// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[ADD]], %[[SUBTRACT]]
+// VJP: %[[MULTIPLY1:.*]] = stablehlo.multiply %[[CT]], %[[MULTIPLY]]
 // VJP: return %[[TANH]], %[[MULTIPLY1]]
