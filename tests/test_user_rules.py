@@ -1046,21 +1046,25 @@ LEFT_OUT = {
 }
 AROUND_LEFT_OUT = {
     "nothing": lambda f: f,
-    "jit": jax.jit,
     "scan": scanned,
     "checkpoint": jax.checkpoint,
     "cond": lambda f: lambda x, s: jax.lax.cond(s > 0, f, lambda x, s: jnp.sum(x), x, s),
 }
 
 
+@pytest.mark.parametrize("called", ["here", "in jit", "in a branch"])
 @pytest.mark.parametrize("around", AROUND_LEFT_OUT)
 @pytest.mark.parametrize("zero", LEFT_OUT)
-def test_a_rule_runs_whose_cotangents_another_rule_leaves_out(zero, around):
+def test_a_rule_runs_whose_cotangents_another_rule_leaves_out(zero, around, called):
     """As in JAX, where they are zeros: Flax hands on new scales of FP8 products in this way.
 
     The reference has zeros: JAX itself does not hand on None to a rule in a jit of its own.
     """
-    quantize = jax.jit(quantized) if around == "jit" else quantized
+    quantize = {
+        "here": quantized,
+        "in jit": jax.jit(quantized),
+        "in a branch": lambda x, s: jax.lax.cond(s > 0, quantized, lambda x, s: (x, s), x, s),
+    }[called]
 
     def using(zero):
         dot = with_a_zero_for_the_second(zero)

@@ -319,12 +319,6 @@ DRIVERS = (
         ("tests/test_user_rules.py",),
     ),
     Mutant(
-        "passes/checks.py",
-        "if op.frame.linear or op.rule.family",
-        "if op.rule.family",
-        ("tests/test_user_rules.py", "tests/passes/test_differentiation.py"),
-    ),
-    Mutant(
         "artifact/expansions.py",
         "or _alike(v.owner) != step.alike:",
         "or v.owner.name != step.alike[0]:",

@@ -53,7 +53,7 @@ def is_custom_vjp(operation: Any) -> bool:
 
 def may_run_a_rule(op: Op) -> bool:
     """Whether the op calls a `custom_vjp` rule, which cotangents are handed that are left out."""
-    if op.frame.linear or op.rule.family != "control":
+    if op.rule.family != "control":
         return False
     return found_in(op.frame.diff, op.operation, is_custom_vjp) is not None
 
