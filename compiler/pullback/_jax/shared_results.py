@@ -92,7 +92,7 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
         ]
         depends = of_items(dests) if shared and has_name(axis) else ()
         alone = [i for i in shared if not (depends and depends[i - count])]
-        _check_collectives(bwd, axis, axes, values, sorted({*shared} - {*alone}))
+        _check_collectives(bwd, axis, axes, values, [i for i in shared if i not in alone])
         if not shared or None not in dests:
             return _with(function, bwd=bwd)(*values)
         each = list(values)

@@ -10,7 +10,7 @@ is.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +65,8 @@ INSIDE = ("stablehlo.exponential", "stablehlo.log", "stablehlo.log_plus_one", "s
 """Each expansion has one of these, and most modules without expansions have none."""
 
 
+Functions = dict[str, ir.Operation]
+
 MAY_CALL = {"func.func", *BRANCHES, "stablehlo.while"}
 """In the body of these a derivative op may be; in that of a reduction only simple ops."""
 
@@ -80,16 +82,16 @@ def put_back(module: ir.Module) -> bool:
     """Puts ops back in place of their expansions, in place; whether there was one."""
     if not operations_named(module, *INSIDE):
         return False
-    found = [_put_back(module, root) for root in operations_named(module, *ROOTS)]
+    known = functions(module)
+    found = [_put_back(module, known, root) for root in operations_named(module, *ROOTS)]
     if any(found):
-        known = functions(module)
         for function in known.values():
             for block in function.regions[0].blocks:
                 erase_dead_ops(block, known)
     return any(found)
 
 
-def _put_back(module: ir.Module, root: ir.Operation) -> bool:
+def _put_back(module: ir.Module, known: Functions, root: ir.Operation) -> bool:
     """Puts in the place of an op what it is the last step of, if it is."""
     result = root.results[0]
     t, alike = build.info(result.type), _alike(root)
@@ -104,7 +106,7 @@ def _put_back(module: ir.Module, root: ir.Operation) -> bool:
             if not name.startswith(DECAY):
                 new = build.emit1(name, result.type, [x])
             elif root.parent.name in MAY_CALL:
-                new = _decay(module, x)
+                new = _decay(module, known, x)
             else:
                 new = _decay_in_body(x)
         replace_op(root, [new])
@@ -141,7 +143,7 @@ def _are_same(a: Value, b: Value) -> bool:
     return all(_are_same(x, y) for x, y in zip(a.owner.operands, b.owner.operands, strict=True))
 
 
-def _decay(module: ir.Module, d: Value) -> Value:
+def _decay(module: ir.Module, known: Functions, d: Value) -> Value:
     """A call of log(1 + exp(-|d|)) with a rule of its own.
 
     This is what a softplus is above max(d, 0). Both have a kink at 0, where the other one cancels
@@ -149,19 +151,23 @@ def _decay(module: ir.Module, d: Value) -> Value:
     """
     primal = f"{DECAY}.{'x'.join(map(str, (*build.shape(d), build.info(d.type).element)))}"
     jvp = f"{primal}.jvp"
-    if jvp not in functions(module):
-        _add(module, primal, [d.type], lambda d: [_value_of_decay(build.abs(d))])
-        _add(module, jvp, [d.type] * 2, _rule_of_decay)
+    if jvp not in known:
+        known[primal] = _added(module, primal, [d.type], lambda d: [_value_of_decay(build.abs(d))])
+        known[jvp] = _added(module, jvp, [d.type] * 2, _rule_of_decay)
     return ops.call(ops.CustomJVPCall, primal, [d], [d.type], jvp=jvp).result
 
 
-def _add(module: ir.Module, name: str, types: list[Any], emit: Callable[..., Any]) -> None:
+def _added(
+    module: ir.Module, name: str, types: list[Any], emit: Callable[..., Any]
+) -> ir.Operation:
     """A private function of arguments of these types, which returns what `emit` makes of them."""
     with ir.InsertionPoint(module.body), ir.Location.unknown():
         kind = ir.FunctionType.get(types, types)
-        block = _jax.func.FuncOp(name, kind, visibility="private").add_entry_block()
+        function = _jax.func.FuncOp(name, kind, visibility="private")
+        block = function.add_entry_block()
     with build.inserting(ir.InsertionPoint(block), ir.Location.unknown(module.context)):
         build.emit("func.return", (), emit(*block.arguments))
+    return function.operation
 
 
 def _value_of_decay(size: Value) -> Value:
@@ -219,32 +225,33 @@ def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
         return []
     dtype, functions = ELEMENTS[element]
     found = [
-        (name, *_steps(text))
+        (name, *_steps(module))
         for name, f in functions.items()
-        for text in _texts(f, jax.ShapeDtypeStruct(shape, dtype))
-        if not any(word in text for word in (CHLO, "call @"))
+        for module in _modules(f, jax.ShapeDtypeStruct(shape, dtype))
     ]
     longest_first = sorted(found, key=lambda each: -each[2])
     return [(name, last) for name, last, count in longest_first if count > 1]
 
 
-def _texts(function: Callable[[Any], Any], argument: Any) -> list[str]:
+def _modules(function: Callable[[Any], Any], argument: Any) -> Iterator[ir.Module]:
     """What JAX exports of a function, and what it lowers it to; each also with types refined."""
     jitted, cpu = jax.jit(function), ("cpu",)
     with jax.enable_x64(True):
         exported = export.export(jitted, platforms=cpu)(argument)
         lowered = jitted.trace(argument).lower(lowering_platforms=cpu)
-    given = exported.mlir_module(), lowered.as_text()
-    modules = [ir.Module.parse(text, context=_jax.context()) for text in given]
-    texts = list(map(str, modules))
-    for module in modules:
+    for text in (exported.mlir_module(), lowered.as_text()):
+        if any(word in text for word in (CHLO, "call @")):
+            continue
+        module = ir.Module.parse(text, context=_jax.context())
+        yield module
+        before = str(module)
         refinement.refine(module)
-    return list(dict.fromkeys([*texts, *map(str, modules)]))
+        if str(module) != before:
+            yield module
 
 
-def _steps(text: str) -> tuple[Any, int]:
+def _steps(module: ir.Module) -> tuple[Any, int]:
     """The last step of the one function of a module, and how many there are."""
-    module = ir.Module.parse(text, context=_jax.context())
     (main,) = (op for op in module.body.operations if op.attributes["sym_name"].value == "main")
     block = main.regions[0].blocks[0]
     steps: dict[Value, Any] = {block.arguments[0]: ARGUMENT}

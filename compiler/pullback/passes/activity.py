@@ -33,7 +33,7 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
         if rule is None:
             check_known(operation, operation.name, active)
             continue
-        if kinds is not None and rule.reads is not None:
+        if kinds is not None and rule.runs_once:
             reading = read(operation, rule, active, kinds)
             if reading is not None:
                 if reading:

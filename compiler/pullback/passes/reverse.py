@@ -28,7 +28,7 @@ from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
-from pullback.passes.specialized import CHOICE, IN_REVERSE, Kinds, Record, specialize_reverse
+from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
 from pullback.passes.waiting import ABSENT, WAITING, Masked, added, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -94,14 +94,8 @@ class Reverse:
                 ct = cts[place]
                 if ct is None:
                     continue
-                function, takes, constants, gives = known(signature) or specialize_reverse(record)
-                if function is CHOICE:
-                    active = [i is not None for i in places]
-                    operands, results = list(values[1:]), [values[0]]
-                    op = self.record(operation, operands, results, active, signature[0], self)
-                    self._run_rule(op)
-                    continue
                 cts[place] = masked = None
+                function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 here.loc = loc = operation.location
                 if ct.__class__ in WAITING:
                     if ct is ABSENT:
@@ -156,13 +150,14 @@ class Reverse:
             check_cotangents(op, found)
         if masked is not None:
             found = masked.through(found)
+        missing = []
         for v, active, ct in zip(op.operands, op.active, found):
-            if ct is not None and active:
+            if active and ct is not None:
                 self.accumulate(v, ct)
-        rows = zip(op.operands, op.active, found)
-        missing = [v for v, active, ct in rows if active and ct is None]
+            elif active:
+                missing.append(self.active[v])
         if missing and not self.linear and (left_out or is_custom_vjp(op.operation)):
-            self._leave_out(map(self.active.get, missing))
+            self._leave_out(missing)
 
     def _leave_out(self, places: Iterable[int | None]) -> None:
         """Hand on to operands that the cotangent of the result is left out."""

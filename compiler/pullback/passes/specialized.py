@@ -158,8 +158,7 @@ class Specialized(NamedTuple):
     Attributes:
       function: takes what is given, then values, then constants. In reverse, given is the cotangent
         of the result, and it returns those of operands; in forward mode, given are the tangents of
-        the active operands, and it returns that of the result. None if what is given is handed on,
-        and `CHOICE` if the rule takes cotangents that wait, and so runs for each op.
+        the active operands, and it returns that of the result. None if what is given is handed on.
       takes: picks these values from the result and the operands.
       constants: those that it takes.
       gives: in reverse, the positions of the operands whose cotangents it gives; in forward mode,
@@ -172,7 +171,6 @@ class Specialized(NamedTuple):
     gives: tuple[int, ...]
 
 
-CHOICE = "choice"
 SIZE = 1 << 11
 """Bytes of a function and of what belongs to it, about: programs may be of ever new shapes."""
 
@@ -290,9 +288,6 @@ IN_REVERSE, IN_FORWARD = Mode(_pulled_back), Mode(_pushed_forward)
 
 def specialize_reverse(reading: Reading) -> Specialized:
     """The rule of an op in reverse."""
-    signature = reading[0]
-    if signature[0].chooses:
-        return IN_REVERSE.known.setdefault(signature, Specialized(CHOICE, _picking([]), (), ()))
     return IN_REVERSE.specialize(reading, [reading[0][1]])
 
 

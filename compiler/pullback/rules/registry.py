@@ -168,6 +168,7 @@ class Rule:
 
     plain: bool = field(init=False)  # an active operand makes all results so, and no more is told
     checked: bool = field(init=False)  # the driver checks types; the tests have checked ours
+    runs_once: bool = field(init=False)  # in reverse, for all ops of a signature
 
     def __post_init__(self) -> None:
         special = self.regions or self.variant is not None or self.activity is not None
@@ -179,6 +180,7 @@ class Rule:
         ours = self.module.startswith("pullback.rules.")
         object.__setattr__(self, "plain", self.keeps_type and not special)
         object.__setattr__(self, "checked", not ours)
+        object.__setattr__(self, "runs_once", self.reads is not None and not self.chooses)
 
 
 RULES: dict[str, Rule] = {}
