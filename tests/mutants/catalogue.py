@@ -319,15 +319,33 @@ DRIVERS = (
         ("tests/test_user_rules.py",),
     ),
     Mutant(
+        "artifact/steps.py",
+        "if self.alike(v.owner) != step.alike or",
+        "if v.owner.name != step.alike[0] or",
+        ("tests/artifact/test_expansions.py",),
+    ),
+    Mutant(
+        "artifact/steps.py",
+        "return self._are_same(given.setdefault(key, v), v)",
+        "return given.setdefault(key, v) is not None",
+        ("tests/artifact/test_expansions.py",),
+    ),
+    Mutant(
+        "artifact/steps.py",
+        "yield self.alike(view), tuple(numbers[v] for v in view.operands)",
+        "yield self.alike(view)",
+        ("tests/artifact/test_steps.py",),
+    ),
+    Mutant(
         "artifact/expansions.py",
-        "or _alike(v.owner) != step.alike:",
-        "or v.owner.name != step.alike[0]:",
+        "(1, -1)),",
+        "(1, 1)),",
         ("tests/artifact/test_expansions.py",),
     ),
     Mutant(
         "artifact/expansions.py",
-        "return _are_same(given.setdefault(key, v), v)",
-        "return given.setdefault(key, v) is not None",
+        "return scaled(build.sub(beside, half))",
+        "return build.sub(beside, half)",
         ("tests/artifact/test_expansions.py",),
     ),
     Mutant(

@@ -1,15 +1,16 @@
-"""Ops that `jax.export` writes as many others, found again in a file and put back.
+"""Functions that `jax.export` writes as many ops, found again in a file, with their derivatives.
 
 What it writes of `erfc`, or of an exponential of complex numbers, computes the same but has not its
-derivative: a `select` that gives 0 for the sine of a real number has slope 0 there. What an op
+derivative: a `select` that gives 0 for the sine of a real number has slope 0 there. What a function
 becomes is asked of JAX itself, once for each element type; where those ops are, step by step, the
-op is put in the place of the last one. A file of another JAX may have other steps, and stays as it
-is.
+one op that they stand for is put in the place of the last one, or a call that has a rule where
+there is no such op. A file of another JAX may have other steps, and stays as it is.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,40 +20,120 @@ from jax import export, lax
 from pullback import _jax
 from pullback._jax import ir
 from pullback.artifact import refinement
-from pullback.artifact.high_level import CHLO
+from pullback.artifact.steps import ARGUMENT, Given, Reading, Step, size
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.regions import BRANCHES, replace_op
-from pullback.passes.symbols import functions
+from pullback.passes.symbols import erase_unreachable
 from pullback_runtime._jax import operations_named
 
-ARGUMENT, DECAY = "argument", "log_of_decay"
-REAL: dict[str, Callable[[Any], Any]] = {
-    "chlo.erfc": lax.erfc,
-    "chlo.erf_inv": lax.erf_inv,
-    "chlo.lgamma": lax.lgamma,
-    "chlo.digamma": lax.digamma,
-    "chlo.bessel_i1e": lax.bessel_i1e,
-    "stablehlo.logistic": lax.logistic,
-    DECAY: lambda d: lax.log1p(lax.exp(lax.neg(lax.abs(d)))),
-    DECAY + ", as PyTorch has it": lambda d: lax.log1p(lax.exp(-1.0 * lax.abs(d))),
+Function = Callable[[Any], Any]
+
+
+class WithRule(NamedTuple):
+    """A function that no op stands for.
+
+    Attributes:
+      function: what JAX is asked for.
+      slope: the derivative, of the argument and the function's value.
+      simple: of the argument, ops that have the derivative without a rule, which no body of a
+        reduction can call. None: such bodies stay as they are.
+    """
+
+    function: Function
+    slope: Callable[[Value, Value], Value]
+    simple: Callable[[Value], Value] | None = None
+
+
+def _op(name: str, x: Value) -> Value:
+    return build.emit1(name, x.type, [x])
+
+
+def _decay(scale: float, function: Function) -> WithRule:
+    """log(1 + exp(-|scale x|)), which is what a softplus is above max(x, 0).
+
+    Both have a kink at 0, where the other one cancels it: the slope of this is 0 there, as that of
+    the maximum is 1/2, and the sum is smooth. Elsewhere it is a sigmoid, less 1 above 0.
+    """
+
+    def scaled(x: Value) -> Value:
+        return x if scale == 1 else build.mul(x, build.full_like(x, scale))
+
+    def slope(x: Value, value: Value) -> Value:
+        x = scaled(x)
+        below, above = _op("stablehlo.logistic", x), _op("stablehlo.logistic", build.neg(x))
+        beside = build.select(build.compare("GT", x, 0.0), build.neg(above), below)
+        half = build.select(build.compare("EQ", x, 0.0), build.full_like(x, 0.5), None)
+        return scaled(build.sub(beside, half))
+
+    def simple(x: Value) -> Value:
+        """The slope of x · sign(x) is 0 at 0: right to first order."""
+        x = scaled(x)
+        size = build.mul(x, _op("stablehlo.sign", x))
+        return _op("stablehlo.log_plus_one", build.exp(build.neg(size)))
+
+    return WithRule(function, slope, simple)
+
+
+def _circular(function: Function, real: str, imaginary: str, signs: tuple[int, int]) -> WithRule:
+    """Of complex numbers, with a slope made of functions of the real and the imaginary part."""
+
+    def slope(z: Value, value: Value) -> Value:
+        a, b = build.real(z), build.imag(z)
+        parts = [
+            build.mul(_op(f"stablehlo.{real}", a), _op("chlo.cosh", b)),
+            build.mul(_op(f"stablehlo.{imaginary}", a), _op("chlo.sinh", b)),
+        ]
+        parts = [p if sign > 0 else build.neg(p) for p, sign in zip(parts, signs, strict=True)]
+        return build.emit1("stablehlo.complex", z.type, parts)
+
+    return WithRule(function, slope)
+
+
+def _slope_of_i0e(x: Value, value: Value) -> Value:
+    """Also at 0, where the expansion takes that of |x| for 1."""
+    return build.sub(_op("chlo.bessel_i1e", x), build.mul(_op("stablehlo.sign", x), value))
+
+
+_CHLO = (
+    "acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc lgamma sinh square "
+    "tan"
+)
+_STABLEHLO = {
+    "abs": lax.abs,
+    "exponential": lax.exp,
+    "exponential_minus_one": lax.expm1,
+    "log": lax.log,
+    "log_plus_one": lax.log1p,
+    "logistic": lax.logistic,
+    "rsqrt": lax.rsqrt,
+    "sqrt": lax.sqrt,
+    "tanh": lax.tanh,
 }
-COMPLEX: dict[str, Callable[[Any], Any]] = {
-    "stablehlo.exponential": lax.exp,
-    "stablehlo.log": lax.log,
-    "stablehlo.log_plus_one": lax.log1p,
-    "stablehlo.sqrt": lax.sqrt,
-    "chlo.atan": lax.atan,
+OPS: dict[str, Function] = {
+    **{f"chlo.{name}": getattr(lax, name) for name in _CHLO.split()},
+    **{f"stablehlo.{name}": function for name, function in _STABLEHLO.items()},
 }
-ELEMENTS = {
-    "f16": ("float16", REAL),
-    "bf16": ("bfloat16", REAL),
-    "f32": ("float32", REAL),
-    "f64": ("float64", REAL),
-    "complex<f32>": ("complex64", COMPLEX),
-    "complex<f64>": ("complex128", COMPLEX),
+"""JAX expands some of them for some element types; where it writes the op itself, there is none."""
+
+RULES_OF_REAL = {
+    "log_of_decay": _decay(1, lambda d: lax.log1p(lax.exp(lax.neg(lax.abs(d))))),
+    "log_of_decay_as_product": _decay(1, lambda d: lax.log1p(lax.exp(-1.0 * lax.abs(d)))),
+    "log_of_decay_in_base_2": _decay(
+        math.log(2), lambda d: lax.log1p(lax.exp2(lax.neg(lax.abs(d))))
+    ),
+    "bessel_i0e": WithRule(lax.bessel_i0e, _slope_of_i0e),
 }
+RULES_OF_COMPLEX = {  # XLA's own sine and cosine lose the digits of a small imaginary part
+    "sine": _circular(lax.sin, "cosine", "sine", (1, -1)),
+    "cosine": _circular(lax.cos, "sine", "cosine", (-1, -1)),
+}
+RULES = {**RULES_OF_REAL, **RULES_OF_COMPLEX}
+REAL = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}
+WIDE = ("float64", "complex128")
+TO_REAL = ("stablehlo.abs",)
 ROOTS = (
     "stablehlo.select",
     "stablehlo.complex",
@@ -60,203 +141,182 @@ ROOTS = (
     "stablehlo.divide",
     "stablehlo.log_plus_one",
     "stablehlo.multiply",
+    "stablehlo.atan2",
+    "func.call",
 )
-INSIDE = ("stablehlo.exponential", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.sqrt")
+INSIDE = (
+    "stablehlo.bitcast_convert",
+    "stablehlo.exponential",
+    "stablehlo.exponential_minus_one",
+    "stablehlo.is_finite",
+    "stablehlo.log",
+    "stablehlo.log_plus_one",
+    "stablehlo.sqrt",
+)
 """Each expansion has one of these, and most modules without expansions have none."""
-
-
-Functions = dict[str, ir.Operation]
 
 MAY_CALL = {"func.func", *BRANCHES, "stablehlo.while"}
 """In the body of these a derivative op may be; in that of a reduction only simple ops."""
 
 
-class Step(NamedTuple):
-    """An op of an expansion: what says that another one is like it, and its operands."""
-
-    alike: Any
-    operands: tuple[Any, ...]
-
-
 def put_back(module: ir.Module) -> bool:
-    """Puts ops back in place of their expansions, in place; whether there was one."""
+    """Puts functions back in place of their expansions, in place; whether there was one.
+
+    The last ones come first, as an expansion may have others in it.
+    """
     if not operations_named(module, *INSIDE):
         return False
-    known = functions(module)
-    found = [_put_back(module, known, root) for root in operations_named(module, *ROOTS)]
+    place = _Place(module)
+    found = [place.put_back(root) for root in reversed(operations_named(module, *ROOTS))]
     if any(found):
-        for function in known.values():
+        for function in place.known.values():
             for block in function.regions[0].blocks:
-                erase_dead_ops(block, known)
+                erase_dead_ops(block, place.known)
+        erase_unreachable(module)
     return any(found)
 
 
-def _put_back(module: ir.Module, known: Functions, root: ir.Operation) -> bool:
-    """Puts in the place of an op what it is the last step of, if it is."""
-    result = root.results[0]
-    t, alike = build.info(result.type), _alike(root)
-    for name, last in _expansions(str(t.element), () if t.shape == () else (7,)):
-        given: dict[Any, Value] = {}
-        if last.alike != alike or not _matches(last, result, given):
-            continue
-        x = given[ARGUMENT]
+class _Place:
+    """A module in which functions are put back."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.reading = Reading(module)
+        self.known = self.reading.functions
+
+    def put_back(self, root: ir.Operation) -> bool:
+        """Puts in the place of an op what it is the last step of, if it is."""
+        if len(root.results) != 1 or (root.name == "func.call" and len(root.operands) != 1):
+            return False
+        result, alike = root.results[0], self.reading.alike(root)
+        t = build.info(result.type)
+        shape = () if t.shape == () else (7,)
+        for name, last in _expansions(str(t.element), shape):
+            given: Given = {}
+            if last.alike == alike and self.reading.matches(last, result, given):
+                with build.inserting(ir.InsertionPoint(root), root.location):
+                    new = self._emit(name, last, result, given[ARGUMENT])
+                if new is not None:
+                    replace_op(root, [new])
+                    return True
+        return False
+
+    def _emit(self, name: str, last: Step, result: Value, x: Value) -> Value | None:
+        if build.shape(x) != build.shape(result):
+            return None
+        if name in OPS:
+            return build.emit1(name, result.type, [x])
         if x.type != result.type:
-            continue
-        with build.inserting(ir.InsertionPoint(root), root.location):
-            if not name.startswith(DECAY):
-                new = build.emit1(name, result.type, [x])
-            elif root.parent.name in MAY_CALL:
-                new = _decay(module, known, x)
-            else:
-                new = _decay_in_body(x)
-        replace_op(root, [new])
-        return True
-    return False
+            return None
+        if result.owner.operation.parent.name in MAY_CALL:
+            return self._call(name, last, result, x)
+        simple = RULES[name].simple
+        return None if simple is None else simple(x)
+
+    def _call(self, name: str, last: Step, result: Value, x: Value) -> Value:
+        """A call of the steps that were found, with the rule of that name."""
+        primal = f"{name}.{'x'.join(map(str, (*build.shape(x), build.info(x.type).element)))}"
+        jvp = f"{primal}.jvp"
+
+        def call(x: Value) -> Value:
+            return ops.call(ops.CustomJVPCall, primal, [x], [x.type], jvp=jvp).result
+
+        def rule(x: Value, t: Value) -> list[Value]:
+            value = call(x)
+            return [value, build.mul(t, RULES[name].slope(x, value))]
+
+        if jvp not in self.known:
+            self._add(primal, [x.type], lambda x: [_copy(last, result, {ARGUMENT: x})])
+            self._add(jvp, [x.type] * 2, rule)
+        return call(x)
+
+    def _add(self, name: str, types: list[Any], emit: Callable[..., list[Value]]) -> None:
+        """A private function of arguments of these types, which returns what `emit` makes of them.
+
+        Its results are of the same types.
+        """
+        with ir.InsertionPoint(self.module.body), ir.Location.unknown():
+            kind = ir.FunctionType.get(types, types)
+            function = _jax.func.FuncOp(name, kind, visibility="private")
+            block = function.add_entry_block()
+        self.known[name] = function.operation
+        with build.inserting(ir.InsertionPoint(block), ir.Location.unknown(self.module.context)):
+            build.emit("func.return", (), emit(*block.arguments))
 
 
-_DEFAULTS = {"compare_type", "result_accuracy"}
-
-
-def _matches(step: Any, v: Value, given: dict[Any, Value]) -> bool:
-    """Whether a value is computed as a step of an expansion is, from what is given."""
+def _copy(step: Any, v: Value, known: dict[Any, Value]) -> Value:
+    """A copy, here, of what computes a value that matches a step."""
     key = step if step is ARGUMENT else id(step)
-    if key in given or step is ARGUMENT:
-        return _are_same(given.setdefault(key, v), v)
-    if not isinstance(v, ir.OpResult) or _alike(v.owner) != step.alike:
-        return False
-    operands = v.owner.operands
-    pairs = zip(step.operands, operands, strict=True)
-    if len(operands) != len(step.operands) or not all(_matches(s, o, given) for s, o in pairs):
-        return False
-    given[key] = v
-    return True
-
-
-def _are_same(a: Value, b: Value) -> bool:
-    """Whether two values are one, or made in the same way of one number."""
-    if a == b:
-        return True
-    if not (isinstance(a, ir.OpResult) and isinstance(b, ir.OpResult)):
-        return False
-    if len(a.owner.operands) > 1 or _alike(a.owner) != _alike(b.owner):
-        return False
-    return all(_are_same(x, y) for x, y in zip(a.owner.operands, b.owner.operands, strict=True))
-
-
-def _decay(module: ir.Module, known: Functions, d: Value) -> Value:
-    """A call of log(1 + exp(-|d|)) with a rule of its own.
-
-    This is what a softplus is above max(d, 0). Both have a kink at 0, where the other one cancels
-    it: the slope of this is 0 there, as that of the maximum is 1/2, and the sum is smooth.
-    """
-    primal = f"{DECAY}.{'x'.join(map(str, (*build.shape(d), build.info(d.type).element)))}"
-    jvp = f"{primal}.jvp"
-    if jvp not in known:
-        known[primal] = _added(module, primal, [d.type], lambda d: [_value_of_decay(build.abs(d))])
-        known[jvp] = _added(module, jvp, [d.type] * 2, _rule_of_decay)
-    return ops.call(ops.CustomJVPCall, primal, [d], [d.type], jvp=jvp).result
-
-
-def _added(
-    module: ir.Module, name: str, types: list[Any], emit: Callable[..., Any]
-) -> ir.Operation:
-    """A private function of arguments of these types, which returns what `emit` makes of them."""
-    with ir.InsertionPoint(module.body), ir.Location.unknown():
-        kind = ir.FunctionType.get(types, types)
-        function = _jax.func.FuncOp(name, kind, visibility="private")
-        block = function.add_entry_block()
-    with build.inserting(ir.InsertionPoint(block), ir.Location.unknown(module.context)):
-        build.emit("func.return", (), emit(*block.arguments))
-    return function.operation
-
-
-def _value_of_decay(size: Value) -> Value:
-    return build.emit1("stablehlo.log_plus_one", size.type, [build.exp(build.neg(size))])
-
-
-def _rule_of_decay(d: Value, t: Value) -> list[Value]:
-    """The slope is a sigmoid of d, less 1 above 0; less a half at 0, which does not move."""
-
-    def sigmoid(x: Value) -> Value:
-        return build.emit1("stablehlo.logistic", x.type, [x])
-
-    beside = build.select(build.compare("GT", d, 0.0), build.neg(sigmoid(build.neg(d))), sigmoid(d))
-    half = build.select(build.compare("EQ", d, 0.0), build.full_like(d, 0.5), None)
-    return [_value_of_decay(build.abs(d)), build.mul(t, build.sub(beside, half))]
-
-
-def _decay_in_body(d: Value) -> Value:
-    """The same in the body of a reduction, where no rule is called: first derivatives at least.
-
-    The slope of d · sign(d) is 0 at 0.
-    """
-    return _value_of_decay(build.mul(d, build.emit1("stablehlo.sign", d.type, [d])))
-
-
-def _alike(operation: Any) -> Any:
-    """What two ops have in common that do the same to arrays of different shapes."""
-    operation = operation.operation
-    if operation.name == "stablehlo.constant":
-        element = str(build.info(operation.results[0].type).element)
-        return operation.name, element, _splat(operation, element)
-    given = ((key, str(value)) for key, value in operation.attributes.items())
-    told = sorted((key, value) for key, value in given if key not in _DEFAULTS)
-    return operation.name, len(operation.operands), tuple(told)
-
-
-def _splat(operation: ir.Operation, element: str) -> Any:
-    """The one number of a constant; something that no other one is, if there are several."""
-    if element.startswith("complex"):  # the bindings have no view of these
-        text = str(operation).partition("dense<")[2].partition(" : ")[0]
-        return text if text and text[0] in "(" else object()
-    value = operation.attributes["value"]
-    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
-        return object()
-    return str(value.get_splat_value())
+    if key not in known:
+        pairs = zip(step.operands, v.owner.operands, strict=True)
+        copy = build.clone(v.owner.operation, [_copy(s, o, known) for s, o in pairs])
+        known[key] = copy.results[step.number]
+    return known[key]
 
 
 @functools.cache
 def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
-    """The last step of the expansion of each op on such elements, longest ones first.
+    """The last step of the expansion of each function to such elements, longest ones first.
 
     Those of a scalar have constants that need not be made larger.
     """
-    if element not in ELEMENTS:
-        return []
-    dtype, functions = ELEMENTS[element]
-    found = [
-        (name, *_steps(module))
-        for name, f in functions.items()
-        for module in _modules(f, jax.ShapeDtypeStruct(shape, dtype))
-    ]
-    longest_first = sorted(found, key=lambda each: -each[2])
-    return [(name, last) for name, last, count in longest_first if count > 1]
+    found = [each for asked in _functions(element) for each in _last_steps(*asked, shape)]
+    sizes = {id(last): size(last) for _, last in found}
+    found = [(name, last) for name, last in found if sizes[id(last)] > 1]
+    return sorted(found, key=lambda each: -sizes[id(each[1])])
 
 
-def _modules(function: Callable[[Any], Any], argument: Any) -> Iterator[ir.Module]:
-    """What JAX exports of a function, and what it lowers it to; each also with types refined."""
-    jitted, cpu = jax.jit(function), ("cpu",)
+def _functions(element: str) -> Iterator[tuple[str, dict[str, Function]]]:
+    """Functions whose results have such elements, by the type of their argument."""
+    if element in REAL:
+        yield REAL[element], {**OPS, **_with_rules(RULES_OF_REAL)}
+    if element in COMPLEX:
+        same = {name: OPS[name] for name in OPS if name not in TO_REAL}
+        yield COMPLEX[element], {**same, **_with_rules(RULES_OF_COMPLEX)}
+    if (wide := f"complex<{element}>") in COMPLEX:
+        yield COMPLEX[wide], {name: OPS[name] for name in TO_REAL}
+
+
+def _with_rules(rules: dict[str, WithRule]) -> dict[str, Function]:
+    return {name: rule.function for name, rule in rules.items()}
+
+
+def _last_steps(
+    dtype: str, functions: dict[str, Function], shape: tuple[int, ...]
+) -> Iterator[tuple[str, Step]]:
+    """Of those functions that JAX has for such an argument; all are asked for at once."""
     with jax.enable_x64(True):
-        exported = export.export(jitted, platforms=cpu)(argument)
-        lowered = jitted.trace(argument).lower(lowering_platforms=cpu)
-    for text in (exported.mlir_module(), lowered.as_text()):
-        if any(word in text for word in (CHLO, "call @")):
-            continue
-        module = ir.Module.parse(text, context=_jax.context())
-        yield module
-        before = str(module)
-        refinement.refine(module)
-        if str(module) != before:
-            yield module
+        argument = jax.ShapeDtypeStruct(shape, dtype)
+        functions = {name: f for name, f in functions.items() if _takes(f, argument)}
+    for text in _texts(list(functions.values()), argument):
+        for reading in _readings(text):
+            for name, last in zip(functions, reading.results("main"), strict=True):
+                yield name, last
+                yield from ((name, each) for each in reading.inside(last))
 
 
-def _steps(module: ir.Module) -> tuple[Any, int]:
-    """The last step of the one function of a module, and how many there are."""
-    (main,) = (op for op in module.body.operations if op.attributes["sym_name"].value == "main")
-    block = main.regions[0].blocks[0]
-    steps: dict[Value, Any] = {block.arguments[0]: ARGUMENT}
-    *operations, end = block.operations
-    for view in operations:
-        operands = tuple(steps[v] for v in view.operands)
-        steps[view.result] = Step(_alike(view), operands)
-    return steps[end.operands[0]], len(operations)
+def _takes(function: Function, argument: Any) -> bool:
+    try:
+        jax.eval_shape(function, argument)
+    except TypeError:
+        return False
+    return True
+
+
+def _texts(functions: list[Function], argument: Any) -> Iterator[str]:
+    """What JAX exports, and what it lowers to, with and without 64 bits."""
+    for x64 in (True, False)[: 1 if argument.dtype.name in WIDE else 2]:
+        with jax.enable_x64(x64):
+            jitted = jax.jit(lambda x: [function(x) for function in functions])
+            yield export.export(jitted, platforms=("cpu",))(argument).mlir_module()
+            yield jitted.trace(argument).lower(lowering_platforms=("cpu",)).as_text()
+
+
+def _readings(text: str) -> Iterator[Reading]:
+    """A module as it is, and with types refined."""
+    module = ir.Module.parse(text, context=_jax.context())
+    yield Reading(module)
+    before = str(module)
+    refinement.refine(module)
+    if str(module) != before:
+        yield Reading(module)
