@@ -205,18 +205,23 @@ def _moved_from_front(v: Value, axis: int) -> Value:
 
 
 class Frame:
-    """The sweep over one block; `values` maps what depends on the batch to what it is in it."""
+    """The sweep over one block; `values` maps what depends on the batch to what it is in it.
 
-    def __init__(self, batching: Batching, values: dict[Value, Value] | None = None) -> None:
+    `rows` maps what the body of a loop reads or writes by slots to a batch that has these in front:
+    see rules/rows.py.
+    """
+
+    def __init__(self, batching: Batching, outer: Frame | None = None) -> None:
         self.batching = batching
         self.size = batching.size
         self.diff = batching.diff
-        self.values = {} if values is None else values
+        self.values: dict[Value, Value] = {} if outer is None else dict(outer.values)
+        self.rows: dict[Value, Value] = {} if outer is None else dict(outer.rows)
         self._dead: list[Any] = []
 
     def inner(self) -> Frame:
         """A frame for a block inside of this one."""
-        return Frame(self.batching, dict(self.values))
+        return Frame(self.batching, self)
 
     def take(self, arguments: Sequence[Value], flags: Flags) -> None:
         """Those flagged are batched from now on."""
@@ -302,7 +307,7 @@ class Frame:
         """Erase what was only for one item; values of it are no keys any more."""
         for operation in reversed(self._dead):
             operation.erase()
-        self._dead, self.values = [], {}
+        self._dead, self.values, self.rows = [], {}, {}
 
     def wanted(self, values: Sequence[Value], how: Sequence[bool | None]) -> list[Value]:
         """Values with the batch axis, summed over it, or as they come."""

@@ -43,6 +43,7 @@ from pullback.rules.invariants import Invariants
 from pullback.rules.reaching import reached
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback.rules.rows import Rows
 from pullback.rules.stacks import Stack, aliases, stacks_of
 from pullback.rules.sums import Sums
 
@@ -385,14 +386,16 @@ def _batch(op: MappedOp) -> list[Value]:
     """
     frame, operation = op.frame, op.operation
     flags = frame.loop_flags(op)
-    if frame.ends_apart(op, flags) and found_in(frame.diff, operation, acts) is not None:
+    apart = frame.ends_apart(op, flags)
+    if apart and found_in(frame.diff, operation, acts) is not None:
         pairs = zip(one_by_one(op), op.values, flags, strict=True)
         return [result if flag else unchanged for result, unchanged, flag in pairs]
     spare = operation.clone(False)
     cond, body = blocks(operation)
     unchanged = [y == a for y, a in zip(terminator(body).operands, body.arguments, strict=True)]
+    rows = Rows(op, flags, apart)
     inner = frame.inner()
-    inner.take(cond.arguments, flags)
+    rows.take(inner, cond)
     inner.run(cond)
     per_item = inner.finish(cond)[0]
     if per_item:
@@ -404,7 +407,8 @@ def _batch(op: MappedOp) -> list[Value]:
     else:
         spare.erase()
     inner = frame.inner()
-    inner.take(body.arguments, flags)
+    rows.take(inner, body)
+    rows.read(inner)
     if per_item:
         go = _run_where_going_on(op, body, inner, condition, unchanged)
     else:
@@ -418,11 +422,11 @@ def _batch(op: MappedOp) -> list[Value]:
                 for x, y, flag, same in zip(body.arguments, results, flags, unchanged, strict=True)
             ]
     inner.close(body, results)
-    inits = [op.operand(i) if flag else op.values[i] for i, flag in enumerate(flags)]
+    inits = rows.inits()
     attributes = dict(operation.attributes.items())
     new = build.emit(op.name, [v.type for v in inits], inits, attributes, regions=2)
     move_regions(operation, new)
-    return list(new.results)
+    return rows.results(new.results)
 
 
 def _run_where_going_on(

@@ -11,6 +11,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Dims, Value
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero_constant
+from pullback.rules import rows
 from pullback.rules.batching import MappedOp, along, batch, batch_alike, repeated, shifted
 from pullback.rules.parts import in_place
 from pullback.rules.registry import InPlace, Op, Part, Tangents, linear
@@ -260,6 +261,8 @@ def _batch_concatenate(op: MappedOp) -> list[Value]:
 @batch("stablehlo.dynamic_slice")
 def _batch_dynamic_slice(op: MappedOp) -> Value:
     """All of the batch axis; where each item starts at a place of its own, a gather."""
+    if (slot := rows.read_slot(op)) is not None:
+        return slot
     x, sizes = op.values[0], integers(op, "slice_sizes")
     if not any(op.batched[1:]):
         return build.dynamic_slice(x, [_zero_start(op, 1), *op.values[1:]], (op.size, *sizes))
@@ -273,6 +276,8 @@ def _batch_dynamic_update_slice(op: MappedOp) -> Value:
 
     A scatter drops what is outside, so its indices are clamped first.
     """
+    if (written := rows.write_slot(op)) is not None:
+        return written
     x, update = op.operand(0), op.operand(1)
     if not any(op.batched[2:]):
         return build.dynamic_update_slice(x, update, [_zero_start(op, 2), *op.values[2:]])

@@ -81,7 +81,7 @@ def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None
     if uses(argument) != 1 or uses(result) != 1:
         return None
     _, update, *starts = operation.operands
-    if not is_one_slot(argument, update, starts):
+    if not is_one_slot(build.shape(argument), build.shape(update), starts):
         return None
     slots = _slots(loop, counter, count, starts[0])
     size = build.shape(argument)[0]
@@ -95,9 +95,8 @@ def uses(v: Value) -> int:
     return sum(1 for _ in v.uses)
 
 
-def is_one_slot(buffer: Value, update: Value, starts: Sequence[Value]) -> bool:
-    """Whether the update covers one index of the first dimension, and all of the others."""
-    big, small = build.shape(buffer), build.shape(update)
+def is_one_slot(big: tuple[int, ...], small: tuple[int, ...], starts: Sequence[Value]) -> bool:
+    """Whether a part has one index of the first dimension of a buffer, and all of the others."""
     if not big or small != (1, *big[1:]):
         return False
     return all(integer_constant(v) == 0 for v in starts[1:])

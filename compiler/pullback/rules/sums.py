@@ -126,7 +126,7 @@ class Sums:
     def _slots(self, buffer: Value, *starts: Value, part: Value) -> Slots | None:
         """The slots of a buffer, if a part is one of them, and another in each iteration."""
         dims, last = build.shape(buffer), self.size - 1
-        if not is_one_slot(buffer, part, starts) or dims[0] != self.size:
+        if not is_one_slot(build.shape(buffer), build.shape(part), starts) or dims[0] != self.size:
             return None
         ends = affine(starts[0], self.body.arguments[0], (0, last))
         if ends not in ((0, last), (last, 0)):
