@@ -218,6 +218,16 @@ def test_jacobians_of_loops(name: str) -> None:
     agree(pb.jacrev(f)(x), jax.jacrev(f)(x))
 
 
+@pytest.mark.usefixtures("float64")
+def test_an_argument_around_the_loop_has_rows() -> None:
+    """The cotangents, of which the loop that runs back reads a slot in each iteration."""
+    batch = pb.trace(outputs)(X[0]).vjp().vmap((None, 0), axis_size=ITEMS)
+    assert f"{ITEMS}, 1" not in parts(str(batch))
+    cts = np.cos(X)
+    _, (found,) = batch(X[0], cts)
+    agree(found, jax.vmap(lambda ct: jax.vjp(outputs, X[0])[1](ct)[0])(cts))
+
+
 def parts(text: str) -> list[str]:
     """The sizes of what loops slice, and the types of what they write."""
     read = re.findall(r"dynamic_slice .*sizes = \[([\d, ]*)\]", text)

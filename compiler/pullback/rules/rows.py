@@ -78,7 +78,7 @@ class Rows:
 
     def _has_slots(self, v: Value) -> bool:
         """Whether the loop has about as many iterations as the value has slots."""
-        dims, count = build.shape(v), self.loop.slots or 0
+        dims, count = self._shape(v), self.loop.slots or 0
         return bool(dims) and 1 < dims[0] <= 2 * count
 
     def _is_slot(self, user: Any) -> bool:
@@ -87,8 +87,13 @@ class Rows:
             return False
         buffer, *rest = user.operands
         part, starts = (user.results[0], rest) if user.name == SLICE else (rest[0], rest[1:])
-        shapes = build.shape(buffer), build.shape(part)
+        shapes = self._shape(buffer), self._shape(part)
         return is_one_slot(*shapes, starts) and starts[0] not in self.known
+
+    def _shape(self, v: Value) -> tuple[int, ...]:
+        """That of one item; arguments around the loop have the type of the batch already."""
+        dims, values = build.shape(v), self.op.frame.values
+        return dims[1:] if v in values and values[v] == v else dims
 
     def take(self, frame: Any, block: Any) -> None:
         """The arguments of a block of the loop are batched from now on."""
