@@ -260,3 +260,20 @@ def test_derivatives_of_rules_in_a_checkpoint(remat_rules: None, tmp_path: Path)
     pb.trace(f)(X, Y).save(tmp_path / "f.mlirbc")
     gradient = pb.load(tmp_path / "f.mlirbc").grad((0, 1))
     np.testing.assert_allclose(gradient(X, Y), jax.grad(plain, (0, 1))(X, Y), rtol=1e-12)
+
+
+def test_a_product_of_blocks_with_scales() -> None:
+    """JAX lowers it for a device that it asks for, as it does the attention of cuDNN."""
+    config = jax.nn.get_scaled_dot_general_config("mxfp8")
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=(1, rows, 64)).astype(np.float32) for rows in (32, 64))
+
+    def loss(a, b):
+        dims = ((2,), (2,)), ((0,), (0,))
+        product = jax.nn.scaled_dot_general(
+            a, b, dims, preferred_element_type=jnp.float32, configs=[config] * 3
+        )
+        return jnp.sum(product**2)
+
+    for ours, theirs in zip(pb.grad(loss, (0, 1))(a, b), jax.grad(loss, (0, 1))(a, b), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.custom_derivatives import SymbolicZero
+from jax.experimental import checkify
 
 import pullback as pb
 from pullback import NotLinearError, artifact
@@ -1103,3 +1104,27 @@ def test_integers_of_all_kinds_are_residuals(n):
         found = derive.grad(lambda x: jnp.sum(f(x, n) + f(x, n)))(x)
         np.testing.assert_allclose(found, 6.0 * int(n) * x)
     assert pb.grad(lambda x: jnp.sum(jax.jit(f)(x, n)))(x).tolist() == [3.0 * int(n)] * 2
+
+
+# -------------------------------------------------------------- other interpreters of rules
+
+
+def test_a_rule_that_an_interpreter_gives_as_a_tuple_of_cotangents():
+    """`checkify` does. The rows of the first cotangent were taken for cotangents."""
+
+    @jax.custom_vjp
+    def dense(w, b):
+        return jnp.sin(w) + b
+
+    dense.defvjp(lambda w, b: (dense(w, b), w), lambda w, ct: (3 * ct * jnp.cos(w), 2 * ct.sum(0)))
+    w, b = jnp.arange(6.0).reshape(2, 3), jnp.ones(3)
+
+    def loss(w, b):
+        error, y = checkify.checkify(dense)(w, b)
+        return jnp.sum(y**2)
+
+    expected = jax.grad(loss, (0, 1))(w, b)
+    same(pb.grad(loss, (0, 1))(w, b), expected)
+    same(pb.grad(loss, 1)(w, b), expected[1])
+    program = pb.load(artifact.serialize(pb.trace(loss)(w, b)))
+    same(program.grad((0, 1))(w, b), expected)

@@ -47,9 +47,15 @@ ELEMENTWISE = "rules/elementwise.py"
 FORMULAS = (
     Mutant(
         ELEMENTWISE,
-        "return x if first else None, neg(mul(x, op.result)) if second else None",
-        "return x if first else None, mul(x, op.result) if second else None",
+        "return x, neg(mul(div(ct, op.rhs), op.result)) if second else None",
+        "return x, mul(div(ct, op.rhs), op.result) if second else None",
         rule("stablehlo.divide"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "return x, neg(mul(div(ct, y), div(op.lhs, y))) if second else None",
+        "return x, neg(mul(ct, div(op.lhs, y))) if second else None",
+        rule("stablehlo.divide-repeated-divisor"),
     ),
     Mutant(
         ELEMENTWISE,
@@ -860,7 +866,7 @@ BATCHES = (
     ),
     Mutant(
         "rules/loops.py",
-        "if frame.ends_apart(op, flags) and found_in(",
+        "if apart and found_in(",
         "if found_in(",
         ("tests/test_batches.py::test_an_item_that_has_left_a_loop_calls_nobody",),
     ),

@@ -61,6 +61,12 @@ ELEMENTWISE = [
     Case("stablehlo.multiply", lambda x: lax.mul(x, x), [cplx(3)], "complex-square"),
     binary("divide", lax.div, 0.5, 2.0),
     binary_complex("divide", lax.div),
+    Case(
+        "stablehlo.divide",
+        lambda x, y, s: [x / y[:, None] + x / s, y[None] / x.T, (x / 2 + 2 / y[:, None]) / s],
+        [real(2, 3, low=0.5), real(2, low=0.5), real(low=0.5)],
+        "repeated-divisor",
+    ),
     Case("stablehlo.remainder", lax.rem, [floats([5.3, -5.3, 7.1]), floats([2.0, 1.5, -2.2])]),
     Case(  # x / y is rounded to 10 and -20, and JAX takes the whole part of that
         "stablehlo.remainder",

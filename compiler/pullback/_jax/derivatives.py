@@ -37,15 +37,21 @@ NotSaveable = _marker("NotSaveable")
 """What stands for an argument that a map of cotangents needs, and was told not to save."""
 
 
-def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:
-    """What a backward rule returned, with zeros for so many operands more before it.
+def has_logs(returned: Any) -> bool:
+    """Whether a backward rule returned a dictionary or None beside its cotangents.
 
-    JAX 0.12 has it return more than the cotangents.
+    It does so since JAX 0.11; what is a tuple may be one of cotangents.
     """
+    pair = isinstance(returned, tuple) and len(returned) == 2
+    return pair and (returned[1] is None or isinstance(returned[1], dict))
+
+
+def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:
+    """What a backward rule returned, with zeros for so many operands more before its cotangents."""
     zeros = [_ad.Zero(aval) for aval in avals]
-    if isinstance(returned, tuple):
-        cotangents, *more = returned
-        return [*zeros, *cotangents], *more
+    if has_logs(returned):
+        cotangents, logs = returned
+        return [*zeros, *cotangents], logs
     return [*zeros, *returned]
 
 

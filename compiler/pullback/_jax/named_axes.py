@@ -60,10 +60,13 @@ def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
 
 
 def axis_context(closed: Any) -> Any:
-    """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh."""
+    """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh.
+
+    Kernels that are partitioned, such as cuDNN's attention, ask which device there is.
+    """
     context = _manual_context(closed)
     if context is None:
-        return _sharding_impls.ShardingContext(num_devices=1)
+        return _sharding_impls.ShardingContext(1, (jax.devices()[0],))
     mesh = context.cur_abstract_mesh
     return _sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.manual_axes))
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax._src import linear_util as _linear_util
 
-from pullback._jax import jaxprs, named_axes
+from pullback._jax import derivatives, jaxprs, named_axes
 from pullback._jax.objects import closed_over, has_name, is_wrapped_function
 
 Dests = Sequence[int | None]
@@ -142,7 +142,7 @@ def _first(value: Any, dim: int | None) -> Any:
 
 def _chosen(dests: Dests, shared: Any, own: Any) -> Any:
     """Cotangents of what all items share, or of what each has of its own, by the argument."""
-    if isinstance(shared, tuple):  # jax 0.12: with what the rule logs
+    if derivatives.has_logs(shared):
         return _chosen(dests, shared[0], own[0]), shared[1]
     return [s if dest is None else o for dest, s, o in zip(dests, shared, own, strict=True)]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 
-from pullback._jax import high, jaxprs, source_info
+from pullback._jax import derivatives, high, jaxprs, source_info
 from pullback._jax.objects import closed_over, is_wrapped_function
 
 
@@ -210,7 +210,7 @@ def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) 
     """The cotangents of all operands by a `bwd` rule, some of which JAX's zeros may stand for."""
     with equation.ctx.manager:
         returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
-    return list(returned[0] if isinstance(returned, tuple) else returned)  # JAX 0.12 gives logs
+    return list(returned[0] if derivatives.has_logs(returned) else returned)
 
 
 def forget_runs(closed: Any) -> None:

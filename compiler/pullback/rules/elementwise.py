@@ -7,6 +7,7 @@ Each follows the rule of the JAX primitive that lowers to the op, ties and edge 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pullback.dialect import build
@@ -35,12 +36,14 @@ from pullback.passes.waiting import chosen
 from pullback.rules.batching import MappedOp, along, batch, batch_alike
 from pullback.rules.registry import (
     Op,
+    Rule,
     Tangents,
     elementwise,
     jointly,
     linear,
     nondifferentiable,
     only_in,
+    register,
     rule,
     separately,
     unsupported,
@@ -93,24 +96,46 @@ class Multiply:
         (ct,), (first, second) = cts, op.active
         left = mul(ct, op.rhs) if first else None
         if first and op.operands[0] == op.operands[1]:
-            return add(left, left), None
+            return left, left  # one after the other: XLA on a CPU is slow to add their sum
         return left, mul(op.lhs, ct) if second else None
 
 
-@rule("stablehlo.divide", linear=only_in(0), **_ALIKE)
-class Divide:
+def _quotient_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """d(x / y) = dx / y - (x / y) (dy / y); apart, for both terms are infinite at y = 0."""
+    dx, dy = (div(t, op.rhs) for t in tangents)
+    return [sub(dx, mul(dy, op.result))]
 
-    @staticmethod
-    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        dx, dy = (div(t, op.rhs) for t in tangents)
-        return [sub(dx, mul(dy, op.result))]
 
-    @staticmethod
-    def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
-        first, second = op.active
-        x = div(cts[0], op.rhs)
-        return x if first else None, neg(mul(x, op.result)) if second else None
+def _quotient_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+    (ct,), (first, second) = cts, op.active
+    x = div(ct, op.rhs) if first else None
+    # Not x, but a quotient again: XLA keeps what is used twice, and fuses what is not.
+    return x, neg(mul(div(ct, op.rhs), op.result)) if second else None
+
+
+def _by_repeated_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+    """The same, with a broadcast of the divisor that has no other use, and no quotient used twice.
+
+    XLA multiplies by a reciprocal of the small divisor then, and keeps no array of full size.
+    """
+    (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner
+    y = build.clone(repeat.operation, [op.frame.primal(repeat.operands[0])]).results[0]
+    x = div(ct, y) if first else None
+    return x, neg(mul(div(ct, y), div(op.lhs, y))) if second else None
+
+
+def _by_what_is_divided(op: Op) -> Rule:
+    divisor = op.operands[1]
+    if not build.is_result_of(divisor, "stablehlo.broadcast_in_dim"):
+        return QUOTIENT
+    (small,) = divisor.owner.operands
+    is_small = build.shape(small) != build.shape(divisor) and not build.is_constant(small)
+    return BY_REPEATED if is_small and -1 not in build.shape(divisor) else QUOTIENT
+
+
+QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
+BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None)
+register(replace(QUOTIENT, reads=None, variant=_by_what_is_divided))
 
 
 def _whole_quotient(op: Op, t: Value) -> Value:

@@ -1,9 +1,17 @@
 // RUN: pullback-opt %s -p "jvp{entry=f}" | filecheck %s --check-prefix=JVP
 // RUN: pullback-opt %s -p "vjp{entry=f}" | filecheck %s --check-prefix=VJP
+// RUN: pullback-opt %s -p "vjp{entry=rows}" | filecheck %s --check-prefix=ROWS
 
 func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
   %0 = stablehlo.divide %x, %y : tensor<4xf64>
   return %0 : tensor<4xf64>
+}
+
+// The broadcast of a divisor is repeated, so that XLA can take the reciprocal of what is small.
+func.func @rows(%x: tensor<2x4xf64>, %y: tensor<2xf64>) -> tensor<2x4xf64> {
+  %0 = stablehlo.broadcast_in_dim %y, dims = [0] : (tensor<2xf64>) -> tensor<2x4xf64>
+  %1 = stablehlo.divide %x, %0 : tensor<2x4xf64>
+  return %1 : tensor<2x4xf64>
 }
 
 // JVP-LABEL: func.func @f
@@ -19,6 +27,21 @@ func.func @f(%x: tensor<4xf64>, %y: tensor<4xf64>) -> tensor<4xf64> {
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
 // VJP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[Y]]
-// VJP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE1]], %[[DIVIDE]]
+// VJP-NEXT: %[[DIVIDE2:.*]] = stablehlo.divide %[[CT]], %[[Y]]
+// VJP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE2]], %[[DIVIDE]]
 // VJP-NEXT: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
 // VJP-NEXT: return %[[DIVIDE]], %[[DIVIDE1]], %[[NEGATE]]
+
+// ROWS-LABEL: func.func @rows
+// ROWS-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
+// ROWS: %[[BROADCAST:.*]] = stablehlo.broadcast_in_dim %[[Y]], dims = [0]
+// ROWS-NEXT: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[BROADCAST]]
+// ROWS-NEXT: %[[AGAIN:.*]] = stablehlo.broadcast_in_dim %[[Y]], dims = [0]
+// ROWS-NEXT: %[[DX:.*]] = stablehlo.divide %[[CT]], %[[AGAIN]]
+// ROWS-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[AGAIN]]
+// ROWS-NEXT: %[[DIVIDE2:.*]] = stablehlo.divide %[[X]], %[[AGAIN]]
+// ROWS-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE1]], %[[DIVIDE2]]
+// ROWS-NEXT: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
+// ROWS-NEXT: %[[CST:.*]] = stablehlo.constant
+// ROWS-NEXT: %[[REDUCE:.*]] = stablehlo.reduce(%[[NEGATE]]
+// ROWS: return %[[DIVIDE]], %[[DX]], %[[REDUCE]]
