@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src.dtypes import primal_tangent_dtype
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 import pullback as pb
 
@@ -150,9 +153,15 @@ def counted(x, count):
     return x * count[...]
 
 
-def inspected(x):
-    jax.debug.inspect_array_sharding(x, callback=print)
-    return x
+stuck = Primitive("stuck")
+stuck.def_abstract_eval(lambda x: x)
+
+
+def _is_stuck(*_: object) -> None:
+    raise AssertionError("no such device")
+
+
+mlir.register_lowering(stuck, _is_stuck)
 
 
 def scaled(x):
@@ -167,10 +176,10 @@ REFUSED = {
         lambda _: pb.trace(lambda x: x)(jax.ShapeDtypeStruct((2,), SCALED)),
         "its tangents have",
     ),
+    "stuck": (pb.trace(lambda x: stuck.bind(x)), "cannot lower the function .* no such device"),
     "vmap": (jax.vmap(pb.grad(summed_over_batch), axis_name="batch"), "along 'batch'"),
     "ref": (lambda x: pb.grad(counted)(x[0], jax.new_ref(0)), "mutable"),
     "unused ref": (lambda x: pb.trace(lambda x, _: x)(x, jax.new_ref(0)), "mutable array"),
-    "sharding": (pb.trace(inspected), "cannot lower the function"),
 }
 
 
@@ -182,3 +191,15 @@ def test_what_a_module_cannot_hold_is_refused(name: str) -> None:
     whole = name in ("ref", "unused ref", "argument's tangents")
     place = "among its arguments" if whole else "test_trace.py:"
     assert place in (caught.value.where or "")
+
+
+def test_who_asks_for_a_device_when_it_is_lowered_gets_one() -> None:
+    """As under `jax.jit`: this tells of the sharding then; kernels are partitioned for devices."""
+    seen: list[Any] = []
+
+    def inspected(x):
+        jax.debug.inspect_array_sharding(x, callback=seen.append)
+        return jnp.sin(x)
+
+    assert pb.grad(inspected)(0.0) == 1.0
+    assert seen

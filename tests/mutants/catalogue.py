@@ -337,6 +337,30 @@ DRIVERS = (
         ("tests/artifact/test_expansions.py",),
     ),
     Mutant(
+        "passes/meetings.py",
+        "for rule, name in [*self._rules(below), *self._transposed(below)]:",
+        "for rule, name in self._rules(below):",
+        ("tests/artifact/test_transposed_calls.py",),
+    ),
+    Mutant(
+        "rules/rows.py",
+        "return ends == [index]",
+        "return True",
+        ("tests/passes/test_rows.py",),
+    ),
+    Mutant(
+        "rules/rows.py",
+        "return is_one_slot(*shapes, starts) and starts[0] not in self.known",
+        "return is_one_slot(*shapes, starts)",
+        ("tests/passes/test_rows.py",),
+    ),
+    Mutant(
+        "rules/rows.py",
+        "return dims[1:] if v in values and values[v] == v else dims",
+        "return dims",
+        ("tests/passes/test_rows.py",),
+    ),
+    Mutant(
         "artifact/steps.py",
         "yield self.alike(view), tuple(numbers[v] for v in view.operands)",
         "yield self.alike(view)",

@@ -73,6 +73,8 @@ class Meetings:
         self._functions = functions
         self._found: dict[str, list[tuple[str | None, Any]]] = {}
         self._moving = _Perturbation(functions)
+        self._linear = _Perturbation(functions)  # by the tangents, or cotangents, of rules
+        self._rule_functions: set[str] = set()  # of which that is known
         self._roots: set[str] = set()  # whose arguments move, and what depends on them
 
     def now(self) -> list[Meeting]:
@@ -94,7 +96,7 @@ class Meetings:
             computed = dict.fromkeys(below, depth) | computed
             if depth:
                 in_rules = dict.fromkeys(below, depth) | in_rules
-            for rule, name in self._rules(below):
+            for rule, name in [*self._rules(below), *self._transposed(below)]:
                 if name not in seen:
                     at.setdefault(_next(rule, depth), []).append(name)
         return [
@@ -140,8 +142,40 @@ class Meetings:
     def _rules(self, names: Iterable[str]) -> list[tuple[str, str]]:
         """The rules that calls in these functions have: as these name them, and the functions."""
         calls = (view for name in names for view in self._calls(name))
-        rules = dict.fromkeys(rule for view in calls for rule in view.symbols.items())
-        return [(rule, name) for rule, name in rules if name in self._functions]
+        rules = {rule: view for view in calls for rule in view.symbols.items()}
+        found = {(rule, n): view for (rule, n), view in rules.items() if n in self._functions}
+        for (rule, name), view in found.items():
+            self._mark_linear(view, rule, name)
+        return list(found)
+
+    def _mark_linear(self, view: Any, rule: str, name: str) -> None:
+        """Notes what in a rule depends on its tangents or cotangents: the last of its arguments."""
+        if name in self._rule_functions:
+            return
+        self._rule_functions.add(name)
+        block, kind = self._functions[name].regions[0].blocks[0], rule.partition(".")[0]
+        arguments, count = list(block.arguments), 0
+        if kind == "jvp":
+            count = len(arguments) - len(view.operands)
+        elif kind != "fwd":
+            count = len(ops.inexact_positions(view.results))
+        self._linear.spread(block, set(arguments[len(arguments) - count :]))
+
+    def _transposed(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The functions of calls in rules that reverse mode transposes for want of a rule.
+
+        What they compute of other operands than tangents is in the derivative then, for the next
+        one to differentiate.
+        """
+        linear = self._linear.everywhere
+        return [
+            ("transpose", view.decomposition)
+            for name in names
+            for view in self._calls(name)
+            if not any(rule.startswith(("transpose", "bwd")) for rule in view.symbols)
+            and view.decomposition in self._functions
+            and 0 < sum(v in linear for v in view.operands) < len(view.operands)
+        ]
 
     def _calls(self, name: str) -> list[Any]:
         """The calls in a function that have rules of their own."""
