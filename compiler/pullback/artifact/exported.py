@@ -17,7 +17,7 @@ from pullback._flat import differentiable
 from pullback._interface import Interface
 from pullback._jax import boundary, dimensions, ir
 from pullback._platforms import together
-from pullback.artifact import expansions, high_level, programs, refinement
+from pullback.artifact import expansions, high_level, lapack, programs, refinement
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.frontend.tangents import is_inexact
@@ -98,6 +98,7 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
         expansions.put_back(module)
+        lapack.put_back(module)
     program = together([programs.variant(opened, each, names) for names, each in modules.items()])
     return _with_derivative(program, exported, order) if order else program
 

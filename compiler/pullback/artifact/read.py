@@ -11,7 +11,7 @@ from pullback._edits import exchange_entry
 from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import expansions, exported, high_level, programs, symbolic
+from pullback.artifact import expansions, exported, high_level, lapack, programs, symbolic
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect.verify import verify
 from pullback_runtime import _artifact, _module, _symbolic, _variants
@@ -70,6 +70,7 @@ def _program_of(opened: _artifact.Opened) -> Any:
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
         _module.make_private(opened.module, keep="main")
         expansions.put_back(opened.module)
+        lapack.put_back(opened.module)
     entries = _variants.entries_of(metadata)
     if opened.has_composites:
         high_level.restore(opened.module, erase=len({*entries.values()}) < 2)

@@ -45,7 +45,8 @@ def _custom_call_variant(op: Op) -> Rule:
         f"no derivative rule for `stablehlo.custom_call` @{target}",
         where=user_line(op.operation.location),
         do="wrap this call in jax.custom_jvp or jax.custom_vjp; in a module by hand, in a function "
-        "that a pullback.custom_jvp_call with rules calls: docs/dialect.md",
+        "that a pullback.custom_jvp_call with rules calls: docs/dialect.md. If jax.export wrote "
+        "it, it left JAX's rule out: save pb.trace(f)(...) instead, or export with vjp_order=1",
     )
 
 

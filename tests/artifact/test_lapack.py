@@ -1,0 +1,129 @@
+"""Linear algebra in what `jax.export` writes for a CPU has JAX's derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import pullback as pb
+from pullback import artifact
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+_random = np.random.default_rng(0)
+A = _random.standard_normal((3, 3))
+B = _random.standard_normal((3, 2))
+S = A @ A.T + 3 * np.eye(3)
+Z = A + 1j * _random.standard_normal((3, 3))
+H = Z @ Z.conj().T + 3 * np.eye(3)
+TALL, WIDE = _random.standard_normal((4, 2)), _random.standard_normal((2, 3))
+scipy = jax.scipy.linalg
+
+
+def weighed(x):
+    """A number that depends on all elements, and on the signs of few."""
+    return jnp.sum(jnp.sin(jnp.abs(x)) * jnp.arange(1.0, 1.0 + x.size).reshape(x.shape))
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "cholesky": (lambda x: weighed(jnp.linalg.cholesky(x)), S),
+    "cholesky, upper": (lambda x: weighed(scipy.cholesky(x)), S),
+    "cholesky, complex": (lambda x: weighed(jnp.linalg.cholesky(x)), H),
+    "cholesky, batch": (lambda x: weighed(jnp.linalg.cholesky(jnp.stack([x, 2 * x]))), S),
+    "solve": (lambda x: weighed(jnp.linalg.solve(x, B)), A),
+    "inv": (lambda x: weighed(jnp.linalg.inv(x)), A),
+    "slogdet": (lambda x: jnp.linalg.slogdet(x)[1], A),
+    "lu": (lambda x: weighed(scipy.lu(x)[2]), A),
+    "eigh": (lambda x: weighed(jnp.linalg.eigh(x)[1]) + weighed(jnp.linalg.eigh(x)[0]), S),
+    "eigh, upper": (lambda x: weighed(jnp.linalg.eigh(x, UPLO="U")[0]), S),
+    "eigh, complex": (lambda x: weighed(jnp.linalg.eigvalsh(x)), H),
+    "svd": (lambda x: sum(map(weighed, jnp.linalg.svd(x, full_matrices=False))), A),
+    "svd, values": (lambda x: weighed(jnp.linalg.svd(x, compute_uv=False)), TALL),
+    "qr": (lambda x: sum(map(weighed, jnp.linalg.qr(x))), A),
+    "qr, tall": (lambda x: sum(map(weighed, jnp.linalg.qr(x))), TALL),
+    "qr, r": (lambda x: weighed(jnp.linalg.qr(x, mode="r")), TALL),
+    "triangular": (lambda x: weighed(scipy.solve_triangular(x, B, lower=True)), A),
+    "triangular, transposed": (lambda x: weighed(scipy.solve_triangular(x, B, trans=1)), A),
+    "triangular, conjugated": (lambda x: weighed(scipy.solve_triangular(x, B, trans=2)), Z),
+    "triangular, units": (lambda x: weighed(scipy.solve_triangular(x, B, unit_diagonal=True)), A),
+    "triangular, right": (
+        lambda x: weighed(lax.linalg.triangular_solve(x, B.T, left_side=False)),
+        A,
+    ),
+    "tridiagonal": (
+        lambda x: weighed(lax.linalg.tridiagonal_solve(x[0], 3 + x[1], x[2], jnp.asarray(B))),
+        A,
+    ),
+    "density": (
+        lambda x: jax.scipy.stats.multivariate_normal.logpdf(B[:, 0], B[:, 1], x),
+        S,
+    ),
+}
+
+
+def program_of(f: Callable[[Any], Any], x: Any) -> Any:
+    return pb.load(export.export(jax.jit(f))(x).serialize())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives(name: str) -> None:
+    f, x = CASES[name]
+    program = program_of(f, x)
+    np.testing.assert_allclose(program(x), f(x), rtol=1e-13)
+    t = np.cos(x)
+    for each in (program, pb.load(artifact.serialize(program))):
+        np.testing.assert_allclose(pb.grad(each)(x), jax.grad(f)(x), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            pb.jvp(each, (x,), (t,))[1], jax.jvp(f, (x,), (t,))[1], rtol=1e-9
+        )
+    ours = pb.jvp(pb.grad(program), (x,), (t,))[1]
+    theirs = jax.jvp(jax.grad(f), (x,), (t,))[1]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_single_precision(dtype: str) -> None:
+    x = jnp.asarray(H if dtype == "complex64" else S, dtype)
+
+    def f(x):
+        return weighed(jnp.linalg.solve(x, jnp.linalg.cholesky(x))).astype("float32")
+
+    np.testing.assert_allclose(pb.grad(program_of(f, x))(x), jax.grad(f)(x), rtol=2e-3, atol=2e-3)
+
+
+def test_what_is_not_positive_is_not_a_number() -> None:
+    f = CASES["cholesky"][0]
+    assert np.isnan(program_of(f, -S)(-S))
+
+
+def test_a_batch() -> None:
+    f, x = CASES["solve"]
+    batch = np.stack([x, 2 * x, x.T])
+    found = program_of(f, x).grad().vmap(axis_size=3)(batch)
+    np.testing.assert_allclose(found, jax.vmap(jax.grad(f))(batch), rtol=1e-9)
+
+
+def test_calls_with_one_type_share_a_function() -> None:
+    def f(x):
+        return weighed(jnp.linalg.cholesky(x) + jnp.linalg.cholesky(2 * x))
+
+    assert program_of(f, S).asm().count("lapack_dpotrf") == 1
+
+
+def test_what_has_no_derivative_says_what_to_do() -> None:
+    """All of Q, and reflectors themselves, have none in JAX either."""
+    for f in (
+        lambda x: weighed(jnp.linalg.qr(x, mode="complete")[0]),
+        lambda x: weighed(jnp.linalg.qr(x, mode="raw")[1]),
+    ):
+        program = program_of(f, TALL)
+        np.testing.assert_allclose(program(TALL), f(TALL), rtol=1e-13)
+        with pytest.raises(pb.MissingRuleError, match="@lapack_dgeqrf_ffi") as caught:
+            program.grad()
+        assert "vjp_order=1" in caught.value.do
