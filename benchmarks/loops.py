@@ -78,6 +78,22 @@ def unbounded(n: int) -> Function:
     return loss
 
 
+def penalty(n: int, library: Any = pb) -> Function:
+    """Gradients of each item of a batch, differentiated again: reverse mode of a batch of loops."""
+
+    def of_one(column, w):
+        def step(h, x):
+            h = jnp.tanh(w * h + x)
+            return h, h
+
+        return jnp.sum(lax.scan(step, 0.0, column)[1] ** 2)
+
+    def loss(w, xs):
+        return jnp.sum(library.vmap(library.grad(of_one), (1, 0))(xs, w) ** 2)
+
+    return loss
+
+
 def seconds(f: Function, args: tuple[Any, ...], runs: int) -> float:
     jax.block_until_ready(f(*args))
     times = []
@@ -101,15 +117,16 @@ def theirs(loss: Function, args: tuple[Any, ...], runs: int) -> str:
 def main(runs: int, most: int) -> None:
     """Time and memory of gradients of loops."""
     print(f"{'loop':10} {'n':>6} {'ours ms':>10} {'jax ms':>10} {'us / step':>10} {'temp KiB':>10}")
-    for make in (scan, fori, bounded, unbounded):
+    for make in (scan, fori, bounded, unbounded, penalty):
         for n in (n for n in COUNTS if n <= most):
             args = (np.full(WIDTH, 0.5, np.float32), np.ones((n, WIDTH), np.float32))
             loss = make(n)
+            alike = penalty(n, jax) if make is penalty else loss
             gradient = pb.trace(loss)(*args).grad().compile()
             ours = seconds(gradient, args, runs)
             memory = gradient.memory().temporaries / 1024
             print(
-                f"{make.__name__:10} {n:6} {ours * 1e3:10.3f} {theirs(loss, args, runs)} "
+                f"{make.__name__:10} {n:6} {ours * 1e3:10.3f} {theirs(alike, args, runs)} "
                 f"{ours / n * 1e6:10.2f} {memory:10.1f}"
             )
 

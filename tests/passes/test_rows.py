@@ -260,3 +260,25 @@ def test_reverse_mode_of_a_batch_carries_no_cotangent_of_a_stack() -> None:
     whole = f"tensor<{SLOTS}x{ITEMS}xf32>"
     assert backward.count(whole) == of_one.count(f"tensor<{SLOTS}xf32>")
     assert f"tensor<{ITEMS}x{SLOTS}xf32>" not in backward
+
+
+def test_second_derivatives_of_a_batch_write_no_slot_twice() -> None:
+    """What adds to a slot hands its cotangent on, also where the slot is reshaped and back."""
+
+    def loss(x, w):
+        def step(h, a):
+            h = jnp.tanh(w * h + a)
+            return h, h
+
+        return jnp.sum(lax.scan(step, jnp.zeros(x.shape[1:]), x)[1] ** 2)
+
+    w = np.full(ITEMS, 0.5)
+
+    def plain(x):
+        return jnp.sum(pb.grad(loss)(x, w) ** 2)
+
+    def batch(x):
+        return jnp.sum(pb.vmap(pb.grad(loss), (1, 0))(x, w) ** 2)
+
+    counts = [str(pb.trace(f)(X.T).grad()).count("dynamic_update_slice") for f in (plain, batch)]
+    assert counts[0] == counts[1]

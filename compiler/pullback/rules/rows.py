@@ -14,6 +14,7 @@ from typing import Any
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.regions import block_of, blocks, captured_by, terminator
+from pullback.passes.zeros import is_zero_constant
 from pullback.rules.batching import MappedOp
 from pullback.rules.reading import read_loop
 from pullback.rules.stacks import is_one_slot, uses
@@ -119,8 +120,10 @@ class Rows:
         if self.op.batched[i]:
             return swapped(v)
         slots, *rest = build.shape(v)
-        dims = (0, *range(2, 2 + len(rest)))
-        return build.broadcast_in_dim(v, (slots, self.op.size, *rest), dims)
+        shape = (slots, self.op.size, *rest)
+        if is_zero_constant(v):  # and is seen to be: what is added to a slot of it is what it holds
+            return build.zeros(build.with_shape(v.type, shape))
+        return build.broadcast_in_dim(v, shape, (0, *range(2, 2 + len(rest))))
 
     def results(self, results: Sequence[Value]) -> list[Value]:
         """The loop's results with the batch axis in front."""

@@ -164,10 +164,13 @@ def _without_zeros(total: Value, sizes: Sequence[int], starts: list[Value]) -> V
 
 
 def _is_slice(v: Value, whole: Value, starts: list[Value]) -> bool:
-    """Whether a value is what another one has from these starts on."""
-    if isinstance(v, ir.BlockArgument) or v.owner.name != "stablehlo.dynamic_slice":
+    """Whether a value is what another one has from these starts on, perhaps reshaped and back."""
+    part = v
+    while build.is_result_of(part, "stablehlo.reshape"):
+        part = part.owner.operands[0]
+    if part.type != v.type or not build.is_result_of(part, "stablehlo.dynamic_slice"):
         return False
-    return list(v.owner.operands) == [whole, *starts]
+    return list(part.owner.operands) == [whole, *starts]
 
 
 def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
