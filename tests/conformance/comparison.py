@@ -112,17 +112,17 @@ class Problem:
         return program.jvp(self.inexact) if stage == "jvp" else program.vjp(self.inexact)
 
 
-def compare(case: Case) -> dict[str, Verdict]:
-    """The verdict of each stage; nothing is raised."""
+def compare(case: Case, trace: Callable[..., Any] = pb.trace) -> dict[str, Verdict]:
+    """The verdict of each stage, of the program that `trace(function)(*leaves)` makes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem = Problem(case)
         verdicts = {stage: Verdict(NOTHING) for stage in STAGES}
-        return verdicts | _compare(problem, problem.stages)
+        return verdicts | _compare(problem, problem.stages, trace)
 
 
-def _compare(problem: Problem, wanted: Sequence[str]) -> dict[str, Verdict]:
-    programs, refusals = _derive_all(problem, wanted)
+def _compare(problem: Problem, wanted: Sequence[str], trace: Any) -> dict[str, Verdict]:
+    programs, refusals = _derive_all(problem, wanted, trace)
     verdicts: dict[str, Verdict] = {}
 
     def everything(values: Sequence[Leaves]) -> dict[str, Any]:
@@ -145,13 +145,15 @@ def _compare(problem: Problem, wanted: Sequence[str]) -> dict[str, Verdict]:
     return verdicts | {stage: _judge(*pair) for stage, pair in results.items()}
 
 
-def _derive_all(problem: Problem, wanted: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _derive_all(
+    problem: Problem, wanted: Sequence[str], trace: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Our program of each stage, or why there is none."""
     programs: dict[str, Any] = {}
     refusals: dict[str, str] = {}
     for stage in wanted:
         try:
-            source = programs.get("import") or pb.trace(problem.function)(*problem.values[0])
+            source = programs.get("import") or trace(problem.function)(*problem.values[0])
             programs[stage] = problem.derive(stage, source)
         except Exception as error:
             refusals[stage] = describe(error)

@@ -25,7 +25,7 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.regions import BRANCHES, replace_op
-from pullback.passes.symbols import erase_unreachable
+from pullback.passes.symbols import CALL, called, erase_unreachable
 from pullback_runtime._jax import operations_named
 
 Function = Callable[[Any], Any]
@@ -142,7 +142,7 @@ ROOTS = (
     "stablehlo.log_plus_one",
     "stablehlo.multiply",
     "stablehlo.atan2",
-    "func.call",
+    CALL,
 )
 INSIDE = (
     "stablehlo.bitcast_convert",
@@ -186,11 +186,12 @@ class _Place:
 
     def put_back(self, root: ir.Operation) -> bool:
         """Puts in the place of an op what it is the last step of, if it is."""
-        if len(root.results) != 1 or (root.name == "func.call" and len(root.operands) != 1):
+        if len(root.results) != 1 or (root.name == CALL and not self._is_of_bits(root)):
             return False
         result, alike = root.results[0], self.reading.alike(root)
         t = build.info(result.type)
-        shape = () if t.shape == () else (7,)
+        rank = len(t.shape) if root.name == CALL else min(len(t.shape), 1)
+        shape = (7,) * rank  # a call looks up numbers in tables, by dimensions
         for name, last in _expansions(str(t.element), shape):
             given: Given = {}
             if last.alike == alike and self.reading.matches(last, result, given):
@@ -200,6 +201,13 @@ class _Place:
                     replace_op(root, [new])
                     return True
         return False
+
+    def _is_of_bits(self, call: ir.Operation) -> bool:
+        """Whether a function of one number reads its bits: no other one is written as a call."""
+        function = self.known.get(called(call) or "")
+        if function is None or len(call.operands) != 1:
+            return False
+        return bool(operations_named(function, "stablehlo.bitcast_convert"))
 
     def _emit(self, name: str, last: Step, result: Value, x: Value) -> Value | None:
         if build.shape(x) != build.shape(result):
