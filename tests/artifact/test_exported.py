@@ -263,3 +263,37 @@ def test_keys_of_an_implementation_of_ones_own_are_not_saved():
     assert jnp.isfinite(program(key, 2.0))
     with pytest.raises(artifact.errors.ArtifactError, match="key<mine> cannot be saved"):
         artifact.serialize(program)
+
+
+STEPS = {
+    "signbit": lambda x: jnp.where(jnp.signbit(x), -x, x) * x,
+    "copysign": lambda x: jnp.copysign(x**2, jnp.sin(3 * x)),
+    "exponent": lambda x: x * jnp.frexp(x)[1],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", STEPS)
+def test_signs_and_exponents_are_read_from_bits(name, dtype):
+    """They are constant between steps, in a file as in JAX."""
+    f, x = STEPS[name], jnp.asarray([0.3, -0.7, 2.5], dtype)
+    program = pb.load(jax.export.export(jax.jit(f))(x).serialize())
+    expected = jax.vjp(f, x)[1](jnp.ones_like(x))[0]
+    np.testing.assert_allclose(program.vjp()(x, jnp.ones_like(x))[1][0], expected, rtol=1e-3)
+    np.testing.assert_allclose(program.jvp()(x, jnp.ones_like(x))[1], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * jnp.frexp(x)[0],
+        lambda x: jax.lax.bitcast_convert_type(x, "int32").astype("float32"),
+        lambda x: (jax.lax.bitcast_convert_type(x, "int32") >> 22).astype("float32") * x,
+    ],
+)
+def test_digits_that_are_read_from_bits_are_refused(f):
+    x = jnp.ones(3, "float32")
+    program = pb.load(jax.export.export(jax.jit(f))(x).serialize())
+    for derive in (program.jvp, program.vjp):
+        with pytest.raises(pb.MissingRuleError, match="bitcast_convert"):
+            derive()

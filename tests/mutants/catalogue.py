@@ -337,6 +337,12 @@ DRIVERS = (
         ("tests/artifact/test_expansions.py",),
     ),
     Mutant(
+        "passes/checks.py",
+        "each.name in _SHIFTS and _shifts(each) >= digits for n, each in users",
+        "each.name in _SHIFTS for n, each in users",
+        ("tests/artifact/test_exported.py",),
+    ),
+    Mutant(
         "passes/meetings.py",
         "for rule, name in [*self._rules(below), *self._transposed(below)]:",
         "for rule, name in self._rules(below):",

@@ -37,7 +37,7 @@ decomposition, unless a rule is registered for that name: see [extending.md](ext
 
 WITHOUT_RULE = {
     "chlo._asin_acos_kernel": "an intermediate step of other ops, not to be written by anybody",
-    "stablehlo.bitcast_convert": "reads bits, not numbers",
+    "stablehlo.bitcast_convert": "reads bits, not numbers; zero of the sign and exponent alone",
     "stablehlo.collective_reduce": "no backend that we can test runs it",
     "stablehlo.infeed": "comes from outside of the program",
     "stablehlo.outfeed": "leaves the program",
