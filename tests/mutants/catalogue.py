@@ -500,7 +500,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/shape.py",
-        "return list(v.owner.operands) == [whole, *starts]",
+        "return list(part.owner.operands) == [whole, *starts]",
         "return v.owner.operands[0] == whole",
         ("tests/rules/test_parts.py",),
     ),

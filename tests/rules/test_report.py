@@ -21,8 +21,8 @@ def test_page_is_up_to_date() -> None:
         ("| `stablehlo.sine` | yes | yes | yes | elementwise |", "stablehlo.sine"),
         ("| `stablehlo.floor` | zero | zero | yes | piecewise constant |", "stablehlo.floor"),
         (
-            "| `stablehlo.bitcast_convert` | error | error | yes | reads bits, not numbers; zero of "
-            "the sign and exponent alone |",
+            "| `stablehlo.bitcast_convert` | error | error | yes | reads bits, not numbers; zero "
+            "of the sign and exponent alone |",
             "stablehlo.bitcast_convert",
         ),
     ],
