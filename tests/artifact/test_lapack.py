@@ -22,7 +22,7 @@ B = _random.standard_normal((3, 2))
 S = A @ A.T + 3 * np.eye(3)
 Z = A + 1j * _random.standard_normal((3, 3))
 H = Z @ Z.conj().T + 3 * np.eye(3)
-TALL, WIDE = _random.standard_normal((4, 2)), _random.standard_normal((2, 3))
+TALL, S2 = _random.standard_normal((4, 2)), np.array([[2.0, 0.5], [0.5, 1.0]])
 scipy = jax.scipy.linalg
 
 
@@ -116,14 +116,56 @@ def test_calls_with_one_type_share_a_function() -> None:
     assert program_of(f, S).asm().count("lapack_dpotrf") == 1
 
 
-def test_what_has_no_derivative_says_what_to_do() -> None:
-    """All of Q, and reflectors themselves, have none in JAX either."""
-    for f in (
-        lambda x: weighed(jnp.linalg.qr(x, mode="complete")[0]),
-        lambda x: weighed(jnp.linalg.qr(x, mode="raw")[1]),
-    ):
-        program = program_of(f, TALL)
-        np.testing.assert_allclose(program(TALL), f(TALL), rtol=1e-13)
-        with pytest.raises(pb.MissingRuleError, match="@lapack_dgeqrf_ffi") as caught:
-            program.grad()
-        assert "vjp_order=1" in caught.value.do
+NO_DERIVATIVE = {
+    "all of Q": (lambda x: jnp.linalg.qr(x, mode="complete")[0], "@lapack_dgeqrf_ffi"),
+    "scales of reflectors": (lambda x: jnp.linalg.qr(x, mode="raw")[1], "@lapack_dgeqrf_ffi"),
+    "reflectors": (lambda x: jnp.linalg.qr(x, mode="raw")[0], "@lapack_dgeqrf_ffi"),
+    "a part of them": (
+        lambda x: jnp.tril(jnp.linalg.qr(x, mode="raw")[0].T, -1),
+        "@lapack_dgeqrf_ffi",
+    ),
+    "singular vectors of nothing": (lambda x: jnp.linalg.svd(x)[0], "JAX has no derivative"),
+    "eigenvalues": (lambda x: jnp.abs(jnp.linalg.eig(x.T @ x + 1j)[1]), "@lapack_zgeev_ffi"),
+}
+
+
+@pytest.mark.parametrize("name", NO_DERIVATIVE)
+def test_what_has_no_derivative_says_what_to_do(name: str) -> None:
+    """JAX has none of it either; the values are what they were."""
+    f, words = NO_DERIVATIVE[name]
+    program = program_of(lambda x: weighed(f(x)), TALL)
+    np.testing.assert_allclose(program(TALL), weighed(f(TALL)), rtol=1e-12)
+    with pytest.raises(pb.MissingRuleError, match=words) as caught:
+        program.grad()
+    assert ("vjp_order=1" in caught.value.do) == ("lapack" in words)
+
+
+def of_lapack(letter: str, layout: tuple[int, int] = (1, 0)) -> Callable[[Any], Any]:
+    types = jax.ShapeDtypeStruct((2, 2), "float64"), jax.ShapeDtypeStruct((), "int32")
+    layouts = {"input_layouts": [layout], "output_layouts": [layout, ()]}
+    call = jax.ffi.ffi_call("lapack_dpotrf_ffi", types, **layouts)
+    return lambda x: call(x, uplo=np.uint8(ord(letter)))
+
+
+def test_the_status_that_a_file_shows_is_that_of_lapack() -> None:
+    """One that is only compared with 0 is not needed: what did not go well is NaN."""
+    x = np.array([[2.0, 7.0], [0.5, 1.0]])
+    program = program_of(of_lapack("L"), x)
+    assert int(program(-np.eye(2))[1]) == 1
+    found, status = program(x)
+    assert int(status) == 0
+    np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(S2))
+    assert found[0, 1] == 7.0
+    only = program_of(lambda x: of_lapack("L")(x)[0][1, 1], x)
+    np.testing.assert_allclose(only.grad()(x)[0, 0], 0.5**2 / 4 / (2 * found[1, 1]), rtol=1e-12)
+    assert only.asm().count("lapack_dpotrf") == 1
+
+
+@pytest.mark.parametrize("f", [of_lapack("U"), of_lapack("L", (0, 1))])
+def test_what_jax_does_not_ask_of_lapack_has_no_derivative(f: Callable[[Any], Any]) -> None:
+    """An upper triangle; one of rows, which is the lower triangle of what LAPACK sees."""
+    x = np.array([[2.0, 0.5], [7.0, 1.0]])
+    program = program_of(f, x)
+    np.testing.assert_allclose(np.triu(program(x)[0]), np.linalg.cholesky(S2).T, rtol=1e-12)
+    with pytest.raises(pb.MissingRuleError, match="@lapack_dpotrf_ffi"):
+        program.jvp()

@@ -337,6 +337,24 @@ DRIVERS = (
         ("tests/artifact/test_expansions.py",),
     ),
     Mutant(
+        "artifact/lapack.py",
+        "if not _shows_r(reflectors, makes_q):",
+        "if _shows_r is None:",
+        ("tests/artifact/test_lapack.py",),
+    ),
+    Mutant(
+        "artifact/lapack.py",
+        "if not _has_columns(call):",
+        "if _has_columns is None:",
+        ("tests/artifact/test_lapack.py",),
+    ),
+    Mutant(
+        "artifact/lapack.py",
+        "if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):",
+        "if given and len(results) > 1:",
+        ("tests/artifact/test_lapack.py",),
+    ),
+    Mutant(
         "passes/checks.py",
         "each.name in _SHIFTS and _shifts(each) >= digits for n, each in users",
         "each.name in _SHIFTS for n, each in users",

@@ -21,13 +21,16 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend import link
 from pullback.frontend.trace import trace
-from pullback.passes.regions import replace_op
 from pullback.passes.symbols import CALL, functions
+from pullback.passes.zeros import is_zero_constant
+from pullback.rules.stacks import uses
 from pullback_runtime import _module
 from pullback_runtime._jax import operations_named
 
 Options = Mapping[str, str]
 """What a call is told, by a letter each: `uplo` is L or U."""
+Results = dict[int, Any]
+"""What JAX has derivatives of, by the position of the result; not what LAPACK needs for itself."""
 
 _DTYPES = {
     "f32": "float32",
@@ -40,60 +43,59 @@ _NAME = re.compile(r"lapack_[sdcz](\w+)_ffi")
 _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
 
-def _cholesky(options: Options, x: Any) -> list[Any] | None:
+def _cholesky(options: Options, x: Any) -> Results:
     """The lower triangle; the upper one is what it was."""
-    if options.get("uplo") != "L":
-        return None
+    if options["uplo"] != "L":
+        return {}
     lower = lax.linalg.cholesky(x, symmetrize_input=False)
-    return [jnp.tril(lower) + jnp.triu(x, 1)]
+    return {0: jnp.tril(lower) + jnp.triu(x, 1)}
 
 
-def _lu(options: Options, x: Any) -> list[Any]:
+def _lu(options: Options, x: Any) -> Results:
     lu, pivots, _ = lax.linalg.lu(x)
-    return [lu, pivots + 1]
+    return {0: lu, 1: pivots + 1}
 
 
-def _eigh(options: Options, x: Any) -> list[Any] | None:
-    if options.get("mode") != "V":
-        return None
-    lower = options.get("uplo") == "L"
-    return list(lax.linalg.eigh(x, lower=lower, symmetrize_input=False))
+def _eigh(options: Options, x: Any) -> Results:
+    if options["mode"] != "V":
+        return {}
+    v, w = lax.linalg.eigh(x, lower=options["uplo"] == "L", symmetrize_input=False)
+    return {0: v, 1: w}
 
 
-def _svd(options: Options, x: Any) -> list[Any] | None:
-    mode = options.get("mode")
-    if mode == "N":
-        return [x, lax.linalg.svd(x, compute_uv=False)]
-    u, s, vh = lax.linalg.svd(x, full_matrices=mode == "A")
-    return [x, s, u, vh]
+def _svd(options: Options, x: Any) -> Results:
+    if options["mode"] == "N":
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=options["mode"] == "A")
+    return {1: s, 2: u, 3: vh}
 
 
-def _triangular_solve(options: Options, a: Any, b: Any) -> list[Any]:
-    transposed = options.get("trans_x", "N")
+def _triangular_solve(options: Options, a: Any, b: Any) -> Results:
     solution = lax.linalg.triangular_solve(
         a,
         b,
-        left_side=options.get("side") == "L",
-        lower=options.get("uplo") == "L",
-        transpose_a=transposed != "N",
-        conjugate_a=transposed == "C",
-        unit_diagonal=options.get("diag") == "U",
+        left_side=options["side"] == "L",
+        lower=options["uplo"] == "L",
+        transpose_a=options["trans_x"] != "N",
+        conjugate_a=options["trans_x"] == "C",
+        unit_diagonal=options["diag"] == "U",
     )
-    return [solution]
+    return {0: solution}
 
 
-def _tridiagonal_solve(options: Options, lower: Any, d: Any, upper: Any, b: Any) -> list[Any]:
-    return [lower, d, upper, lax.linalg.tridiagonal_solve(lower, d, upper, b)]
+def _tridiagonal_solve(options: Options, lower: Any, d: Any, upper: Any, b: Any) -> Results:
+    return {3: lax.linalg.tridiagonal_solve(lower, d, upper, b)}
 
 
-def _qr(options: Options, x: Any) -> list[Any]:
-    """R in the shape of x, with zeros below it, and Q with as many columns as R has rows."""
+def _qr(options: Options, x: Any) -> Results:
+    """R in the shape of x, with zeros below it; Q, with as many columns as R has rows, after it."""
     q, r = lax.linalg.qr(x, full_matrices=False)
     rows = [(0, 0)] * (x.ndim - 2) + [(0, x.shape[-2] - r.shape[-2]), (0, 0)]
-    return [jnp.pad(r, rows), q]
+    return {0: jnp.pad(r, rows), 1: q}
 
 
-ROUTINES: dict[str, Callable[..., list[Any] | None]] = {
+QR = "geqrf"
+ROUTINES: dict[str, Callable[..., Results]] = {
     "potrf": _cholesky,
     "getrf": _lu,
     "syevd": _eigh,
@@ -101,23 +103,16 @@ ROUTINES: dict[str, Callable[..., list[Any] | None]] = {
     "gesdd": _svd,
     "trsm": _triangular_solve,
     "gtsv": _tridiagonal_solve,
+    QR: _qr,
 }
-"""The first results of each; those behind, such as whether it went well, are 0 in its place.
-
-Where it does not go well, the first ones are NaN. A QR decomposition has two calls.
-"""
 
 
 def put_back(module: ir.Module) -> bool:
     """Puts functions with rules in the place of calls of LAPACK, in place; whether there were."""
-    found = [_put_back(module, call) for call in _calls(module, *ROUTINES)]
-    found += [_put_back_qr(module, call) for call in _calls(module, "geqrf")]
-    return any(found)
-
-
-def _calls(module: ir.Module, *routines: str) -> list[ir.Operation]:
     calls = operations_named(module, "stablehlo.custom_call")
-    return [call for call in calls if _routine(call) in routines]
+    made = {QR: _put_back_qr, **dict.fromkeys(ROUTINES.keys() - {QR}, _put_back)}
+    found = [made[routine](module, call) for call in calls if (routine := _routine(call)) in made]
+    return any(found)
 
 
 def _routine(call: ir.Operation) -> str:
@@ -129,54 +124,140 @@ def _routine(call: ir.Operation) -> str:
 
 
 def _put_back(module: ir.Module, call: ir.Operation) -> bool:
-    new = _called(module, call, list(call.results))
-    if new is not None:
-        replace_op(call, new)
-    return new is not None
+    """What is left of the call gives what a function with rules does not, if anybody uses it."""
+    results = list(call.results)
+    given = _called(module, call, dict(enumerate(results)))
+    for i, v in given.items():
+        results[i].replace_all_uses_with(v)
+    status = results[-1]
+    if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):
+        with build.inserting(ir.InsertionPoint(call), call.location):
+            status.replace_all_uses_with(build.zeros(status.type))
+    if not any(map(uses, results)):
+        call.erase()
+    return bool(given)
+
+
+def _asks_for_success(use: Any) -> bool:
+    """Whether a status is compared with 0; where it is another one, our results are NaN."""
+    user = use.owner.operation
+    if user.name != "stablehlo.compare" or use.operand_number:
+        return False
+    direction = build.enumerator(user.attributes["comparison_direction"])
+    return direction in ("EQ", "GE") and _is_splat(user.operands[1], 0)
 
 
 def _put_back_qr(module: ir.Module, call: ir.Operation) -> bool:
-    """R, and Q where it is made of the reflectors; these are not what JAX has a derivative of."""
+    """R, and Q where it is made of the reflectors: JAX has no derivative of these themselves."""
     reflectors, scales = call.results
     makes_q = [use.owner.operation for use in scales.uses]
-    if not all(_makes_q(each, reflectors) for each in makes_q) or len(makes_q) > 1:
+    if len(makes_q) > 1 or not all(_routine(each) in ("orgqr", "ungqr") for each in makes_q):
         return False
-    results = [reflectors, *(each.results[0] for each in makes_q)]
-    new = _called(module, call, results)
-    if new is None:
+    if not _shows_r(reflectors, makes_q):
         return False
-    for each, old, v in zip([*makes_q, None], results[1:], new[1:], strict=False):
-        old.replace_all_uses_with(v)
+    wanted = dict(enumerate([reflectors, *(each.results[0] for each in makes_q)]))
+    given = _called(module, call, wanted)
+    for i, v in given.items():
+        wanted[i].replace_all_uses_with(v)
+    for each in [*makes_q, call] if given else ():
         each.erase()
-    replace_op(call, [new[0], scales])
+    return bool(given)
+
+
+def _shows_r(v: Value, makes_q: Sequence[ir.Operation]) -> bool:
+    """Whether of the reflectors nothing is seen but the triangle above them, and Q."""
+    for use in v.uses:
+        user = use.owner.operation
+        if user in makes_q and use.operand_number == 0:
+            continue
+        if user.name == "stablehlo.pad" or _is_leading_part(user):
+            if not _shows_r(user.results[0], makes_q):
+                return False
+        elif not (use.operand_number == 2 and _takes_upper_triangle(user)):
+            return False
     return True
 
 
-def _makes_q(call: ir.Operation, reflectors: Value) -> bool:
-    if _routine(call) not in ("orgqr", "ungqr"):
+def _is_leading_part(user: ir.Operation) -> bool:
+    is_slice = user.name == "stablehlo.slice"
+    return is_slice and not any(build.integers(user.attributes["start_indices"]))
+
+
+def _takes_upper_triangle(user: ir.Operation) -> bool:
+    """Whether a `select` has 0 below the diagonal, as in JAX's `triu`."""
+    if user.name != "stablehlo.select" or not _is_splat(user.operands[1], 0):
         return False
-    v = call.operands[0]
-    while isinstance(v, ir.OpResult) and v.owner.name in ("stablehlo.slice", "stablehlo.pad"):
+    mask, rank = user.operands[0], build.rank(user.operands[0])
+    if build.is_result_of(mask, "stablehlo.broadcast_in_dim"):
+        mask = mask.owner.operands[0]
+    if not build.is_result_of(mask, "stablehlo.compare"):
+        return False
+    row, column = mask.owner.operands
+    if build.enumerator(mask.owner.attributes["comparison_direction"]) != "GE":
+        return False
+    if not build.is_result_of(row, "stablehlo.add") or not _is_splat(row.owner.operands[1], -1):
+        return False
+    last = build.rank(mask) - 1
+    places = row.owner.operands[0], column
+    return rank > 1 and [_counted(v) for v in places] == [last - 1, last]
+
+
+def _counted(v: Value) -> int | None:
+    """The dimension that an iota counts."""
+    if not build.is_result_of(v, "stablehlo.iota"):
+        return None
+    return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value)
+
+
+def _is_splat(v: Value, number: int) -> bool:
+    if build.is_result_of(v, "stablehlo.broadcast_in_dim"):
         v = v.owner.operands[0]
-    return bool(v == reflectors)
+    if number == 0 and is_zero_constant(v):
+        return True
+    value = v.owner.operation.attributes["value"] if build.is_constant(v) else None
+    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+        return False
+    element = value.get_splat_value()
+    return isinstance(element, ir.IntegerAttr) and element.value == number
 
 
-def _called(module: ir.Module, call: ir.Operation, results: Sequence[Value]) -> list[Value] | None:
-    """What a function with rules gives in the place of these results, called where the call is."""
-    types = [tuple(build.info(v.type) for v in each) for each in (call.operands, results)]
+def _called(
+    module: ir.Module, call: ir.Operation, results: Mapping[int, Value]
+) -> dict[int, Value]:
+    """What a function with rules gives in the place of results, called where the call is."""
+    if not _has_columns(call):
+        return {}
+    types = [[build.info(v.type) for v in each] for each in (call.operands, results.values())]
     if any(str(t.element) not in _DTYPES or -1 in t.shape for each in types for t in each):
-        return None
+        return {}
     given, wanted = (tuple((t.shape, str(t.element)) for t in each) for each in types)
-    source = _function(_routine(call), tuple(sorted(_options(call).items())), given, wanted)
-    if source is None:
-        return None
+    options = tuple(sorted(_options(call).items()))
+    places, source = _function(_routine(call), options, given, wanted)
+    if not places:
+        return {}
     name = link.merge(module, _module.parse(source, module.context), "main")
     private = ir.StringAttr.get("private", module.context)
     functions(module)[name].attributes["sym_visibility"] = private
     with build.inserting(ir.InsertionPoint(call), call.location):
         callee = {"callee": ir.FlatSymbolRefAttr.get(name, module.context)}
-        new = build.emit(CALL, [v.type for v in results], list(call.operands), callee)
-    return list(new.results)
+        kinds = [results[i].type for i in places]
+        new = build.emit(CALL, kinds, list(call.operands), callee)
+    return dict(zip(places, new.results, strict=True))
+
+
+def _has_columns(call: ir.Operation) -> bool:
+    """Whether matrices lie column by column, as JAX hands them to LAPACK; others are transposed."""
+    rank = max(map(build.rank, call.operands))
+    for name, values in (("operand_layouts", call.operands), ("result_layouts", call.results)):
+        if name not in call.attributes:
+            return False
+        for v, layout in zip(values, call.attributes[name], strict=True):
+            expected = list(reversed(range(build.rank(v))))
+            if len(expected) == rank:
+                expected[:2] = expected[1::-1]
+            if [int(i) for i in layout] != expected:
+                return False
+    return True
 
 
 def _options(call: ir.Operation) -> dict[str, str]:
@@ -189,23 +270,32 @@ def _options(call: ir.Operation) -> dict[str, str]:
 @functools.lru_cache(maxsize=256)
 def _function(
     routine: str, options: tuple[tuple[str, str], ...], given: Any, wanted: Any
-) -> bytes | None:
-    """A module of a function with the results of a routine, and its rules; None if JAX has none."""
+) -> tuple[tuple[int, ...], bytes]:
+    """The positions of results that JAX has derivatives of, and a module of them and their rules.
 
-    def function(*operands: Any) -> list[Any]:
-        first = (_qr if routine == "geqrf" else ROUTINES[routine])(dict(options), *operands) or []
-        rest = [jnp.zeros(t.shape, t.dtype) for t in results[len(first) :]]
-        return [*first, *rest][: len(results)] if first else []
+    There are none where a call is unlike those that JAX makes, or JAX refuses.
+    """
 
-    with jax.enable_x64(True):
-        arguments, results = (list(map(_struct, each)) for each in (given, wanted))
-        found = jax.eval_shape(function, *arguments)
-        if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in results]:
-            return None
-        program = trace(function, platforms=("cpu",))(*arguments).stage_rules()
-    return _module.to_bytecode(program.module)
+    def function(*operands: Any) -> Results:
+        found = ROUTINES[routine](dict(options), *operands)
+        return {i: v for i, v in found.items() if i < len(wanted)}
+
+    try:
+        with jax.enable_x64(True):
+            arguments = list(map(_struct, given))
+            found = jax.eval_shape(function, *arguments)
+            if any((v.shape, v.dtype) != _described(wanted[i]) for i, v in found.items()):
+                return (), b""
+            program = trace(function, platforms=("cpu",))(*arguments).stage_rules()
+            return tuple(sorted(found)), _module.to_bytecode(program.module)
+    except Exception:  # whatever JAX raises: the file is read, and has no derivative there
+        return (), b""
 
 
 def _struct(described: tuple[tuple[int, ...], str]) -> Any:
+    return jax.ShapeDtypeStruct(*_described(described))
+
+
+def _described(described: tuple[tuple[int, ...], str]) -> tuple[tuple[int, ...], Any]:
     shape, element = described
-    return jax.ShapeDtypeStruct(shape, _DTYPES[element])
+    return shape, jnp.dtype(_DTYPES[element])
