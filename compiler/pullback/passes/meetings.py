@@ -150,7 +150,7 @@ class Meetings:
 
     def _mark_linear(self, view: Any, rule: str, name: str) -> None:
         """Notes what in a rule depends on its tangents or cotangents: the last of its arguments."""
-        if name in self._rule_functions:
+        if name in self._rule_functions or is_declaration(self._functions[name]):
             return
         self._rule_functions.add(name)
         block, kind = self._functions[name].regions[0].blocks[0], rule.partition(".")[0]
