@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
@@ -43,3 +44,8 @@ def program():
 
 def weights(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(count).astype(np.float32)
+
+
+def of_export(function, *args):
+    """The program that is read from what `jax.export` writes of a function."""
+    return pb.load(jax.export.export(jax.jit(function))(*args).serialize())

@@ -15,6 +15,7 @@ import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
 from pullback.artifact import expansions
+from tests.artifact.models import of_export
 
 REALS = np.array([0.0, 0.5, -0.3, 1.0, 2.0])
 NUMBERS = np.array([1 + 0j, -2 + 0j, 1j, 1 + 1j, 0.5 - 2j, -0.5 - 0.5j, 3 + 0j])
@@ -29,17 +30,13 @@ OF_COMPLEX = [
 ]
 
 
-def program_of(function: Callable[[Any], Any], x: Any) -> Any:
-    return pb.load(export.export(jax.jit(function))(x).serialize())
-
-
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("name", OF_REAL)
 def test_functions_of_real_numbers(name: str, dtype: str) -> None:
     f = expansions.OPS[name]
     x = jnp.asarray(REALS if name != "chlo.erf_inv" else REALS / 3, dtype)
-    program = program_of(f, x)
+    program = of_export(f, x)
     assert name in program.asm()
     assert "stablehlo.select" not in program.asm()
     wide = x.astype(jnp.float64)
@@ -62,7 +59,7 @@ def test_functions_of_complex_numbers(name: str, dtype: str) -> None:
     """On the real axis the exported sine of the imaginary part is a constant, 0."""
     f = expansions.OPS[name]
     z = jnp.asarray(NUMBERS[AWAY.get(name, 0) != NUMBERS], dtype)
-    program = program_of(f, z)
+    program = of_export(f, z)
     assert name in program.asm()
     rtol = 50 * float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(program(z), f(z), rtol=rtol)
@@ -98,7 +95,7 @@ def test_every_function_of_one_number(name: str, dtype: str) -> None:
         yield vjp(f, x)[1](ct)[0]
         yield jvp(lambda x: vjp(f, x)[1](ct)[0], (x,), (t,))[1]
 
-    program = program_of(f, x)
+    program = of_export(f, x)
     for t in (np.ones_like(x), 1j * x) if dtype == "complex128" else (np.ones_like(x),):
         ct = t if jnp.iscomplexobj(f(x)) else t.real
         found = derivatives(pb.jvp, pb.vjp, program, t, ct)
@@ -112,7 +109,7 @@ def test_every_function_of_one_number(name: str, dtype: str) -> None:
 def test_a_circular_function_of_complex_numbers_keeps_its_digits(name: str) -> None:
     """XLA's own are made of exponentials, whose difference has lost half of them here."""
     f, z = getattr(lax, name), np.array([1e-8j, 0.5 + 1e-8j, 2 - 3j])
-    program = program_of(f, z)
+    program = of_export(f, z)
     assert f"{'sine' if name == 'sin' else 'cosine'}.3xcomplex<f64>.jvp" in program.asm()
     for each in (program, pb.load(artifact.serialize(program))):
         np.testing.assert_array_equal(each(z), f(z))
@@ -129,7 +126,7 @@ def test_a_phase_at_zero() -> None:
     def phase(angle):
         return jnp.imag(jnp.exp(1j * angle))
 
-    assert float(program_of(phase, jnp.float64(0.0)).grad()(0.0)) == 1.0
+    assert float(of_export(phase, jnp.float64(0.0)).grad()(0.0)) == 1.0
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
@@ -138,7 +135,7 @@ def test_arrays_of_all_shapes(shape: tuple[int, ...]) -> None:
         return jax.nn.gelu(jnp.sin(x), approximate=False) * lax.digamma(2 + jax.nn.sigmoid(x))
 
     x = jnp.full(shape, 0.3)
-    program = program_of(f, x)
+    program = of_export(f, x)
     text = program.asm()
     assert all(name in text for name in ("chlo.erfc", "chlo.digamma", "stablehlo.logistic"))
     found = program.vjp()(x, jnp.ones_like(x))
@@ -150,7 +147,7 @@ def test_a_sigmoid_far_below_zero(dtype: Any) -> None:
     """Its exponential is infinite. The text that JAX lowers to says the same as an export."""
     x = jnp.asarray([-100.0, -20.0, 0.0, 5.0], dtype)
     lowered = jax.jit(jax.nn.silu).lower(x).as_text()
-    for program in (program_of(jax.nn.silu, x), pb.load(lowered.encode())):
+    for program in (of_export(jax.nn.silu, x), pb.load(lowered.encode())):
         _, (ct,) = program.vjp()(x, jnp.ones_like(x))
         np.testing.assert_allclose(ct, jax.vjp(jax.nn.silu, x)[1](jnp.ones_like(x))[0], atol=1e-3)
 
@@ -174,7 +171,7 @@ SMOOTH: dict[str, Callable[[Any], Any]] = {
 def test_a_logarithm_of_a_sum_has_no_kink(name: str) -> None:
     """Literally, softplus has slope 0 at 0: that of max(x, 0) is 1/2 there, and that of |x| 1."""
     f, x = SMOOTH[name], jnp.array([0.0, 0.5, -2.0, 30.0, 1000.0])
-    program = program_of(f, x)
+    program = of_export(f, x)
     f = jax.nn.log_sigmoid if "PyTorch" in name else f  # it is, and has no kinks in JAX
     ct = jnp.array([1.0, 0.5, -1.0, 2.0, 3.0])
     for each in (program, pb.load(artifact.serialize(program))):
@@ -194,7 +191,7 @@ def test_a_logarithm_of_a_sum_has_no_kink(name: str) -> None:
 )
 def test_a_logarithm_of_a_sum_in_a_reduction(f: Callable[[Any], Any]) -> None:
     x = jnp.array([1.0, 1.0, 1.0, 0.3])
-    program, ct = program_of(f, x), jnp.arange(1.0, 1.0 + len(f(x)))
+    program, ct = of_export(f, x), jnp.arange(1.0, 1.0 + len(f(x)))
     for each in (program, pb.load(artifact.serialize(program))):
         np.testing.assert_allclose(each(x), f(x), rtol=1e-14)
         np.testing.assert_allclose(each.vjp()(x, ct)[1][0], jax.vjp(f, x)[1](ct)[0], rtol=1e-12)
@@ -203,7 +200,7 @@ def test_a_logarithm_of_a_sum_in_a_reduction(f: Callable[[Any], Any]) -> None:
 def test_a_logarithm_of_a_sum_of_infinities() -> None:
     x = jnp.array([jnp.inf, -jnp.inf, jnp.inf, 0.0])
     y = jnp.array([jnp.inf, -jnp.inf, 0.0, -jnp.inf])
-    program = pb.load(export.export(jax.jit(jnp.logaddexp))(x, y).serialize())
+    program = of_export(jnp.logaddexp, x, y)
     ones = jnp.ones(4)
     found = program.jvp()(x, y, ones, 2 * ones)
     assert found[0].tolist() == jnp.logaddexp(x, y).tolist()
@@ -239,7 +236,7 @@ def test_steps_that_are_used_elsewhere_are_kept() -> None:
         return 1 / (1 + e) + e * jnp.log(1 + e)
 
     x = jnp.array([0.1, -0.7])
-    program = program_of(f, x)
+    program = of_export(f, x)
     assert "stablehlo.logistic" in program.asm()
     np.testing.assert_allclose(program(x), f(x), rtol=1e-6)
     _, tangents = program.jvp()(x, jnp.ones_like(x))

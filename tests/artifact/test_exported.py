@@ -283,7 +283,7 @@ STEPS = {
 def test_signs_and_exponents_are_read_from_bits(name, dtype):
     """They are constant between steps, in a file as in JAX."""
     f, x = STEPS[name], jnp.asarray([0.3, -0.7, 2.5], dtype)
-    program = pb.load(jax.export.export(jax.jit(f))(x).serialize())
+    program = models.of_export(f, x)
     expected = jax.vjp(f, x)[1](jnp.ones_like(x))[0]
     np.testing.assert_allclose(program.vjp()(x, jnp.ones_like(x))[1][0], expected, rtol=1e-3)
     np.testing.assert_allclose(program.jvp()(x, jnp.ones_like(x))[1], expected, rtol=1e-3)
@@ -299,7 +299,7 @@ def test_signs_and_exponents_are_read_from_bits(name, dtype):
 )
 def test_digits_that_are_read_from_bits_are_refused(f):
     x = jnp.ones(3, "float32")
-    program = pb.load(jax.export.export(jax.jit(f))(x).serialize())
+    program = models.of_export(f, x)
     for derive in (program.jvp, program.vjp):
         with pytest.raises(pb.MissingRuleError, match="bitcast_convert"):
             derive()

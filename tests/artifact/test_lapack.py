@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export, lax
+from jax import lax
 
 import pullback as pb
 from pullback import artifact
+from tests.artifact.models import of_export
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -67,14 +68,10 @@ CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
 }
 
 
-def program_of(f: Callable[[Any], Any], x: Any) -> Any:
-    return pb.load(export.export(jax.jit(f))(x).serialize())
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives(name: str) -> None:
     f, x = CASES[name]
-    program = program_of(f, x)
+    program = of_export(f, x)
     np.testing.assert_allclose(program(x), f(x), rtol=1e-13)
     t = np.cos(x)
     for each in (program, pb.load(artifact.serialize(program))):
@@ -94,18 +91,18 @@ def test_single_precision(dtype: str) -> None:
     def f(x):
         return weighed(jnp.linalg.solve(x, jnp.linalg.cholesky(x))).astype("float32")
 
-    np.testing.assert_allclose(pb.grad(program_of(f, x))(x), jax.grad(f)(x), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(pb.grad(of_export(f, x))(x), jax.grad(f)(x), rtol=2e-3, atol=2e-3)
 
 
 def test_what_is_not_positive_is_not_a_number() -> None:
     f = CASES["cholesky"][0]
-    assert np.isnan(program_of(f, -S)(-S))
+    assert np.isnan(of_export(f, -S)(-S))
 
 
 def test_a_batch() -> None:
     f, x = CASES["solve"]
     batch = np.stack([x, 2 * x, x.T])
-    found = program_of(f, x).grad().vmap(axis_size=3)(batch)
+    found = of_export(f, x).grad().vmap(axis_size=3)(batch)
     np.testing.assert_allclose(found, jax.vmap(jax.grad(f))(batch), rtol=1e-9)
 
 
@@ -113,7 +110,7 @@ def test_calls_with_one_type_share_a_function() -> None:
     def f(x):
         return weighed(jnp.linalg.cholesky(x) + jnp.linalg.cholesky(2 * x))
 
-    assert program_of(f, S).asm().count("lapack_dpotrf") == 1
+    assert of_export(f, S).asm().count("lapack_dpotrf") == 1
 
 
 NO_DERIVATIVE = {
@@ -133,7 +130,7 @@ NO_DERIVATIVE = {
 def test_what_has_no_derivative_says_what_to_do(name: str) -> None:
     """JAX has none of it either; the values are what they were."""
     f, words = NO_DERIVATIVE[name]
-    program = program_of(lambda x: weighed(f(x)), TALL)
+    program = of_export(lambda x: weighed(f(x)), TALL)
     np.testing.assert_allclose(program(TALL), weighed(f(TALL)), rtol=1e-12)
     with pytest.raises(pb.MissingRuleError, match=words) as caught:
         program.grad()
@@ -150,13 +147,13 @@ def of_lapack(letter: str, layout: tuple[int, int] = (1, 0)) -> Callable[[Any], 
 def test_the_status_that_a_file_shows_is_that_of_lapack() -> None:
     """One that is only compared with 0 is not needed: what did not go well is NaN."""
     x = np.array([[2.0, 7.0], [0.5, 1.0]])
-    program = program_of(of_lapack("L"), x)
+    program = of_export(of_lapack("L"), x)
     assert int(program(-np.eye(2))[1]) == 1
     found, status = program(x)
     assert int(status) == 0
     np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(S2))
     assert found[0, 1] == 7.0
-    only = program_of(lambda x: of_lapack("L")(x)[0][1, 1], x)
+    only = of_export(lambda x: of_lapack("L")(x)[0][1, 1], x)
     np.testing.assert_allclose(only.grad()(x)[0, 0], 0.5**2 / 4 / (2 * found[1, 1]), rtol=1e-12)
     assert only.asm().count("lapack_dpotrf") == 1
 
@@ -165,7 +162,7 @@ def test_the_status_that_a_file_shows_is_that_of_lapack() -> None:
 def test_what_jax_does_not_ask_of_lapack_has_no_derivative(f: Callable[[Any], Any]) -> None:
     """An upper triangle; one of rows, which is the lower triangle of what LAPACK sees."""
     x = np.array([[2.0, 0.5], [7.0, 1.0]])
-    program = program_of(f, x)
+    program = of_export(f, x)
     np.testing.assert_allclose(np.triu(program(x)[0]), np.linalg.cholesky(S2).T, rtol=1e-12)
     with pytest.raises(pb.MissingRuleError, match="@lapack_dpotrf_ffi"):
         program.jvp()

@@ -8,35 +8,28 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback.artifact.steps import ARGUMENT, Reading, size
 
+FUNCTIONS = """
+func.func private @{f}(%{x}: tensor<{T}>) -> tensor<{T}> {{
+  %c = stablehlo.constant dense<2.0> : tensor<{T}>
+  %0 = stablehlo.multiply %{x}, %c : tensor<{T}>
+  %1 = stablehlo.subtract %0, %{x} : tensor<{T}>
+  %2:2 = call @{h}(%1) : (tensor<{T}>) -> (tensor<{T}>, tensor<{T}>)
+  return %2#0 : tensor<{T}>
+}}
+func.func private @{h}(%{x}: tensor<{T}>) -> (tensor<{T}>, tensor<{T}>) {{
+  %0 = stablehlo.exponential %{x} : tensor<{T}>
+  return %0, %{x} : tensor<{T}>, tensor<{T}>
+}}
+"""
 TEXT = """
 func.func @main(%x: tensor<3xf32>, %y: tensor<2x2xf32>) -> (tensor<3xf32>, tensor<2x2xf32>) {
   %0 = call @f(%x) : (tensor<3xf32>) -> tensor<3xf32>
   %1 = call @g(%y) : (tensor<2x2xf32>) -> tensor<2x2xf32>
   return %0, %1 : tensor<3xf32>, tensor<2x2xf32>
 }
-func.func private @f(%x: tensor<3xf32>) -> tensor<3xf32> {
-  %c = stablehlo.constant dense<2.0> : tensor<3xf32>
-  %0 = stablehlo.multiply %x, %c : tensor<3xf32>
-  %1 = stablehlo.subtract %0, %x : tensor<3xf32>
-  %2:2 = call @h(%1) : (tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>)
-  return %2#0 : tensor<3xf32>
-}
-func.func private @h(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>) {
-  %0 = stablehlo.exponential %x : tensor<3xf32>
-  return %0, %x : tensor<3xf32>, tensor<3xf32>
-}
-func.func private @g(%y: tensor<2x2xf32>) -> tensor<2x2xf32> {
-  %c = stablehlo.constant dense<2.0> : tensor<2x2xf32>
-  %0 = stablehlo.multiply %y, %c : tensor<2x2xf32>
-  %1 = stablehlo.subtract %0, %y : tensor<2x2xf32>
-  %2:2 = call @k(%1) : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>)
-  return %2#0 : tensor<2x2xf32>
-}
-func.func private @k(%y: tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>) {
-  %0 = stablehlo.exponential %y : tensor<2x2xf32>
-  return %0, %y : tensor<2x2xf32>, tensor<2x2xf32>
-}
 """
+TEXT += FUNCTIONS.format(f="f", h="h", x="x", T="3xf32")
+TEXT += FUNCTIONS.format(f="g", h="k", x="y", T="2x2xf32")
 
 
 def reading_of(text: str) -> Reading:

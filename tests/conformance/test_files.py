@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 import pytest
-from jax import export
 
-import pullback as pb
+from tests.artifact.models import of_export
 from tests.conformance.comparison import compare
 from tests.conformance.exceptions import EXCEPTIONS, IN_FILES, explanation
 from tests.conformance.harnesses import sample
@@ -19,7 +18,7 @@ SAMPLE = sample(per_primitive=1, share=0.02)
 
 def of_file(function: Callable[..., Any]) -> Callable[..., Any]:
     """The program that is read from an export."""
-    return lambda *leaves: pb.load(export.export(jax.jit(function))(*leaves).serialize())
+    return lambda *leaves: of_export(function, *leaves)
 
 
 @pytest.mark.sweep

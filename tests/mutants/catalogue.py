@@ -356,8 +356,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/checks.py",
-        "each.name in _SHIFTS and _shifts(each) >= digits for n, each in users",
-        "each.name in _SHIFTS for n, each in users",
+        "each.name in _SHIFTS and (build.one_number(each.operands[1]) or 0) >= digits",
+        "each.name in _SHIFTS",
         ("tests/artifact/test_exported.py",),
     ),
     Mutant(
@@ -374,7 +374,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/rows.py",
-        "return is_one_slot(*shapes, starts) and starts[0] not in self.known",
+        "return is_one_slot(*shapes, starts) and starts[0] not in self._batched",
         "return is_one_slot(*shapes, starts)",
         ("tests/passes/test_rows.py",),
     ),

@@ -14,6 +14,7 @@ from typing import Any
 from pullback import _jax
 from pullback._jax import ir, remat
 from pullback.dialect import ops
+from pullback.passes.purity import target_of
 from pullback.passes.regions import replace_op
 from pullback.passes.symbols import erase_unreachable, symbol
 from pullback.rules.scan import expand_scans
@@ -59,7 +60,7 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
     ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
     calls = operations_named(module, CUSTOM_CALL)
     wrapped = [_of_composite(name, op) for name, op in composites if name.startswith(CHLO)]
-    wrapped += [_of_mhlo(op) for op in calls if _target(op) in _OF_MHLO]
+    wrapped += [_of_mhlo(op) for op in calls if target_of(op) in _OF_MHLO]
     restored = [_restore_chlo(module, *each) for each in wrapped]
     if any(restored) and erase:
         erase_unreachable(module)
@@ -76,11 +77,7 @@ def _of_mhlo(op: ir.Operation) -> tuple[ir.Operation, str, Attributes]:
     given = {key: value for key, value in op.attributes.items() if key not in _OF_CALLS}
     given.update((each.name, each.attr) for each in op.attributes.get("mhlo.attributes", ()))
     given = {key: value for key, value in given.items() if str(value) != _DEFAULTS.get(key)}
-    return op, _OF_MHLO[_target(op)], given
-
-
-def _target(call: ir.Operation) -> str:
-    return ir.StringAttr(call.attributes[TARGET]).value
+    return op, _OF_MHLO[target_of(op) or ""], given
 
 
 def _restore_chlo(module: ir.Module, op: ir.Operation, name: str, attributes: Attributes) -> bool:

@@ -19,12 +19,14 @@ from jax import lax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.dialect.types import TypeInfo
 from pullback.frontend import link
 from pullback.frontend.trace import trace
+from pullback.passes.purity import is_used, target_of
 from pullback.passes.symbols import CALL, functions
 from pullback.passes.zeros import is_zero_constant
-from pullback.rules.stacks import uses
 from pullback_runtime import _module
+from pullback_runtime._elements import element_dtype
 from pullback_runtime._jax import operations_named
 
 Options = Mapping[str, str]
@@ -32,13 +34,6 @@ Options = Mapping[str, str]
 Results = dict[int, Any]
 """What JAX has derivatives of, by the position of the result; not what LAPACK needs for itself."""
 
-_DTYPES = {
-    "f32": "float32",
-    "f64": "float64",
-    "complex<f32>": "complex64",
-    "complex<f64>": "complex128",
-    "i32": "int32",
-}
 _NAME = re.compile(r"lapack_[sdcz](\w+)_ffi")
 _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
@@ -117,9 +112,7 @@ def put_back(module: ir.Module) -> bool:
 
 def _routine(call: ir.Operation) -> str:
     """What a call of LAPACK calls, without the letter for the type; of others, nothing."""
-    if call.name != "stablehlo.custom_call":
-        return ""
-    found = _NAME.fullmatch(ir.StringAttr(call.attributes["call_target_name"]).value)
+    found = _NAME.fullmatch(target_of(call) or "")
     return found[1] if found else ""
 
 
@@ -133,7 +126,7 @@ def _put_back(module: ir.Module, call: ir.Operation) -> bool:
     if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):
         with build.inserting(ir.InsertionPoint(call), call.location):
             status.replace_all_uses_with(build.zeros(status.type))
-    if not any(map(uses, results)):
+    if not any(map(is_used, results)):
         call.erase()
     return bool(given)
 
@@ -144,7 +137,7 @@ def _asks_for_success(use: Any) -> bool:
     if user.name != "stablehlo.compare" or use.operand_number:
         return False
     direction = build.enumerator(user.attributes["comparison_direction"])
-    return direction in ("EQ", "GE") and _is_splat(user.operands[1], 0)
+    return direction in ("EQ", "GE") and build.one_number(user.operands[1]) == 0
 
 
 def _put_back_qr(module: ir.Module, call: ir.Operation) -> bool:
@@ -185,17 +178,17 @@ def _is_leading_part(user: ir.Operation) -> bool:
 
 def _takes_upper_triangle(user: ir.Operation) -> bool:
     """Whether a `select` has 0 below the diagonal, as in JAX's `triu`."""
-    if user.name != "stablehlo.select" or not _is_splat(user.operands[1], 0):
+    if user.name != "stablehlo.select" or not is_zero_constant(_repeated(user.operands[1])):
         return False
-    mask, rank = user.operands[0], build.rank(user.operands[0])
-    if build.is_result_of(mask, "stablehlo.broadcast_in_dim"):
-        mask = mask.owner.operands[0]
+    mask, rank = _repeated(user.operands[0]), build.rank(user.operands[0])
     if not build.is_result_of(mask, "stablehlo.compare"):
         return False
     row, column = mask.owner.operands
     if build.enumerator(mask.owner.attributes["comparison_direction"]) != "GE":
         return False
-    if not build.is_result_of(row, "stablehlo.add") or not _is_splat(row.owner.operands[1], -1):
+    if not build.is_result_of(row, "stablehlo.add"):
+        return False
+    if build.one_number(row.owner.operands[1]) != -1:
         return False
     last = build.rank(mask) - 1
     places = row.owner.operands[0], column
@@ -209,16 +202,9 @@ def _counted(v: Value) -> int | None:
     return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value)
 
 
-def _is_splat(v: Value, number: int) -> bool:
-    if build.is_result_of(v, "stablehlo.broadcast_in_dim"):
-        v = v.owner.operands[0]
-    if number == 0 and is_zero_constant(v):
-        return True
-    value = v.owner.operation.attributes["value"] if build.is_constant(v) else None
-    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
-        return False
-    element = value.get_splat_value()
-    return isinstance(element, ir.IntegerAttr) and element.value == number
+def _repeated(v: Value) -> Value:
+    """What a broadcast repeats; any other value as it is."""
+    return v.owner.operands[0] if build.is_result_of(v, "stablehlo.broadcast_in_dim") else v
 
 
 def _called(
@@ -228,9 +214,9 @@ def _called(
     if not _has_columns(call):
         return {}
     types = [[build.info(v.type) for v in each] for each in (call.operands, results.values())]
-    if any(str(t.element) not in _DTYPES or -1 in t.shape for each in types for t in each):
+    if any(t.kind == "?" or -1 in t.shape for each in types for t in each):
         return {}
-    given, wanted = (tuple((t.shape, str(t.element)) for t in each) for each in types)
+    given, wanted = (tuple(map(_struct, each)) for each in types)
     options = tuple(sorted(_options(call).items()))
     places, source = _function(_routine(call), options, given, wanted)
     if not places:
@@ -282,20 +268,15 @@ def _function(
 
     try:
         with jax.enable_x64(True):
-            arguments = list(map(_struct, given))
-            found = jax.eval_shape(function, *arguments)
-            if any((v.shape, v.dtype) != _described(wanted[i]) for i, v in found.items()):
+            found = jax.eval_shape(function, *given)
+            pairs = [(v, wanted[i]) for i, v in found.items()]
+            if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
                 return (), b""
-            program = trace(function, platforms=("cpu",))(*arguments).stage_rules()
+            program = trace(function, platforms=("cpu",))(*given).stage_rules()
             return tuple(sorted(found)), _module.to_bytecode(program.module)
     except Exception:  # whatever JAX raises: the file is read, and has no derivative there
         return (), b""
 
 
-def _struct(described: tuple[tuple[int, ...], str]) -> Any:
-    return jax.ShapeDtypeStruct(*_described(described))
-
-
-def _described(described: tuple[tuple[int, ...], str]) -> tuple[tuple[int, ...], Any]:
-    shape, element = described
-    return shape, jnp.dtype(_DTYPES[element])
+def _struct(t: TypeInfo) -> Any:
+    return jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a call of LAPACK"))

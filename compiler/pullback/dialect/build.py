@@ -170,6 +170,19 @@ def is_constant(v: Value) -> bool:
     return is_result_of(v, "stablehlo.constant")
 
 
+def one_number(v: Value) -> int | float | None:
+    """What all elements of a constant are, also of one that is broadcast; None of complex ones."""
+    if is_result_of(v, "stablehlo.broadcast_in_dim"):
+        v = v.owner.operands[0]
+    if not is_constant(v) or info(v.type).kind == "c":  # the bindings cannot read a complex splat
+        return None
+    value = v.owner.operation.attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+        return None
+    element = value.get_splat_value()
+    return element.value if isinstance(element, ir.FloatAttr | ir.IntegerAttr) else None
+
+
 def zeros(type: Any) -> Value:
     return full(type, 0)
 

@@ -7,17 +7,19 @@ the cotangent of all of it. So the loop has `rows`, (slots, batch, …), and a t
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback.passes.purity import is_used
 from pullback.passes.regions import block_of, blocks, captured_by, terminator
 from pullback.passes.zeros import is_zero_constant
 from pullback.rules.batching import MappedOp
 from pullback.rules.reading import read_loop
-from pullback.rules.stacks import is_one_slot, uses
+from pullback.rules.stacks import is_one_slot
 
 SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 
@@ -42,9 +44,6 @@ class Rows:
         self.sources: dict[Value, Value] = {}
         if apart or not self.loop.slots:
             return
-        arguments = zip(self.body.arguments, flags, strict=True)
-        self.known = {*op.frame.values, *(a for a, flag in arguments if flag)}
-        op.frame.batching.block_flags(self.body, self.known)
         self.carries = [flag and self._is_carry(i) for i, flag in enumerate(flags)]
         outside = {v: op.frame.values.get(v) for v in captured_by([self.body])}
         for i in itertools.compress(range(len(flags)), flags):
@@ -52,10 +51,17 @@ class Rows:
                 outside[self.body.arguments[i]] = op.operand(i)
         self.sources = {v: x for v, x in outside.items() if x is not None and self._is_read(v)}
 
+    @functools.cached_property
+    def _batched(self) -> set[Value]:
+        """What in the body depends on the batch: asked for where something looks like a slot."""
+        found = {*self.op.frame.values, *itertools.compress(self.body.arguments, self.flags)}
+        self.op.frame.batching.block_flags(self.body, found)
+        return found
+
     def _is_carry(self, index: int) -> bool:
         """Whether the body does nothing with a carry but to write slots of it, and to read some."""
         argument = self.body.arguments[index]
-        if self.loop.is_invariant(index) or uses(self.cond.arguments[index]):
+        if self.loop.is_invariant(index) or is_used(self.cond.arguments[index]):
             return False
         if not self._has_slots(argument):
             return False
@@ -89,7 +95,7 @@ class Rows:
         buffer, *rest = user.operands
         part, starts = (user.results[0], rest) if user.name == SLICE else (rest[0], rest[1:])
         shapes = self._shape(buffer), self._shape(part)
-        return is_one_slot(*shapes, starts) and starts[0] not in self.known
+        return is_one_slot(*shapes, starts) and starts[0] not in self._batched
 
     def _shape(self, v: Value) -> tuple[int, ...]:
         """That of one item; arguments around the loop have the type of the batch already."""
