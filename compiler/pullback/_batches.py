@@ -14,6 +14,7 @@ from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._interface import Interface
 from pullback._jax import ir, tracing
+from pullback._platforms import for_each
 from pullback.passes import manager
 from pullback.passes.batching import Batching
 from pullback.passes.differentiation import Differentiation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pullback._program import Program
 
 
+@for_each
 def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
     """The program for a batch of `axis_size` items: its rules are batched with it.
 
@@ -135,4 +137,6 @@ def _with_batch(
         for avals, axes in ((program.in_avals, in_axes), (program.out_avals, out_axes))
     )
     interface = Interface(program.in_tree, program.out_tree, ins, outs, program.arg_paths)
-    return dataclasses.replace(program, module=module, interface=interface, recipe=None)
+    return dataclasses.replace(
+        program, module=module, interface=interface, recipe=None, retarget=None
+    )

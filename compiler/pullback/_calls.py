@@ -18,7 +18,7 @@ from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, MissingRuleError
 from pullback._handles import Origin, origin_of, program_of
 from pullback._interface import Interface
-from pullback._jax import boundary, high, ir, tracing
+from pullback._jax import boundary, high, tracing
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback._slots import spell
@@ -90,9 +90,6 @@ def _swapped(backward: Program) -> Program:
     return backward.transpose(wrt=(1,))
 
 
-_transpose_of_results = _platforms.for_each(_derivation.transpose_of_results)
-
-
 def _transposed(
     handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
 ) -> tuple[ModuleHandle, tuple[int, ...]]:
@@ -106,7 +103,8 @@ def _transposed(
         return origin.transposed, tuple(i for i, aval in outs if is_inexact(aval))
     key = "transpose", linear, given
     if key not in origin.derivatives:
-        origin.derivatives[key] = _transpose_of_results(origin.program, linear, given).handle
+        transposed = _derivation.transpose_of_results(origin.program, linear, given)
+        origin.derivatives[key] = transposed.handle
     return origin.derivatives[key], given
 
 
@@ -130,9 +128,11 @@ def _mapped(
     if origin.program.rules.has_batching_rules or origin.program.rules.mesh is not None:
         return None
     try:
-        batched, flags = _batches.batched(origin.program, in_axes, size)
+        program = origin.program
+        batched, flags = _batches.batched(program, in_axes, size)
     except MissingRuleError:  # tokens, dynamic shapes
         return None
+    batched = _platforms.after(program, lambda it: _batches.batched(it, in_axes, size)[0], batched)
     return batched.handle, tuple(0 if flag else None for flag in flags)
 
 
@@ -188,19 +188,22 @@ def _made_again(recipe: Recipe, flags: Sequence[bool], size: int, along: Any) ->
         return None
     if program.constants or program.recipe is None:
         return None
+    return _with_stages(program, recipe)
+
+
+@_platforms.for_each
+def _with_stages(program: Program, recipe: Recipe) -> Program:
+    """The program behind the passes of another's recipe: operands and results are as they are."""
     module = clone(program.module)
     manager.run_stages(module, recipe.stages, program.rules)
-    made = dataclasses.replace(recipe, closed=program.recipe.closed)
-    return _of_module(program, module, made)
-
-
-def _of_module(program: Program, module: ir.Module, recipe: Recipe) -> Program:
-    """The program of a module whose operands and results are arguments and results as they are."""
+    made = program.recipe and dataclasses.replace(recipe, closed=program.recipe.closed)
     ins, outs = _module.signature(_module.find_entry(module, "main"), "main")
     in_tree, out_tree = flat_trees(len(ins), len(outs))
     paths = tuple(f"operand {i}" for i in range(len(ins)))
     interface = Interface(in_tree, out_tree, ins, outs, paths)
-    return dataclasses.replace(program, module=module, interface=interface, recipe=recipe)
+    return dataclasses.replace(
+        program, module=module, interface=interface, recipe=made, retarget=None
+    )
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:

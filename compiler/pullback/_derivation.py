@@ -21,6 +21,7 @@ from pullback._errors import (
 )
 from pullback._interface import Interface
 from pullback._jax import ir
+from pullback._platforms import for_each
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
@@ -90,6 +91,7 @@ def result_paths(program: Program | SymbolicProgram) -> list[str]:
     return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
+@for_each
 def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
     """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
@@ -110,6 +112,7 @@ def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
     return _derived(program, derivative, new, len(program.out_avals))
 
 
+@for_each
 def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
     """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
 
@@ -125,6 +128,7 @@ def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
     return _derived(program, derivative, new, len(program.out_avals))
 
 
+@for_each
 def split_vjp(
     program: Program,
     wrt: int | Sequence[int] | None = None,
@@ -146,6 +150,7 @@ def split_vjp(
     return _split(program, derivative, cts, moving(primals, "cotangent"))
 
 
+@for_each
 def linearize(
     program: Program,
     wrt: int | Sequence[int] | None = None,
@@ -165,6 +170,7 @@ def linearize(
     return _split(program, derivative, tangents, moving(out, "tangent"))
 
 
+@for_each
 def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
     """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
 
@@ -174,6 +180,7 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
     return _transposed(program, wrt, None)
 
 
+@for_each
 def transpose_of_results(program: Program, wrt: Sequence[int], outs: tuple[int, ...]) -> Program:
     """The same of the results at `outs`, which alone are linear; these are not in a tree."""
     return _transposed(program, wrt, outs)
@@ -195,6 +202,7 @@ def _transposed(
     return _derived(program, derivative, new, 0)
 
 
+@for_each
 def value_and_grad(
     program: Program,
     argnums: int | Sequence[int] = 0,
@@ -210,6 +218,7 @@ def value_and_grad(
     return _derived(program, derivative, new, len(program.out_avals))
 
 
+@for_each
 def grad(
     program: Program,
     argnums: int | Sequence[int] = 0,
@@ -381,7 +390,8 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
     operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
     edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
     manager.run_stages(linear, edits, program.rules)
-    half = dataclasses.replace(program, recipe=None, rules=program.rules.of_derivative())
+    rules = program.rules.of_derivative()
+    half = dataclasses.replace(program, recipe=None, retarget=None, rules=rules)
     return Split(
         dataclasses.replace(half, module=module, interface=_interface(forward)),
         dataclasses.replace(half, module=linear, interface=_interface(backward), constants=()),

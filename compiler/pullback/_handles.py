@@ -9,12 +9,12 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _jax
+from pullback import _jax, _platforms
 from pullback._edits import in_order
 from pullback._interface import Interface
 from pullback._jax import boundary
@@ -37,11 +37,13 @@ class Origin:
       make: gives the program, of which every operand of the handle is an argument, and every
         result an item of a tuple.
       transposed: the handle of the transpose in `linear` operands, where one is known.
+      others: handles of the program for platforms that it was not made for.
     """
 
     make: Callable[[], Program]
     linear: tuple[int, ...] = ()
     transposed: ModuleHandle | None = None
+    others: dict[str, ModuleHandle] = field(default_factory=dict)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -70,22 +72,34 @@ class Origin:
             out_avals,
             host_callbacks=rules.host_callbacks,
             keepalives=rules.keepalives,
+            platforms=rules.platforms,
+            elsewhere=self.elsewhere,
             **more,
         )
+
+    def elsewhere(self, platform: str) -> ModuleHandle | None:
+        """The handle for another platform; None where the program cannot be made for it.
+
+        Raises:
+          PullbackError: there it takes or gives other arrays, which is possible of residuals.
+        """
+        if platform not in self.others:
+            made = _platforms.on(self.program, platform)
+            if platform not in made.rules.platforms:
+                return None
+            self.others[platform] = handle_of(made)
+        return self.others[platform]
 
 
 def handle_of(program: Program) -> ModuleHandle:
     """The handle of a program: hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
-    operands = tuple(map(boundary.physical_type, (*hidden, *program.in_avals)))
-    results = tuple(map(boundary.physical_type, program.out_avals))
-    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
-    flat = _flat(program, operands, results, names)
+    flat = _flat(program, hidden)
     return Origin(lambda: flat).handle(
         program.rules,
-        operands,
-        results,
-        arg_names=names,
+        flat.in_avals,
+        flat.out_avals,
+        arg_names=flat.arg_paths,
         debugs=program.rules.only_debugs,
         pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
     )
@@ -96,19 +110,21 @@ def program_of(handle: ModuleHandle) -> Program:
     return origin_of(handle).program
 
 
-def _flat(
-    program: Program, operands: tuple[Any, ...], results: tuple[Any, ...], names: tuple[str, ...]
-) -> Program:
+def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
     """The program without its constants, which are arguments, and without what it has cached."""
+    operands = tuple(map(boundary.physical_type, (*hidden, *program.in_avals)))
+    results = tuple(map(boundary.physical_type, program.out_avals))
+    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
 
     def interface() -> Interface:
         in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
         out_tree = jax.tree.structure(tuple(range(len(results))))
         return Interface(in_tree, out_tree, operands, results, names)
 
-    return dataclasses.replace(
+    flat = dataclasses.replace(
         program, interface=interface, constants=(), variants=(), shares_values=False
     )
+    return _platforms.after(program, lambda it: _flat(it, hidden), flat)
 
 
 def origin_of(handle: ModuleHandle) -> Origin:

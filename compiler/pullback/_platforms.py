@@ -1,15 +1,23 @@
-"""Programs for several platforms: one variant for each, derived together and saved together."""
+"""Programs on platforms: for each that one is traced for, a variant, derived and saved with it.
+
+A call may be lowered for yet another one, as that of a program of a GPU with arguments on a CPU is.
+Then the program is made again for it, as far as it is not from a file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pullback_runtime
 from pullback._edits import clone
 from pullback._errors import PullbackError
+from pullback._jax import ir
+from pullback.passes.symbols import CALL, callee, functions, text_of
+from pullback_runtime._jax import operations_named
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -17,21 +25,89 @@ if TYPE_CHECKING:
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True)
+class Retarget:
+    """How a program is made for another platform.
+
+    Attributes:
+      traced: gives the program of the traced function, without its large constants.
+      steps: what was derived from that, one from the other.
+    """
+
+    traced: Callable[[str], Program]
+    steps: tuple[Callable[[Program], Program], ...] = ()
+
+    def then(self, step: Callable[[Program], Program]) -> Retarget:
+        """How what a step derives is made."""
+        return Retarget(self.traced, (*self.steps, step))
+
+    def __call__(self, platform: str) -> Program:
+        program = self.traced(platform)
+        for step in self.steps:
+            program = step(program)
+        return program
+
+
 def for_each(method: Method) -> Method:
-    """A method that derives programs from one, for each variant as well."""
+    """A method that derives programs from one, for each variant, and for other platforms later."""
 
     @functools.wraps(method)
     def derived(program: Program, *args: Any, **kwargs: Any) -> Any:
+        def derive(each: Program) -> Any:
+            made = method(each, *args, **kwargs)
+            if not isinstance(made, tuple):
+                return after(each, lambda it: method(it, *args, **kwargs), made)
+            halves: Any = type(made)
+
+            def step(number: int) -> Callable[[Program], Program]:
+                return lambda it: _alike(made[number], method(it, *args, **kwargs)[number])
+
+            return halves(*(after(each, step(i), half) for i, half in enumerate(made)))
+
         if not program.variants:
-            return method(program, *args, **kwargs)
+            return derive(program)
         alone = dataclasses.replace(program, variants=())
-        made = [method(each, *args, **kwargs) for each in (alone, *program.variants)]
+        made = list(map(derive, (alone, *program.variants)))
         if not isinstance(made[0], tuple):
             return together(made)
         split: Any = type(made[0])
         return split(*map(together, zip(*made, strict=True)))
 
     return derived  # type: ignore[return-value]
+
+
+def after(before: Program, step: Callable[[Program], Program], made: Program) -> Program:
+    """What a step made of a program, which it can make of it on other platforms too."""
+    retarget = before.retarget and before.retarget.then(step)
+    return made if made.retarget is retarget else dataclasses.replace(made, retarget=retarget)
+
+
+def _alike(half: Program, other: Program) -> Program:
+    """One half of a derivative, made for another platform.
+
+    Raises:
+      PullbackError: it is another function there, whose residuals need not be those of the first,
+        while the other half may have been run already.
+    """
+    if _called(half.module) == _called(other.module):
+        return other
+    names = [", ".join(each.rules.platforms) for each in (half, other)]
+    raise PullbackError(
+        f"a derivative in two parts, as of jax.grad, pb.vjp and pb.linearize, was made for "
+        f"{names[0]}: for {names[1]} it is another function, which needs other residuals",
+        do=f"make it where JAX's default device is one of {names[1]}, under jax.default_device; or "
+        "take pb.grad or pb.jvp, which are made as a whole",
+    )
+
+
+def _called(module: ir.Module) -> dict[str, str]:
+    """Texts of the functions that are called, but for what a platform has in composites."""
+    table, found, names = functions(module), dict[str, str](), ["main"]
+    while names:
+        if (name := names.pop()) not in found:
+            found[name] = text_of(table[name])
+            names += map(callee, operations_named(table[name].operation, CALL))
+    return found
 
 
 def together(programs: Any) -> Program:
@@ -47,14 +123,19 @@ def platforms_of(program: Program) -> tuple[str, ...]:
 
 
 def for_platform(program: Program, platform: str) -> Program:
-    """The variant for a platform; raises PullbackError when there is none."""
+    """The variant for a platform, also where it runs elsewhere.
+
+    Raises:
+      PullbackError: there is none.
+    """
     found = _variant(program, platform)
-    if found is not None and len(found.rules.platforms) > 1:  # its own, to be changed in place
+    if found is None:
+        raise no_variant(platforms_of(program), platform)
+    found = dataclasses.replace(found, retarget=None)
+    if len(found.rules.platforms) > 1:  # its own, to be changed in place
         rules = dataclasses.replace(found.rules, platforms=(platform,))  # type: ignore[type-var]
         found = dataclasses.replace(found, module=clone(found.module), rules=rules)
-    if found is not None:
-        return found
-    raise no_variant(platforms_of(program), platform)
+    return found
 
 
 def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
@@ -65,15 +146,40 @@ def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
     )
 
 
+def here(program: Program, backend: str | None = None) -> Program:
+    """The program for a backend, by default JAX's; as it is where it cannot be made for it."""
+    return on(program, backend or pullback_runtime.default_backend())
+
+
+def on(program: Program, platform: str) -> Program:
+    """The variant for a platform, or the program made again; the first where that cannot be."""
+    if not program.variants and platform in program.rules.platforms:
+        return program
+    found = _variant(program, platform)
+    if found is not None:
+        return dataclasses.replace(found, retarget=found.retarget or program.retarget)
+    if program.retarget is None:
+        return _alone(program)
+    made = program.retarget(platform)
+    same = _type_of_entry(made) == _type_of_entry(program)
+    return dataclasses.replace(
+        program,
+        module=made.module,
+        rules=made.rules,
+        interface=program.interface if same else made.interface,
+        variants=(),
+    )
+
+
+def _type_of_entry(program: Program) -> str:
+    return str(functions(program.module)["main"].attributes["function_type"])
+
+
 def _variant(program: Program, platform: str) -> Program | None:
     """The variant for a platform, which may be that of others too."""
-    variants = (dataclasses.replace(program, variants=()), *program.variants)
+    variants = (_alone(program), *program.variants)
     return next((each for each in variants if platform in each.rules.platforms), None)
 
 
-def here(program: Program, backend: str | None = None) -> Program:
-    """The variant for a backend, by default JAX's; the first where none is for it."""
-    if not program.variants:
-        return program
-    name = backend or pullback_runtime.backends()[0]
-    return _variant(program, name) or dataclasses.replace(program, variants=())
+def _alone(program: Program) -> Program:
+    return dataclasses.replace(program, variants=()) if program.variants else program

@@ -20,7 +20,7 @@ from pullback._recipe import Recipe
 from pullback.passes import manager
 from pullback.passes.pipelines import Stage
 from pullback.passes.symbols import functions
-from pullback_runtime import _trees
+from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Program(HasInterface):
       rules: the derivative rules that are not in the module yet.
       recipe: how the module was made, where it can be made again for a batch of arguments.
       variants: the same program for each further platform it was traced for.
+      retarget: how it is made for other platforms, where it can be.
       shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of an
         argument or result once for all devices.
     """
@@ -51,6 +52,7 @@ class Program(HasInterface):
     rules: RuleTable
     recipe: Recipe | None = None
     variants: Sequence[Program] = ()
+    retarget: _platforms.Retarget | None = None
     shares_values: bool = False
 
     @property
@@ -59,7 +61,10 @@ class Program(HasInterface):
         return _platforms.platforms_of(self)
 
     def for_platform(self, platform: str) -> Program:
-        """The program for one of its platforms; calls choose the one they run on themselves."""
+        """The program for one of its platforms, which is run wherever it is called.
+
+        Calls of the program itself choose the platform that they run on.
+        """
         return _platforms.for_platform(self, platform)
 
     def __str__(self) -> str:
@@ -84,7 +89,7 @@ class Program(HasInterface):
         module, rules = clone(self.module), self.rules.of_derivative()
         manager.run_stages(module, stages, self.rules)
         return dataclasses.replace(
-            self, module=module, interface=interface, rules=rules, recipe=recipe
+            self, module=module, interface=interface, rules=rules, recipe=recipe, retarget=None
         )
 
     def asm(self, debug_info: bool = False) -> str:
@@ -115,6 +120,9 @@ class Program(HasInterface):
             object.__setattr__(each, "module", module)
             if each.recipe is not None:
                 object.__setattr__(each, "recipe", each.recipe.and_then(pipeline))
+            if each.retarget is not None:
+                again = each.retarget.then(lambda it: it.run_passes(pipeline))
+                object.__setattr__(each, "retarget", again)
             for name in ("handle", "_jitted"):  # they are of the module as it was
                 each.__dict__.pop(name, None)
         return self
@@ -134,14 +142,13 @@ class Program(HasInterface):
             )
         return module
 
-    jvp = _platforms.for_each(_derivation.jvp)
-    vjp = _platforms.for_each(_derivation.vjp)
-    transpose = _platforms.for_each(_derivation.transpose)
-    grad = _platforms.for_each(_derivation.grad)
-    value_and_grad = _platforms.for_each(_derivation.value_and_grad)
-    vmap = _platforms.for_each(_batches.vmap)
+    jvp = _derivation.jvp
+    vjp = _derivation.vjp
+    transpose = _derivation.transpose
+    grad = _derivation.grad
+    value_and_grad = _derivation.value_and_grad
+    vmap = _batches.vmap
 
-    @_platforms.for_each
     def split_vjp(
         self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
     ) -> _derivation.Split:
@@ -151,7 +158,6 @@ class Program(HasInterface):
         """
         return _derivation.split_vjp(self, wrt, has_aux)
 
-    @_platforms.for_each
     def linearize(
         self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
     ) -> _derivation.Split:
@@ -170,7 +176,11 @@ class Program(HasInterface):
           backend: by default, JAX's default backend.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
         """
-        chosen = _platforms.here(self, "tpu" if options.get("topology") else backend)
+        if options.get("topology"):
+            platform = "tpu"
+        else:
+            platform = _backend.platform_of(backend, options.get("device"))
+        chosen = _platforms.on(self, platform)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
             in_order(chosen.module),

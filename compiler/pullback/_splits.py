@@ -8,8 +8,9 @@ from typing import Any
 import jax
 
 from pullback._derivation import Signature, Split
-from pullback._edits import SelectResults
+from pullback._edits import SelectResults, clone
 from pullback._jax import ir
+from pullback._platforms import after
 from pullback.passes import manager
 from pullback.passes.purity import is_used
 from pullback.passes.regions import terminator
@@ -30,13 +31,19 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
     rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
     kept, out_tree = jax.tree.flatten((out, rest))
     select = SelectResults(tuple(slot.position for slot in kept))
-    manager.run_stages(forward.module, (select,), forward.rules)
+    module = clone(forward.module)
+    manager.run_stages(module, (select,), forward.rules)
     avals = tuple(slot.aval for slot in kept)
     paths = list(linear.arg_paths)
     for i, leaf in enumerate(sources):
         if leaf is not None:
             paths[i] = f"the residual {forward.arg_paths[leaf]}"
+
+    def again(other: Any) -> Any:
+        return without_arguments(Split(other, linear))[0].forward
+
     ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
+    ahead = after(forward, again, dataclasses.replace(ahead, module=module))
     return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
 
 

@@ -88,6 +88,8 @@ class SymbolicProgram(HasInterface):
 
     constants: ClassVar[tuple[jax.Array, ...]] = ()
     recipe: ClassVar[None] = None
+    variants: ClassVar[tuple[()]] = ()
+    retarget: ClassVar[None] = None
     shares_values: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

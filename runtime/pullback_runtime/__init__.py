@@ -1,6 +1,10 @@
 """Run StableHLO modules on XLA: compile one, call it, or make it a JAX function."""
 
-from pullback_runtime._backend import backends as backends, devices as devices
+from pullback_runtime._backend import (
+    backends as backends,
+    default_backend as default_backend,
+    devices as devices,
+)
 from pullback_runtime._callable import make_callable as make_callable
 from pullback_runtime._compile import clear_cache as clear_cache, compile as compile
 from pullback_runtime._container import ArtifactError as ArtifactError

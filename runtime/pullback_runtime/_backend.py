@@ -25,6 +25,14 @@ def backends() -> list[str]:
     return sorted(names, key=lambda name: (name != default, name))
 
 
+def default_backend() -> str:
+    """Where JAX runs what no argument binds to a device: that of `jax.default_device`, if any."""
+    chosen = jax.config.jax_default_device
+    if isinstance(chosen, jax.Device):
+        return _platform(chosen)
+    return _platform(jax.devices(chosen)[0])
+
+
 def devices(backend: str | None = None) -> list[jax.Device]:
     """Devices of a backend; the default backend's without one."""
     if backend is None:
@@ -58,6 +66,12 @@ def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Dev
             do=f"leave out backend, or pick from devices({backend!r})",
         )
     return device
+
+
+def platform_of(backend: str | None, device: jax.Device | int | None) -> str:
+    """The name of the backend that such options of `compile` choose."""
+    chosen = pick_device(backend, device)
+    return default_backend() if chosen is None else _platform(chosen)
 
 
 def _numbered(backend: str | None, index: int) -> jax.Device:

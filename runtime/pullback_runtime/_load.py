@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -113,7 +114,8 @@ class LoadedProgram:
     @functools.cached_property
     def handle(self) -> ModuleHandle:
         """The module as a value that `call_module` calls, with flat arrays, constants first."""
-        return make_handle(self.opened.module, entry=self._entry, arg_names=self._names)
+        entries = _variants.entries_of(self.metadata)
+        return _handle(self.opened.module, entries, self._names, self._entry)
 
     @functools.cached_property
     def executable(self) -> Executable:
@@ -157,13 +159,27 @@ class LoadedProgram:
     def _entry(self) -> str:
         """The entry for where the program runs, or that of its first platform."""
         entries = _variants.entries_of(self.metadata)
-        return entries.get(self.backend or _backend.backends()[0], "main")
+        return entries.get(self.backend or _backend.default_backend(), "main")
 
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program: on the backend that was named, or free to move."""
         device = None if self._mesh else _backend.pick_device(self.backend, None)
         return tuple(_backend.put_to_keep(self.opened.constants, device, may_alias=True))
+
+
+def _handle(
+    module: Any, entries: dict[str, str], names: list[str] | None, entry: str
+) -> ModuleHandle:
+    """The handle of an entry, which knows those for other platforms."""
+
+    def elsewhere(platform: str) -> ModuleHandle | None:
+        other = entries.get(platform)
+        return None if other is None else _handle(module, entries, names, other)
+
+    platforms = tuple(name for name, each in entries.items() if each == entry)
+    handle = make_handle(module, entry=entry, arg_names=names)
+    return dataclasses.replace(handle, platforms=platforms, elsewhere=elsewhere)
 
 
 def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:

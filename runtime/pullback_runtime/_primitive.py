@@ -19,8 +19,9 @@ import jax
 
 from pullback_runtime import _jax
 from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
+from pullback_runtime._backend import INSTALL
 from pullback_runtime._callbacks import check_callbacks, has_side_effects
-from pullback_runtime._errors import MissingTransformError
+from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._merge import merge
 from pullback_runtime._module import PULLBACK_COMPOSITES, Aval, prepare, read
 
@@ -44,6 +45,8 @@ class ModuleHandle:
     pure: bool = False  # whether the callbacks may be dropped, repeated and recomputed
     debugs: bool = False  # whether they may be repeated, and no more
     source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
+    platforms: tuple[str, ...] = ()  # what the module is for; all, where none is named
+    elsewhere: Callable[[str], ModuleHandle | None] | None = field(default=None, repr=False)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -137,12 +140,35 @@ def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[An
     return _jax.output_avals(avals, handle.out_avals), effects
 
 
-def _lower(context: Any, *args: Any, handle: ModuleHandle) -> Sequence[Any]:
-    entry = merge(context.module_context, handle)
+def _lower(
+    context: Any, *args: Any, handle: ModuleHandle, platform: str | None = None
+) -> Sequence[Any]:
+    entry = merge(context.module_context, _for_platform(handle, platform))
     return _jax.emit_call(context, entry, args, handle.out_avals)
 
 
+def _for_platform(handle: ModuleHandle, platform: str | None) -> ModuleHandle:
+    """The handle that is for a platform; as it is where there is none."""
+    if platform is None or handle.elsewhere is None or platform in handle.platforms:
+        return handle
+    found = handle.elsewhere(platform) or handle
+    for what in ("in_avals", "out_avals"):
+        one, other = getattr(handle, what), getattr(found, what)
+        if one != other:
+            raise ModuleError(
+                f"the module for {platform} has other arguments or results than that for "
+                f"{', '.join(handle.platforms)}: {other}, not {one}",
+                where=f"in a call of @{handle.entry} ({len(handle.in_avals)} arguments)",
+                do=f"make it where JAX's default device is one of {platform}: under "
+                f'jax.default_device(jax.devices("{platform}")[0])',
+            )
+    return found
+
+
 _jax.mlir.register_lowering(call_module_p, _lower)
+for _platform in INSTALL:
+    _lower_there = functools.partial(_lower, platform=_platform)
+    _jax.mlir.register_lowering(call_module_p, _lower_there, platform=_platform)
 
 
 # Transformations.

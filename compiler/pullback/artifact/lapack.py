@@ -1,8 +1,8 @@
-"""Calls of LAPACK that `jax.export` writes for a CPU, with JAX's derivatives of what they compute.
+"""Calls of LAPACK that `jax.export` writes, with JAX's derivatives of what they compute.
 
-What JAX knows of a Cholesky decomposition is lost in a file, where it is a call of `lapack_*potrf`.
-JAX is asked again for a function of the same results, which takes the place of the call with all
-its rules. It calls LAPACK as well.
+What JAX knows of a Cholesky decomposition is lost in a file, where it is a call of `lapack_*potrf`,
+or on a GPU of `cusolver_potrf`. JAX is asked again for a function of the same results, which takes
+the place of the call with all its rules. It calls the same library.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from pullback_runtime import _module
 from pullback_runtime._elements import element_dtype
 from pullback_runtime._jax import operations_named
 
-Options = Mapping[str, str]
-"""What a call is told, by a letter each: `uplo` is L or U."""
+Options = Mapping[str, str | bool]
+"""What a call is told: on a CPU by a letter each, where `uplo` is L or U."""
 Results = dict[int, Any]
 """What JAX has derivatives of, by the position of the result; not what LAPACK needs for itself."""
 
-_NAME = re.compile(r"lapack_[sdcz](\w+)_ffi")
+_NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
+_PLATFORMS = {"la": "cpu", "cu": "cuda", "hi": "rocm"}
+_DEFAULT = chr(0)  # of algorithms
 _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
 
 def _cholesky(options: Options, x: Any) -> Results:
     """The lower triangle; the upper one is what it was."""
-    if options["uplo"] != "L":
+    if not _takes_lower(options):
         return {}
     lower = lax.linalg.cholesky(x, symmetrize_input=False)
     return {0: jnp.tril(lower) + jnp.triu(x, 1)}
@@ -52,10 +54,39 @@ def _lu(options: Options, x: Any) -> Results:
 
 
 def _eigh(options: Options, x: Any) -> Results:
-    if options["mode"] != "V":
+    if options.get("mode", "V") != "V" or options.get("algorithm", _DEFAULT) != _DEFAULT:
         return {}
-    v, w = lax.linalg.eigh(x, lower=options["uplo"] == "L", symmetrize_input=False)
+    v, w = lax.linalg.eigh(x, lower=_takes_lower(options), symmetrize_input=False)
     return {0: v, 1: w}
+
+
+def _takes_lower(options: Options) -> bool:
+    return options["uplo"] == "L" if "uplo" in options else bool(options["lower"])
+
+
+def _svd_on_gpu(options: Options, x: Any) -> Results:
+    """By the QR algorithm, which is called for the transpose of what is wider than high."""
+    if not options["compute_uv"]:
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=bool(options["full_matrices"]))
+    return {1: s, 2: vh, 3: u} if options["transposed"] else {1: s, 2: u, 3: vh}
+
+
+def _svd_with_v(options: Options, x: Any) -> Results:
+    """By Jacobi's or the polar method: V itself, which is square, and so is U.
+
+    Of one that is not square as a part, the rest is 0: JAX knows no derivative of it.
+    """
+    if not options["compute_uv"]:
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=False)
+    v = jnp.conj(jnp.swapaxes(vh, -1, -2))
+    return {1: s, **{i: _widened(each, options) for i, each in ((2, u), (3, v))}}
+
+
+def _widened(x: Any, options: Options) -> Any:
+    more = x.shape[-2] - x.shape[-1] if options["full_matrices"] else 0
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)])
 
 
 def _svd(options: Options, x: Any) -> Results:
@@ -82,6 +113,10 @@ def _tridiagonal_solve(options: Options, lower: Any, d: Any, upper: Any, b: Any)
     return {3: lax.linalg.tridiagonal_solve(lower, d, upper, b)}
 
 
+def _tridiagonal_solve_on_gpu(options: Options, *operands: Any) -> Results:
+    return {0: _tridiagonal_solve(options, *operands)[3]}
+
+
 def _qr(options: Options, x: Any) -> Results:
     """R in the shape of x, with zeros below it; Q, with as many columns as R has rows, after it."""
     q, r = lax.linalg.qr(x, full_matrices=False)
@@ -90,14 +125,19 @@ def _qr(options: Options, x: Any) -> Results:
 
 
 QR = "geqrf"
+WITH_V = "gesvdj", "gesvdp"
+ELEMENT_BY_ELEMENT = {f"stablehlo.{name}" for name in ("real", "imag", "negate", "complex")}
 ROUTINES: dict[str, Callable[..., Results]] = {
     "potrf": _cholesky,
     "getrf": _lu,
     "syevd": _eigh,
     "heevd": _eigh,
     "gesdd": _svd,
+    "gesvd": _svd_on_gpu,
+    **dict.fromkeys(WITH_V, _svd_with_v),
     "trsm": _triangular_solve,
     "gtsv": _tridiagonal_solve,
+    "gtsv2": _tridiagonal_solve_on_gpu,
     QR: _qr,
 }
 
@@ -113,12 +153,16 @@ def put_back(module: ir.Module) -> bool:
 def _routine(call: ir.Operation) -> str:
     """What a call of LAPACK calls, without the letter for the type; of others, nothing."""
     found = _NAME.fullmatch(target_of(call) or "")
-    return found[1] if found else ""
+    return found[2] if found else ""
 
 
 def _put_back(module: ir.Module, call: ir.Operation) -> bool:
     """What is left of the call gives what a function with rules does not, if anybody uses it."""
     results = list(call.results)
+    if _routine(call) in WITH_V:
+        count = build.info(results[1].type).shape[-1]
+        if not all(_shows_columns(v, count, build.rank(v) - 1) for v in results[2:4]):
+            return False
     given = _called(module, call, dict(enumerate(results)))
     for i, v in given.items():
         results[i].replace_all_uses_with(v)
@@ -129,6 +173,24 @@ def _put_back(module: ir.Module, call: ir.Operation) -> bool:
     if not any(map(is_used, results)):
         call.erase()
     return bool(given)
+
+
+def _shows_columns(v: Value, count: int, dim: int) -> bool:
+    """Whether nothing is seen of U or V but so many columns, which lie along this dimension."""
+    if build.info(v.type).shape[dim] == count:
+        return True
+    for use in v.uses:
+        user = use.owner.operation
+        if user.name in ELEMENT_BY_ELEMENT:
+            shown = _shows_columns(user.results[0], count, dim)
+        elif user.name == "stablehlo.transpose":
+            order = build.integers(user.attributes["permutation"])
+            shown = _shows_columns(user.results[0], count, order.index(dim))
+        else:
+            shown = _is_leading_part(user) and _limit(user, dim) <= count
+        if not shown:
+            return False
+    return True
 
 
 def _asks_for_success(use: Any) -> bool:
@@ -176,6 +238,10 @@ def _is_leading_part(user: ir.Operation) -> bool:
     return is_slice and not any(build.integers(user.attributes["start_indices"]))
 
 
+def _limit(user: ir.Operation, dim: int) -> int:
+    return build.integers(user.attributes["limit_indices"])[dim]
+
+
 def _takes_upper_triangle(user: ir.Operation) -> bool:
     """Whether a `select` has 0 below the diagonal, as in JAX's `triu`."""
     if user.name != "stablehlo.select" or not is_zero_constant(_repeated(user.operands[1])):
@@ -211,14 +277,15 @@ def _called(
     module: ir.Module, call: ir.Operation, results: Mapping[int, Value]
 ) -> dict[int, Value]:
     """What a function with rules gives in the place of results, called where the call is."""
-    if not _has_columns(call):
+    if not _has_columns(call, _options(call).get("transposed") is not True):
         return {}
     types = [[build.info(v.type) for v in each] for each in (call.operands, results.values())]
     if any(t.kind == "?" or -1 in t.shape for each in types for t in each):
         return {}
     given, wanted = (tuple(map(_struct, each)) for each in types)
     options = tuple(sorted(_options(call).items()))
-    places, source = _function(_routine(call), options, given, wanted)
+    platform = _PLATFORMS[(target_of(call) or "")[:2]]
+    places, source = _function(_routine(call), platform, options, given, wanted)
     if not places:
         return {}
     name = link.merge(module, _module.parse(source, module.context), "main")
@@ -231,31 +298,40 @@ def _called(
     return dict(zip(places, new.results, strict=True))
 
 
-def _has_columns(call: ir.Operation) -> bool:
-    """Whether matrices lie column by column, as JAX hands them to LAPACK; others are transposed."""
+def _has_columns(call: ir.Operation, by_columns: bool) -> bool:
+    """Whether matrices lie column by column, as JAX hands them to LAPACK, or row by row."""
     rank = max(map(build.rank, call.operands))
     for name, values in (("operand_layouts", call.operands), ("result_layouts", call.results)):
         if name not in call.attributes:
             return False
         for v, layout in zip(values, call.attributes[name], strict=True):
             expected = list(reversed(range(build.rank(v))))
-            if len(expected) == rank:
+            if len(expected) == rank and by_columns:
                 expected[:2] = expected[1::-1]
             if [int(i) for i in layout] != expected:
                 return False
     return True
 
 
-def _options(call: ir.Operation) -> dict[str, str]:
+def _options(call: ir.Operation) -> dict[str, str | bool]:
     configurations = (call.attributes.get(name) for name in _CONFIGURATIONS)
     found = next((each for each in configurations if isinstance(each, ir.DictAttr)), ())
-    letters = {each.name: each.attr for each in found}
-    return {n: chr(a.value) for n, a in letters.items() if isinstance(a, ir.IntegerAttr)}
+    return {each.name: option for each in found if (option := _option(each.attr)) is not None}
+
+
+def _option(a: ir.Attribute) -> str | bool | None:
+    if isinstance(a, ir.BoolAttr):
+        return a.value
+    return chr(a.value) if isinstance(a, ir.IntegerAttr) else None
 
 
 @functools.lru_cache(maxsize=256)
 def _function(
-    routine: str, options: tuple[tuple[str, str], ...], given: Any, wanted: Any
+    routine: str,
+    platform: str,
+    options: tuple[tuple[str, str | bool], ...],
+    given: Any,
+    wanted: Any,
 ) -> tuple[tuple[int, ...], bytes]:
     """The positions of results that JAX has derivatives of, and a module of them and their rules.
 
@@ -272,7 +348,7 @@ def _function(
             pairs = [(v, wanted[i]) for i, v in found.items()]
             if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
                 return (), b""
-            program = trace(function, platforms=("cpu",))(*given).stage_rules()
+            program = trace(function, platforms=(platform,))(*given).stage_rules()
             return tuple(sorted(found)), _module.to_bytecode(program.module)
     except Exception:  # whatever JAX raises: the file is read, and has no derivative there
         return (), b""

@@ -12,6 +12,7 @@ import numpy as np
 
 from pullback._interface import Interface
 from pullback._jax import ir
+from pullback._platforms import Retarget, on
 from pullback._program import Program
 from pullback.artifact import variants
 from pullback.artifact.errors import ArtifactError, as_ours
@@ -72,7 +73,10 @@ def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
         return variant(opened, variants.alone(module, entry), platforms, constants)
 
     further = Lazy(len(others), lambda: [alone(*each) for each in others])
-    return dataclasses.replace(alone(first, platforms), variants=further)
+    program = dataclasses.replace(alone(first, platforms), variants=further)
+    bare = dataclasses.replace(program, constants=(None,) * len(constants))
+    retarget = Retarget(functools.partial(on, bare))
+    return dataclasses.replace(program, retarget=retarget)
 
 
 def variant(

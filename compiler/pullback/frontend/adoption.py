@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pullback._edits import clone
 from pullback._handles import program_of
 from pullback._jax import ir
+from pullback._platforms import on
 from pullback.dialect import ops
 from pullback.frontend import link
 from pullback.passes.base import NoRules
@@ -34,7 +35,7 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
     def merge(target: ir.Module) -> tuple[str, list[Any]]:
         rules = table()
         assert rules is not None  # it is what lowers the equation
-        program = program_of(equation.params["handle"])
+        program = on(program_of(equation.params["handle"]), rules.platforms[0])
         source, symbol = _prepared(program, rules)
         before = {op.operation for op in target.body.operations}
         name = link.merge(target, source, symbol)

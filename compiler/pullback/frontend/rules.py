@@ -64,6 +64,12 @@ class RuleTable:
         self._identities = Identities()
         self.keeper = Keeper(self)
 
+    def for_platform(self, platform: str) -> RuleTable:
+        """A new table for the same function on another platform."""
+        table = RuleTable((platform,), self.dimensions)
+        table._checked_axes, table._configuration = self._checked_axes, self._configuration
+        return table
+
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
         """The module of a program, of this name.
 
@@ -313,10 +319,16 @@ class RuleTable:
         if table is not self:  # a rule may trace programs of its own
             _, lower, lowered = here
         if id(closed) not in lowered:
-            checked = bool(self._checked_axes)
-            with self._configuration(), named_axes.tracing_context_of(closed, checked):
+            with self.as_traced(closed):
                 lowered[id(closed)] = lower(name, closed)
         return lowered[id(closed)]
+
+    @contextlib.contextmanager
+    def as_traced(self, closed: Any) -> Iterator[None]:
+        """The settings of JAX, and the named axes, with which this was traced."""
+        checked = bool(self._checked_axes)
+        with self._configuration(), named_axes.tracing_context_of(closed, checked):
+            yield
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -12,8 +13,8 @@ import jax
 from pullback import symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
-from pullback._jax import jaxprs, named_axes, references, tracing
-from pullback._platforms import together
+from pullback._jax import ir, jaxprs, named_axes, references, tracing
+from pullback._platforms import Retarget, together
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback.frontend import constants, lifting, portable, symbols
@@ -21,6 +22,7 @@ from pullback.frontend.keep import mutable_array, shares_values, without_mutable
 from pullback.frontend.rules import RuleTable
 from pullback.frontend.supply import Supply
 from pullback.frontend.tangents import check_tangents, is_inexact
+from pullback_runtime import default_backend
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -46,8 +48,9 @@ def trace(
       fun: a function that JAX can trace.
       static_argnums: positions of arguments that are Python values; as in `jax.jit`.
       static_argnames: names of such arguments.
-      platforms: what to lower for, by default 'cpu': any of 'cpu', 'cuda', 'rocm' and 'tpu'. The
-        hardware need not be there. Of several, each has a variant of its own in the program.
+      platforms: what to lower for, by default what JAX runs on here: any of 'cpu', 'cuda', 'rocm'
+        and 'tpu'. The hardware need not be there. Of several, each has a variant of its own in the
+        program, to be saved; a call on yet another platform lowers the function again.
     """
     chosen = _platforms(platforms)
     traceable = jax.jit(
@@ -94,11 +97,9 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     arrays = [*map(_owned, arrays), *lifted]
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
-    module = rules.lower_entry(kept, stages.fun_name)
-    portable.mark(module, kept)
-    hidden = len(arrays)
-    return Program(
-        module=module,
+    hidden, name = len(arrays), stages.fun_name
+    program = Program(
+        module=_lowered(kept, name, rules),
         interface=Interface(
             tracing.in_tree_of(stages),
             stages.out_tree,
@@ -111,6 +112,21 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         recipe=Recipe.of(closed),
         shares_values=_shares_values(stages.jaxpr),
     )
+    bare = dataclasses.replace(program, constants=(None,) * hidden)
+
+    def again(platform: str) -> Program:
+        table = rules.for_platform(platform)
+        with table.as_traced(closed):
+            module = _lowered(table.keeper.keep(closed), name, table)
+        return dataclasses.replace(bare, module=module, rules=table)
+
+    return dataclasses.replace(program, retarget=Retarget(again))
+
+
+def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module:
+    module = rules.lower_entry(kept, name)
+    portable.mark(module, kept)
+    return module
 
 
 def _owned(array: Any) -> jax.Array:
@@ -128,8 +144,14 @@ def _shares_values(closed: Any) -> bool:
     return any(named_axes.equal_along(aval, axes) for aval in border) and shares_values(closed)
 
 
+def platform_here() -> str:
+    """What is lowered for by default: where JAX runs."""
+    name = default_backend()
+    return name if name in PLATFORMS else PLATFORMS[0]
+
+
 def _platforms(platforms: str | Sequence[str] | None) -> tuple[str, ...]:
-    chosen = (platforms,) if isinstance(platforms, str) else tuple(platforms or ("cpu",))
+    chosen = (platforms,) if isinstance(platforms, str) else tuple(platforms or (platform_here(),))
     if len(set(chosen)) != len(chosen) or not set(chosen) <= set(PLATFORMS):
         raise PullbackError(
             f"cannot lower for the platforms {', '.join(map(repr, chosen))}",

@@ -89,10 +89,18 @@ def call_again(
     op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None, **changes: Any
 ) -> list[Value]:
     """A call of the function for a batch that an attribute names; its results are as `wanted`."""
+    name, types = called_again(op, names, wanted)
+    return op.again(op.values, types, **{names: build.symbol(name)}, **changes)
+
+
+def called_again(
+    op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None
+) -> tuple[str, list[ir.Type]]:
+    """The function for a batch that such a call calls, and the types of its results."""
     function = ir.FlatSymbolRefAttr(op.attributes[names]).value
     name, found = op.frame.batching.function(function, op.batched, wanted)
     types = [batch_type(t, op.size) if f else t for t, f in zip(op.results, found, strict=True)]
-    return op.again(op.values, types, **{names: build.symbol(name)}, **changes)
+    return name, types
 
 
 def jvp_call(

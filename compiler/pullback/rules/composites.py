@@ -21,11 +21,13 @@ from pullback.passes.inlining import call
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.reverse import check_no_term
 from pullback.passes.signatures import set_signature
+from pullback.passes.symbols import CALL
 from pullback.passes.zeros import given_zeros
-from pullback.rules.batching import BATCHES, MappedOp, batch
+from pullback.rules.batching import BATCHES, MappedOp, batch, batch_alike
 from pullback.rules.calls import (
     before,
     call_again,
+    called_again,
     jvp_of_function,
     reached_by_function,
     scatter,
@@ -452,7 +454,7 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
     """A call of functions for a batch: what it computes, and its rules.
 
     All results of a derivative op are batched, for its rules have it so; of another, those that are
-    of the function.
+    of the function. That one loses its name: who knows it would take the batch for one item.
     """
     name = _own_name(op)
     own = BATCHES.get(name)
@@ -464,11 +466,17 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
             where=user_line(op.operation.location),
             do="register one: docs/extending.md#batches",
         )
+    if own is None and not name.startswith(ops.PREFIX):
+        callee, types = called_again(op, "decomposition")
+        return list(build.emit(CALL, types, op.values, {"callee": build.symbol(callee)}).results)
     changes, wanted = {}, None
     if (view := ops.view(op.operation)) is not None:
         changes["composite_attributes"] = _batch_rules(op, view)
         wanted = [True] * len(op.results)
     return call_again(op, "decomposition", wanted, **changes)
+
+
+batch_alike(remat.SAVED)
 
 
 def _batch_rules(op: MappedOp, view: Any) -> Any:

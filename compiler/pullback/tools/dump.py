@@ -15,6 +15,7 @@ import pullback_runtime
 from pullback import Program
 from pullback._errors import UsageError
 from pullback.frontend.rules import RuleTable
+from pullback.frontend.trace import PLATFORMS, platform_here
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
 from pullback.tools.sources import Source, check_used, entry_option, load_source, sizes_option
@@ -32,7 +33,6 @@ DERIVATIVES = {mode: f"{mode}.mlir" for mode in MODES}
 FILES = STAGES | DERIVATIVES
 NEEDS_A_FUNCTION = ("jaxpr", "kept")
 NEEDS_SIZES = ("stablehlo", "hlo")
-PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Stager:
     """Brings a program from stage to stage; `stablehlo` and `hlo` change it in place, last."""
 
     source: Source
-    platform: str = "cpu"
+    platform: str
     rules: bool = False
     locations: bool = False
     print_ir_after_all: bool = False
@@ -123,10 +123,8 @@ class Stager:
 @click.option("--rules", is_flag=True, help="Stage the derivative rules: show their bodies.")
 @click.option(
     "--platform",
-    default="cpu",
-    show_default=True,
     type=click.Choice(PLATFORMS),
-    help="Lower for this platform; only the stage hlo needs its hardware.",
+    help="Lower for this platform, by default where JAX runs; only the stage hlo needs it here.",
 )
 @click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
 @sizes_option
@@ -152,9 +150,9 @@ def dump(
     Without --args, the arguments are the function's or its module's `example_args`.
     """
     _check_needed(stages, options)
-    platform = options["platform"]
-    loaded = load_source(source, arguments, platform, entry, sizes)
-    stager = Stager(_for_platform(loaded, platform), **options)
+    loaded = load_source(source, arguments, options["platform"], entry, sizes)
+    loaded = _for_platform(loaded, options["platform"])
+    stager = Stager(loaded, **options | {"platform": loaded.program.platforms[0]})
     wanted = _wanted(stages, stager)
     for stage, text in stager.texts(wanted):
         if folder is not None:
@@ -178,12 +176,12 @@ def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
         check_used("--rules, or the stage stablehlo or hlo: no pass runs", passes)
 
 
-def _for_platform(source: Source, platform: str) -> Source:
-    """The variant of a file for a platform; the first one where only the default asks for it."""
-    program = source.program
-    if source.target is not None or (platform == PLATFORMS[0] not in program.platforms):
+def _for_platform(source: Source, platform: str | None) -> Source:
+    """The variant of a file for a platform; by default the one for here, or else the first."""
+    program, here = source.program, platform_here()
+    if source.target is not None or (platform is None and here not in program.platforms):
         return source
-    return replace(source, program=program.for_platform(platform))
+    return replace(source, program=program.for_platform(platform or here))
 
 
 def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:

@@ -14,6 +14,7 @@ import pullback_runtime
 from pullback import Program
 from pullback._errors import UsageError
 from pullback._jax import boundary
+from pullback._platforms import here
 from pullback.symbolic import SymbolicProgram
 from pullback.tools.arguments import random_array
 from pullback.tools.sources import Source
@@ -126,8 +127,9 @@ def _read_back(arrays: Arrays, avals: Sequence[Any]) -> Arrays:
     return arrays
 
 
-def run_xla(program: Program, values: Arrays, backend: str) -> Arrays:
-    """Results of XLA on a backend."""
+def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
+    """Results of XLA on a backend, by default JAX's."""
+    program = here(program, backend)
     executable = pullback_runtime.compile(
         program.module,
         backend=backend,

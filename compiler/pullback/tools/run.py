@@ -96,7 +96,7 @@ def _running(spec: str) -> Iterator[None]:
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @entry_option
 @sizes_option
-@click.option("--backend", help="cpu, cuda, rocm or tpu. By default cpu.")
+@click.option("--backend", help="cpu, cuda, rocm or tpu. By default where JAX runs.")
 @click.option(
     "--input",
     "inputs",
@@ -142,7 +142,7 @@ def run(
     program, values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
-        chosen["xla"] = lambda: engines.run_xla(program, values, backend or "cpu")
+        chosen["xla"] = lambda: engines.run_xla(program, values, backend)
     if compare or interpret:
         chosen["interpreter"] = lambda: engines.run_interpreter(program, values)
     if with_jax:

@@ -67,7 +67,7 @@ entry_option = click.option("--entry", help="The function of an MLIR file. By de
 def load_source(
     spec: str,
     arguments: str | None,
-    platform: str = "cpu",
+    platform: str | None = None,
     entry: str | None = None,
     sizes: dict[str, int] | None = None,
 ) -> Source:
@@ -82,7 +82,7 @@ def load_source(
     return replace(source, program=source.program.with_sizes(**sizes))
 
 
-def _load(spec: str, arguments: str | None, platform: str, entry: str | None) -> Source:
+def _load(spec: str, arguments: str | None, platform: str | None, entry: str | None) -> Source:
     if is_target(spec):
         if entry is not None:
             raise UsageError(

@@ -51,10 +51,10 @@ class Target:
         with blaming(self.spec):
             return step(*self.arguments)
 
-    def trace(self, platform: str = "cpu") -> pullback.Program | SymbolicProgram:
+    def trace(self, platform: str | None = None) -> pullback.Program | SymbolicProgram:
         """The program of the function and its arguments."""
         with blaming(self.spec):
-            return pullback.trace(self.function, platforms=(platform,))(*self.arguments)
+            return pullback.trace(self.function, platforms=platform)(*self.arguments)
 
 
 @contextlib.contextmanager
