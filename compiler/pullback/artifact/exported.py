@@ -38,7 +38,20 @@ def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> 
       platforms: as for `jax.export.export`; by default, the platform of this process.
     """
     args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
-    return jax.export.export(jax.jit(program), platforms=platforms)(*args, **kwargs)
+    function = _for_each_platform(program) if program.variants else program
+    export = jax.export.export(jax.jit(function), platforms=platforms)
+    return export(*args, **kwargs)
+
+
+def _for_each_platform(program: Program) -> Any:
+    """A function that runs the variant of the platform that it is lowered for.
+
+    So each has its own residuals.
+    """
+    alone = {name: program.for_platform(name) for name in program.platforms}
+    return lambda *args, **kwargs: jax.lax.platform_dependent(
+        *args, **{name: functools.partial(each, **kwargs) for name, each in alone.items()}
+    )
 
 
 def from_exported(exported: Any) -> Any:
