@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test pytest lit test-newer newer-python lint types bench docs portability
-.PHONY: engines pjrt fuzz conformance mutants jax-tests libraries tpu clean
+.PHONY: engines pjrt fuzz conformance mutants jax-tests libraries tpu gpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -33,6 +33,7 @@ help:
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
+	@echo "make gpu    on an NVIDIA GPU that is here: derivatives next to JAX's"
 	@echo "make test-newer | lint | types | setup | clean"
 
 setup: $(STAMP)
@@ -150,6 +151,12 @@ tpu:
 	$(MAKE) setup VENV=$(TPU)
 	$(TPU)/bin/python -m pip install --quiet libtpu
 	$(TPU)/bin/python -m pytest tests/runtime/test_tpu_aot.py
+
+# On an NVIDIA GPU, for which this environment has JAX's plug-in: jax[cuda13].
+gpu: setup
+	$(RUN) JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest \
+	  XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(JOBS) \
+	  tests/test_gpu.py tests/artifact/test_lapack.py::test_derivatives
 
 clean:
 	rm -rf .venv .venv-* build dist out

@@ -22,7 +22,12 @@ import pullback_runtime
 from pullback import artifact
 from pullback.frontend import trace
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.skipif(
+        pullback_runtime.default_backend() != "cpu", reason="tests/test_gpu.py has what is so there"
+    ),
+]
 
 X = np.array([[2.0, 0.3], [0.3, 1.5]])
 

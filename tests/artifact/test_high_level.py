@@ -102,6 +102,30 @@ def test_a_cumulative_sum_that_jax_exported(platforms):
     assert program.vmap(axis_size=2)(jnp.stack([x, x]))[1].tolist() == [0.0, 1.0, 3.0, 6.0]
 
 
+NAMED = """
+func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.composite "acme.running_sum" %x
+      {composite_attributes = {dimension = 0 : i64}, decomposition = @sum}
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func private @sum(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.sine %x : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+def test_a_batch_of_a_composite_is_not_called_by_its_name():
+    """Who knows the name would sum over the batch, as XLA does for GPUs in `chlo.scan`."""
+    program = pb.load(NAMED.encode())
+    assert "acme" in str(program)
+    batch = program.vmap(axis_size=4)
+    assert "acme" not in str(batch)
+    x = jnp.arange(16.0).reshape(4, 4)
+    np.testing.assert_allclose(batch(x), jnp.sin(x), rtol=1e-6)
+
+
 SCAN = """"chlo.scan"(ARGUMENTS) <{dimension = 0 : i64, is_reverse = false,
     operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}> ({
   ^bb0(%x: TYPE, %s: TYPE):

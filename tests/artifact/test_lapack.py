@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax import lax
 
 import pullback as pb
 from pullback import artifact
+from pullback.artifact import lapack
 from tests.artifact.models import of_export
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -111,6 +113,83 @@ def test_calls_with_one_type_share_a_function() -> None:
         return weighed(jnp.linalg.cholesky(x) + jnp.linalg.cholesky(2 * x))
 
     assert of_export(f, S).asm().count("lapack_dpotrf") == 1
+
+
+def of_export_for(platform: str, function: Callable[[Any], Any], x: Any) -> Any:
+    return pb.load(jax.export.export(jax.jit(function), platforms=[platform])(x).serialize())
+
+
+LIBRARIES = {"cuda": {"cusolver", "cusparse"}, "rocm": {"hipsolver"}}
+FOR_GPUS = (
+    "cholesky, batch",
+    "inv",
+    "eigh",
+    "eigh, complex",
+    "svd",
+    "svd, values",
+    "qr, tall",
+    "tridiagonal",
+)
+
+
+@pytest.mark.parametrize("platform", LIBRARIES)
+@pytest.mark.parametrize("name", FOR_GPUS)
+def test_exports_for_gpus_have_derivatives_by_the_same_libraries(name: str, platform: str) -> None:
+    """They are run by `make gpu`."""
+    if (name, platform) == ("tridiagonal", "rocm"):
+        pytest.skip("JAX does not export it")
+    f, x = CASES[name]
+    program = of_export_for(platform, f, x)
+    gradient = program.grad()
+    assert program.platforms == gradient.platforms == (platform,)
+    for each in (program, gradient, gradient.jvp()):
+        found = set(re.findall(r"@(lapack|cu[a-z]+|hip[a-z]+)_\w+_ffi", each.asm()))
+        assert found
+        assert found <= LIBRARIES[platform]
+
+
+def decomposed(routine: str, x: Any, **options: Any) -> tuple[Any, Any, Any, Any]:
+    """The singular values, and the product of what such a routine gives."""
+    found = lapack.ROUTINES[routine](options, x)
+    u, v = found[2], found[3]
+    k = found[1].shape[-1]
+    return found[1], u[..., :k] * found[1][..., None, :], u, v
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("x", [A, TALL, TALL.T, Z, np.stack([TALL, 2 * TALL])])
+def test_singular_vectors_as_routines_for_gpus_give_them(x: np.ndarray, full: bool) -> None:
+    """Those of Jacobi's method are columns, as many as rows where all are asked for."""
+    s, us, u, v = decomposed("gesvdj", x, compute_uv=True, full_matrices=full)
+    np.testing.assert_allclose(s, np.linalg.svd(x)[1], rtol=1e-12)
+    (m, n), k = x.shape[-2:], min(x.shape[-2:])
+    assert u.shape[-2:] == (m, m if full else k)
+    assert v.shape[-2:] == (n, n if full else k)
+    np.testing.assert_allclose(us @ np.swapaxes(v[..., :k], -1, -2).conj(), x, atol=1e-12)
+    if not full:
+        for transposed in (False, True):
+            options = {"compute_uv": True, "full_matrices": full, "transposed": transposed}
+            found = lapack.ROUTINES["gesvd"](options, x)
+            u, vh = (found[3], found[2]) if transposed else (found[2], found[3])
+            np.testing.assert_allclose((u * found[1][..., None, :]) @ vh, x, atol=1e-12)
+
+
+NONE_FOR_GPUS = {
+    "all of U": (lambda x: jnp.linalg.svd(x)[0], TALL),
+    "all of V": (lambda x: jnp.linalg.svd(x)[2], TALL.T),
+    "another algorithm": (
+        lambda x: lax.linalg.eigh(x, implementation=lax.linalg.EighImplementation.JACOBI)[0],
+        S,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NONE_FOR_GPUS)
+def test_what_has_no_derivative_on_gpus(name: str) -> None:
+    f, x = NONE_FOR_GPUS[name]
+    program = of_export_for("cuda", lambda x: weighed(f(x)), x)
+    with pytest.raises(pb.MissingRuleError, match=r"no derivative rule for .* @cusolver_"):
+        program.grad()
 
 
 NO_DERIVATIVE = {
