@@ -75,6 +75,16 @@ def test_a_term_that_is_zero_is_linear(name):
     assert jnp.allclose(pb.vjp(f, X)[1](X)[0], jnp.cos(X) * X)
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("name", KEEPS_ZERO)
+def test_such_terms_are_linear_as_other_platforms_have_them(name, platform):
+    """A GPU has cumulative sums as scans."""
+    f = with_rule(lambda x, t: jnp.cos(x) * t + KEEPS_ZERO[name](jnp.zeros(2)))
+    program = pb.trace(f, platforms=platform)(X).for_platform(platform).vjp()
+    if "custom_call" not in str(program):
+        assert jnp.allclose(program(X, X)[1][0], jnp.cos(X) * X)
+
+
 def filled(start, element, count=2):
     """A loop that reverse mode takes for one that only stacks."""
 

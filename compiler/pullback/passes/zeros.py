@@ -67,6 +67,7 @@ _OF_ZEROS: dict[str, slice] = {
     "stablehlo.select": slice(1, None),
     "stablehlo.triangular_solve": slice(1, 2),
     "stablehlo.scatter": _ALL,  # but for its indices
+    "chlo.scan": _ALL,
     "sdy.sharding_constraint": _ALL,
 }
 """Ops that are zero where these of their operands are."""
