@@ -162,6 +162,19 @@ def test_files_with_variants_run_where_they_are_called() -> None:
     close(jax.jit(jax.vmap(pb.grad(loaded)))(X[None])[0], np.cos(X))
 
 
+@pytest.mark.usefixtures("gpu_by_default")
+@pytest.mark.parametrize("order", [0, 1])
+def test_exports_of_jax_run_where_they_are_called(order: int) -> None:
+    """Also in the variant that a derivative of JAX's is the rule of."""
+    f = FUNCTIONS["by platform"]
+    exported = jax.export.export(jax.jit(f), platforms=("cuda", "cpu"))(X)
+    loaded = pb.load(exported.serialize(vjp_order=order))
+    close(loaded(X), f(X))
+    close(pb.value_and_grad(loaded)(X), (f(X), np.cos(X)))
+    close(jax.vmap(loaded.grad())(X[None])[0], np.cos(X))
+    close(loaded.for_platform("cuda").grad()(X), -np.sin(X))
+
+
 def test_a_file_for_one_platform_is_what_it_is() -> None:
     f = FUNCTIONS["by platform"]
     loaded = pb.load(artifact.serialize(pb.trace(f, platforms="cuda")(X)))

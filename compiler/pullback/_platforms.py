@@ -111,9 +111,18 @@ def _called(module: ir.Module) -> dict[str, str]:
 
 
 def together(programs: Any) -> Program:
-    """The first program with the others as its variants."""
+    """The first program with the others as its variants, which each can be made into."""
     first, *others = programs
-    return dataclasses.replace(first, variants=tuple(others)) if others else first
+    if not others:
+        return first
+    program = dataclasses.replace(first, variants=tuple(others))
+    return dataclasses.replace(program, retarget=choosing(program))
+
+
+def choosing(program: Program) -> Retarget:
+    """How a program is made into one of its variants, or into what its first one can be."""
+    bare = dataclasses.replace(program, constants=(None,) * len(program.constants))
+    return Retarget(functools.partial(on, bare))
 
 
 def platforms_of(program: Program) -> tuple[str, ...]:
@@ -157,7 +166,7 @@ def on(program: Program, platform: str) -> Program:
         return program
     found = _variant(program, platform)
     if found is not None:
-        return dataclasses.replace(found, retarget=found.retarget or program.retarget)
+        return dataclasses.replace(found, retarget=program.retarget or found.retarget)
     if program.retarget is None:
         return _alone(program)
     made = program.retarget(platform)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback._interface import Interface
 from pullback._jax import ir
-from pullback._platforms import Retarget, on
+from pullback._platforms import choosing
 from pullback._program import Program
 from pullback.artifact import variants
 from pullback.artifact.errors import ArtifactError, as_ours
@@ -74,9 +74,7 @@ def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
 
     further = Lazy(len(others), lambda: [alone(*each) for each in others])
     program = dataclasses.replace(alone(first, platforms), variants=further)
-    bare = dataclasses.replace(program, constants=(None,) * len(constants))
-    retarget = Retarget(functools.partial(on, bare))
-    return dataclasses.replace(program, retarget=retarget)
+    return dataclasses.replace(program, retarget=choosing(program))
 
 
 def variant(
