@@ -367,6 +367,18 @@ DRIVERS = (
         ("tests/artifact/test_lapack.py",),
     ),
     Mutant(
+        "artifact/samplers.py",
+        "found = _samplers(platform, key, alpha, sample).get(_fingerprint(table, name))",
+        "found = next(iter(_samplers(platform, key, alpha, sample).values()), None)",
+        ("tests/artifact/test_samplers.py",),
+    ),
+    Mutant(
+        "artifact/samplers.py",
+        "(0, None) if batch else (0,),",
+        "(None,) if batch else (0,),",
+        ("tests/artifact/test_samplers.py",),
+    ),
+    Mutant(
         "_platforms.py",
         "retarget = before.retarget and before.retarget.then(step)",
         "retarget = before.retarget",

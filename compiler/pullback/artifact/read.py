@@ -11,9 +11,18 @@ from pullback._edits import exchange_entry
 from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import expansions, exported, high_level, lapack, programs, symbolic
+from pullback.artifact import (
+    expansions,
+    exported,
+    high_level,
+    lapack,
+    programs,
+    samplers,
+    symbolic,
+)
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect.verify import verify
+from pullback.frontend.trace import platform_here
 from pullback_runtime import _artifact, _module, _symbolic, _variants
 
 
@@ -69,6 +78,7 @@ def _program_of(opened: _artifact.Opened) -> Any:
         return symbolic.load(opened.module, opened.trees(), metadata)
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
         _module.make_private(opened.module, keep="main")
+        samplers.put_back(opened.module, platform_here())
         expansions.put_back(opened.module)
         lapack.put_back(opened.module)
     entries = _variants.entries_of(metadata)
