@@ -89,7 +89,6 @@ IN_FILES: tuple[Known, ...] = (
     Known("eig_*", _BOTH, FAILS, "geev", _WITH_RULE),
     Known("igamma*", _BOTH, DIFFERS, "", _WITH_RULE + "; it has NaN where the file has numbers"),
     Known("integer_pow_*", _BOTH, DIFFERS, "not finite", "The products are infinite one by one"),
-    Known("random_gamma_*", _BOTH, DIFFERS, "error", _WITH_RULE),
     Known(
         "m??_*complex*", _BOTH, ONLY_JAX_REFUSES, "complex", "The comparisons of parts are linear"
     ),
