@@ -53,6 +53,7 @@ def looped(x):
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "decomposition": lambda x: jnp.sum(jnp.linalg.cholesky(x) ** 2 * X),
     "by platform": lambda x: jnp.sum(lax.platform_dependent(x, cpu=jnp.sin, cuda=jnp.cos)),
+    "random": lambda x: jnp.sum(jnp.sin(x * jax.random.normal(jax.random.key(0), x.shape))),
     "rule": lambda x: jnp.sum(with_rule(x) ** 2),
     "loop": lambda x: jnp.sum(looped(x)),
     "large constant": lambda x: jnp.sum(jnp.linalg.inv(x) @ np.ones((2, 5000))),

@@ -78,11 +78,7 @@ class Origin:
         )
 
     def elsewhere(self, platform: str) -> ModuleHandle | None:
-        """The handle for another platform; None where the program cannot be made for it.
-
-        Raises:
-          PullbackError: there it takes or gives other arrays, which is possible of residuals.
-        """
+        """The handle for another platform; None where the program cannot be made for it."""
         if platform not in self.others:
             made = _platforms.on(self.program, platform)
             if platform not in made.rules.platforms:

@@ -60,7 +60,7 @@ def for_each(method: Method) -> Method:
             halves: Any = type(made)
 
             def step(number: int) -> Callable[[Program], Program]:
-                return lambda it: _alike(made[number], method(it, *args, **kwargs)[number])
+                return lambda it: _alike(made, method(it, *args, **kwargs))[number]
 
             return halves(*(after(each, step(i), half) for i, half in enumerate(made)))
 
@@ -82,17 +82,24 @@ def after(before: Program, step: Callable[[Program], Program], made: Program) ->
     return made if made.retarget is retarget else dataclasses.replace(made, retarget=retarget)
 
 
-def _alike(half: Program, other: Program) -> Program:
-    """One half of a derivative, made for another platform.
+def _alike(split: Any, other: Any) -> Any:
+    """Both halves of a derivative, made for another platform; the linear one is the last.
+
+    Either may run where the other does not: then it has the residuals of the other platform.
 
     Raises:
-      PullbackError: it is another function there, whose residuals need not be those of the first,
-        while the other half may have been run already.
+      PullbackError: the linear half is another function there, of residuals that mean something
+        else.
     """
-    if _called(half.module) == _called(other.module):
+    if _called(split[-1].module) == _called(other[-1].module):
         return other
+    raise other_residuals(split[-1], other[-1])
+
+
+def other_residuals(half: Program, other: Program) -> PullbackError:
+    """The error of one half of a derivative that would not fit the half on another platform."""
     names = [", ".join(each.rules.platforms) for each in (half, other)]
-    raise PullbackError(
+    return PullbackError(
         f"a derivative in two parts, as of jax.grad, pb.vjp and pb.linearize, was made for "
         f"{names[0]}: for {names[1]} it is another function, which needs other residuals",
         do=f"make it where JAX's default device is one of {names[1]}, under jax.default_device; or "

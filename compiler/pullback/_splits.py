@@ -10,7 +10,7 @@ import jax
 from pullback._derivation import Signature, Split
 from pullback._edits import SelectResults, clone
 from pullback._jax import ir
-from pullback._platforms import after
+from pullback._platforms import after, other_residuals
 from pullback.passes import manager
 from pullback.passes.purity import is_used
 from pullback.passes.regions import terminator
@@ -40,7 +40,10 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
             paths[i] = f"the residual {forward.arg_paths[leaf]}"
 
     def again(other: Any) -> Any:
-        return without_arguments(Split(other, linear))[0].forward
+        found, leaves = without_arguments(Split(other, linear))
+        if leaves != sources:
+            raise other_residuals(forward, other)
+        return found.forward
 
     ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
     ahead = after(forward, again, dataclasses.replace(ahead, module=module))

@@ -386,8 +386,8 @@ DRIVERS = (
     ),
     Mutant(
         "_platforms.py",
-        "if _called(half.module) == _called(other.module):",
-        "if half is not None:",
+        "if _called(split[-1].module) == _called(other[-1].module):",
+        "if split is not None:",
         ("tests/test_retarget.py",),
     ),
     Mutant(
