@@ -204,3 +204,19 @@ def test_half_a_derivative_is_not_run_where_it_would_be_another(gpu_by_default) 
             "cuda: for cpu it is another function, which needs other residuals"
         )
         assert "under jax.default_device" in caught.value.do
+
+
+def test_a_file_that_calls_a_library_says_where_it_runs() -> None:
+    f = FUNCTIONS["decomposition"]
+    content = artifact.serialize(pb.trace(f, platforms="cuda")(X))
+    for program in (pb.load(content), pullback_runtime.load(content)):
+        with pytest.raises(pullback_runtime.ModuleError) as caught:
+            program(X)
+        assert str(caught.value).startswith(
+            "the program was lowered for cuda, and is to run on cpu, which has no "
+            "`cusolver_potrf_ffi`\n"
+        )
+        assert caught.value.do == (
+            'run it on arrays of a cuda device, or trace it with platforms=("cuda", "cpu") and '
+            "save that"
+        )

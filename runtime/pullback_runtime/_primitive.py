@@ -22,6 +22,7 @@ from pullback_runtime._arguments import check_avals, check_sixty_four_bits, conv
 from pullback_runtime._backend import INSTALL
 from pullback_runtime._callbacks import check_callbacks, has_side_effects
 from pullback_runtime._errors import MissingTransformError, ModuleError
+from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge import merge
 from pullback_runtime._module import PULLBACK_COMPOSITES, Aval, prepare, read
 
@@ -148,10 +149,13 @@ def _lower(
 
 
 def _for_platform(handle: ModuleHandle, platform: str | None) -> ModuleHandle:
-    """The handle that is for a platform; as it is where there is none."""
+    """The handle that is for a platform; as it is where there is none, and it can run there."""
     if platform is None or handle.elsewhere is None or platform in handle.platforms:
         return handle
-    found = handle.elsewhere(platform) or handle
+    found = handle.elsewhere(platform)
+    if found is None:
+        check_libraries(handle.load(), handle.platforms, platform)
+        return handle
     for what in ("in_avals", "out_avals"):
         one, other = getattr(handle, what), getattr(found, what)
         if one != other:

@@ -1,0 +1,36 @@
+"""Custom calls of libraries that one platform alone has."""
+
+from __future__ import annotations
+
+from pullback_runtime import _module
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._jax import operations_named, place
+
+PLATFORMS = {
+    "lapack_": "cpu",
+    "cusolver_": "cuda",
+    "cusparse_": "cuda",
+    "cublas_": "cuda",
+    "cu_": "cuda",
+    "hipsolver_": "rocm",
+    "hipsparse_": "rocm",
+    "hip_": "rocm",
+}
+
+
+def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) -> None:
+    """Raise ModuleError for a module that calls a library which a platform does not have."""
+    if not any(prefix.encode() in content for prefix in PLATFORMS):
+        return
+    module = _module.parse(content)  # ops do not keep it alive
+    for call in operations_named(module, "stablehlo.custom_call"):
+        target = call.attributes["call_target_name"].value
+        home = next((PLATFORMS[each] for each in PLATFORMS if target.startswith(each)), platform)
+        if home != platform:
+            raise ModuleError(
+                f"the program was lowered for {', '.join(made_for)}, and is to run on {platform}, "
+                f"which has no `{target}`",
+                where=place(call),
+                do=f'run it on arrays of a {home} device, or trace it with platforms=("{home}", '
+                f'"{platform}") and save that',
+            )
