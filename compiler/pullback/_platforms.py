@@ -66,8 +66,14 @@ def for_each(method: Method) -> Method:
 
         if not program.variants:
             return derive(program)
-        alone = dataclasses.replace(program, variants=())
-        made = list(map(derive, (alone, *program.variants)))
+        made = []
+        for each in (_alone(program), *program.variants):
+            try:
+                made.append(derive(each))
+            except PullbackError as error:
+                names = ", ".join(each.rules.platforms)
+                error.add_note(f"so it is for {names}: program.for_platform(…) takes one platform")
+                raise
         if not isinstance(made[0], tuple):
             return together(made)
         split: Any = type(made[0])

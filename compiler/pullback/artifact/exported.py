@@ -20,12 +20,16 @@ from pullback._platforms import together
 from pullback.artifact import expansions, high_level, lapack, programs, refinement, samplers
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
+from pullback.dialect import build
 from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
+from pullback.passes.regions import replace_op
 from pullback.passes.stock import run_stock
+from pullback.passes.symbols import erase_unreachable
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 from pullback_runtime._callable import argument_paths
+from pullback_runtime._jax import operations_named
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -98,6 +102,7 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
     for module, names in {id(each): (each, names) for names, each in modules.items()}.values():
         _refine(module)
+        _take_branches(module)
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
         samplers.put_back(module, names[0])
@@ -204,6 +209,23 @@ def _for_platform(module: ir.Module, number: int) -> ir.Module:
         block.arguments[0].replace_all_uses_with(index)
         drop_arguments(function, 1)
     return copy
+
+
+def _take_branches(module: ir.Module) -> None:
+    """Puts what one branch of a `case` does in its place, where its index is known.
+
+    So it is of a platform's number. What other platforms do may have no derivative.
+    """
+    for case in operations_named(module, "stablehlo.case"):
+        number = build.one_number(case.operands[0])
+        if number is None:
+            continue
+        taken = case.regions[number if 0 <= number < len(case.regions) else -1].blocks[0]
+        *body, end = taken.operations
+        for op in body:
+            op.operation.move_before(case)
+        replace_op(case, list(end.operands))
+    erase_unreachable(module)
 
 
 def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
