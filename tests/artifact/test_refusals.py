@@ -737,3 +737,26 @@ def test_flipped_bits_in_what_a_refusal_says():
         with contextlib.suppress(pb.ArtifactError):
             pb.load(bytes(content))
         content[position] ^= 0x88
+
+
+def test_what_goes_wrong_in_a_rule_of_a_rule_is_not_needed_for_the_first_order(tmp_path):
+    """As where the derivative of a kernel for attention is a kernel that has none."""
+
+    @jax.custom_vjp
+    def inner(x):
+        return jnp.cos(x)
+
+    inner.defvjp(lambda x: (inner(x), x), lambda x, ct: misspelt(ct))
+
+    @jax.custom_vjp
+    def outer(x):
+        return jnp.sin(x)
+
+    outer.defvjp(lambda x: (outer(x), x), lambda x, ct: (ct * inner(x),))
+    x = jnp.array([0.5, 1.0])
+    program = pb.trace(lambda x: jnp.sum(outer(x)))(x)
+    with pytest.raises(pb.MissingRuleError, match="cannot be written into the program: ") as caught:
+        program.save(tmp_path / "outer.mlirbc")
+    assert caught.value.do.startswith("save with order=1: derivatives up to that order do not ask ")
+    program.save(tmp_path / "outer.mlirbc", order=1)
+    assert jnp.allclose(pb.load(tmp_path / "outer.mlirbc").grad()(x), jnp.cos(x))

@@ -185,14 +185,16 @@ def _refuse_refusals(
     refused = [each for each in refused if order is None or each[0] <= order]
     if not refused:
         return
+    first = min(order for order, *_ in refused)
+    sooner = f"save with order={first - 1}: derivatives up to that order do not ask for it; or "
     if failure is not None:
+        failure.do = sooner * (first > 1) + (failure.do or "")
         raise failure
     _, (call, *_), rule = refused[0]
     count = len({each.call.decomposition for _, each, _ in refused})
     others = f", and those of {count - 1} more" if count > 1 else ""
     said = f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}"
     where = locations.user_line_of(call.op)
-    first = min(order for order, *_ in refused)
     if of_any_order and first > 1:
         warnings.warn(
             f"{said}, for the call at {where}; a derivative of order {first} or more may ask for "
@@ -201,7 +203,6 @@ def _refuse_refusals(
             stacklevel=2,
         )
         return
-    sooner = f"save with order={first - 1}: derivatives up to that order do not ask for it; or "
     do = (
         "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
         "raises this where the derivative is asked for; or give the step a rule that does not "
