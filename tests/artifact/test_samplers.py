@@ -19,10 +19,8 @@ X = np.array([0.7, 1.5, 4.0], np.float32)
 SAMPLERS: dict[str, Callable[[Any, Any], Any]] = {
     "gamma": random.gamma,
     "loggamma": random.loggamma,
-    "gamma of matrices": lambda key, a: random.gamma(key, a, (2, 3)),
     "beta": lambda key, a: random.beta(key, a, a + 1),
     "dirichlet": random.dirichlet,
-    "t": random.t,
     "per item": lambda key, a: jax.vmap(random.gamma)(random.split(key, 3), a),
 }
 
