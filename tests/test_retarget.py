@@ -100,7 +100,7 @@ def close(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_are_of_where_they_run(name: str, use: str) -> None:
     if (name, use) in REFUSED:
-        pytest.skip("by JAX, or by us: see the last test")
+        pytest.skip("by JAX, or by us: see test_half_a_derivative…")
     f = FUNCTIONS[name]
     assert pb.trace(f)(X).platforms == ("cuda",)
     close(USES[use](pb, f), USES[use](jax, f))
@@ -111,7 +111,7 @@ def test_derivatives_are_of_where_they_run(name: str, use: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_programs_run_where_they_are_called(name: str, use: str) -> None:
     if (name, use) in REFUSED:
-        pytest.skip("see the last test")
+        pytest.skip("see test_half_a_derivative…")
     f = FUNCTIONS[name]
     found = OF_PROGRAMS[use](pb.trace(f, platforms="cuda")(X))
     close(found, jax.value_and_grad(f)(X)[: len(found)])

@@ -18,6 +18,11 @@ PLATFORMS = {
 }
 
 
+def home_of(target: str) -> str | None:
+    """The platform that has the library of a custom call; None if it is of none of these."""
+    return next((PLATFORMS[each] for each in PLATFORMS if target.startswith(each)), None)
+
+
 def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) -> None:
     """Raise ModuleError for a module that calls a library which a platform does not have."""
     if not any(prefix.encode() in content for prefix in PLATFORMS):
@@ -25,8 +30,8 @@ def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) ->
     module = _module.parse(content)  # ops do not keep it alive
     for call in operations_named(module, "stablehlo.custom_call"):
         target = call.attributes["call_target_name"].value
-        home = next((PLATFORMS[each] for each in PLATFORMS if target.startswith(each)), platform)
-        if home != platform:
+        home = home_of(target)
+        if home not in (None, platform):
             raise ModuleError(
                 f"the program was lowered for {', '.join(made_for)}, and is to run on {platform}, "
                 f"which has no `{target}`",

@@ -46,6 +46,6 @@ def weights(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(count).astype(np.float32)
 
 
-def of_export(function, *args):
+def of_export(function, *args, platforms=None):
     """The program that is read from what `jax.export` writes of a function."""
-    return pb.load(jax.export.export(jax.jit(function))(*args).serialize())
+    return pb.load(jax.export.export(jax.jit(function), platforms=platforms)(*args).serialize())

@@ -312,8 +312,7 @@ def test_a_variant_has_what_its_platform_does_and_no_more():
     def f(x):
         return jnp.sum(jnp.linalg.qr(x)[1] ** 3)
 
-    exported = jax.export.export(jax.jit(f), platforms=["cpu", "cuda", "tpu"])(x)
-    program = pb.load(exported.serialize())
+    program = models.of_export(f, x, platforms=["cpu", "cuda", "tpu"])
     found = program.for_platform("cpu")
     assert "lapack_sgeqrf" in found.asm()
     assert "cusolver" not in found.asm()

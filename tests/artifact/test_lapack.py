@@ -116,10 +116,6 @@ def test_calls_with_one_type_share_a_function() -> None:
     assert of_export(f, S).asm().count("lapack_dpotrf") == 1
 
 
-def of_export_for(platform: str, function: Callable[[Any], Any], x: Any) -> Any:
-    return pb.load(jax.export.export(jax.jit(function), platforms=[platform])(x).serialize())
-
-
 LIBRARIES = {"cuda": {"cusolver", "cusparse"}, "rocm": {"hipsolver"}}
 FOR_GPUS = (
     "cholesky, batch",
@@ -141,7 +137,7 @@ def test_exports_for_gpus_have_derivatives_by_the_same_libraries(name: str, plat
     if (name, platform) == ("tridiagonal", "rocm"):
         pytest.skip("JAX does not export it")
     f, x = CASES[name]
-    program = of_export_for(platform, f, x)
+    program = of_export(f, x, platforms=[platform])
     gradient = program.grad()
     assert program.platforms == gradient.platforms == (platform,)
     for each in (program, gradient, gradient.jvp()):
@@ -191,7 +187,7 @@ def u_by_jacobi(x: Any) -> Any:
 
 
 def test_the_columns_of_u_that_have_derivatives_have_them() -> None:
-    program = of_export_for("cuda", lambda x: weighed(u_by_jacobi(x)[:, :2]), TALL)
+    program = of_export(lambda x: weighed(u_by_jacobi(x)[:, :2]), TALL, platforms=["cuda"])
     assert "@cusolver_gesvdj_ffi" in program.grad().asm()
 
 
@@ -209,7 +205,7 @@ NONE_FOR_GPUS = {
 @pytest.mark.parametrize("name", NONE_FOR_GPUS)
 def test_what_has_no_derivative_on_gpus(name: str) -> None:
     f, x = NONE_FOR_GPUS[name]
-    program = of_export_for("cuda", lambda x: weighed(f(x)), x)
+    program = of_export(lambda x: weighed(f(x)), x, platforms=["cuda"])
     with pytest.raises(pb.MissingRuleError, match=r"no derivative rule for .* @cusolver_"):
         program.grad()
 

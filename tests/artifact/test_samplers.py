@@ -85,7 +85,6 @@ def test_another_function_of_that_name_stays_what_it_is() -> None:
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_exports_for_other_platforms(platform: str) -> None:
     f = weighed(random.gamma, "threefry2x32")
-    exported = jax.export.export(jax.jit(f), platforms=[platform])(X)
-    program = pb.load(exported.serialize())
+    program = of_export(f, X, platforms=[platform])
     assert '"pullback.custom_jvp_call"' in program.asm()
     assert program.grad().platforms == (platform,)

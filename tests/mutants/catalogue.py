@@ -362,7 +362,7 @@ DRIVERS = (
     ),
     Mutant(
         "artifact/lapack.py",
-        'platform = _PLATFORMS[(target_of(call) or "")[:2]]',
+        'platform = home_of(target_of(call) or "")',
         'platform = "cpu"',
         ("tests/artifact/test_lapack.py",),
     ),

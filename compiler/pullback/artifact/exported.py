@@ -17,7 +17,7 @@ from pullback._flat import differentiable
 from pullback._interface import Interface
 from pullback._jax import boundary, dimensions, ir
 from pullback._platforms import together
-from pullback.artifact import expansions, high_level, lapack, programs, refinement, samplers
+from pullback.artifact import high_level, lost_rules, programs, refinement
 from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import build
@@ -100,14 +100,13 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
-    for module, names in {id(each): (each, names) for names, each in modules.items()}.values():
+    for names, module in modules.items():
         _refine(module)
-        _take_branches(module)
+        if len(modules) > 1:
+            _take_branches(module)
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-        samplers.put_back(module, names[0])
-        expansions.put_back(module)
-        lapack.put_back(module)
+        lost_rules.put_back(module, names[0])
     program = together([programs.variant(opened, each, names) for names, each in modules.items()])
     return _with_derivative(program, exported, order) if order else program
 

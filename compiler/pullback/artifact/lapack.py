@@ -23,11 +23,12 @@ from pullback.dialect.types import TypeInfo
 from pullback.frontend import link
 from pullback.frontend.trace import trace
 from pullback.passes.purity import is_used, target_of
-from pullback.passes.symbols import CALL, functions
+from pullback.passes.symbols import CALL
 from pullback.passes.zeros import is_zero_constant
 from pullback_runtime import _module
 from pullback_runtime._elements import element_dtype
 from pullback_runtime._jax import operations_named
+from pullback_runtime._libraries import home_of
 
 Options = Mapping[str, str | bool]
 """What a call is told: on a CPU by a letter each, where `uplo` is L or U."""
@@ -35,7 +36,6 @@ Results = dict[int, Any]
 """What JAX has derivatives of, by the position of the result; not what LAPACK needs for itself."""
 
 _NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
-_PLATFORMS = {"la": "cpu", "cu": "cuda", "hi": "rocm"}
 _DEFAULT = chr(0)  # of algorithms
 _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
@@ -284,13 +284,12 @@ def _called(
         return {}
     given, wanted = (tuple(map(_struct, each)) for each in types)
     options = tuple(sorted(_options(call).items()))
-    platform = _PLATFORMS[(target_of(call) or "")[:2]]
+    platform = home_of(target_of(call) or "")
+    assert platform is not None  # the name of the routine begins with that of a library
     places, source = _function(_routine(call), platform, options, given, wanted)
     if not places:
         return {}
-    name = link.merge(module, _module.parse(source, module.context), "main")
-    private = ir.StringAttr.get("private", module.context)
-    functions(module)[name].attributes["sym_visibility"] = private
+    name = link.merge_main(module, source)
     with build.inserting(ir.InsertionPoint(call), call.location):
         callee = {"callee": ir.FlatSymbolRefAttr.get(name, module.context)}
         kinds = [results[i].type for i in places]

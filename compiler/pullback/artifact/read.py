@@ -11,15 +11,7 @@ from pullback._edits import exchange_entry
 from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import (
-    expansions,
-    exported,
-    high_level,
-    lapack,
-    programs,
-    samplers,
-    symbolic,
-)
+from pullback.artifact import exported, high_level, lost_rules, programs, symbolic
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect.verify import verify
 from pullback.frontend.trace import platform_here
@@ -78,9 +70,7 @@ def _program_of(opened: _artifact.Opened) -> Any:
         return symbolic.load(opened.module, opened.trees(), metadata)
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
         _module.make_private(opened.module, keep="main")
-        samplers.put_back(opened.module, platform_here())
-        expansions.put_back(opened.module)
-        lapack.put_back(opened.module)
+        lost_rules.put_back(opened.module, platform_here())
     entries = _variants.entries_of(metadata)
     if opened.has_composites:
         high_level.restore(opened.module, erase=len({*entries.values()}) < 2)

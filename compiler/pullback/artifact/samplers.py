@@ -44,9 +44,7 @@ def put_back(module: ir.Module, platform: str) -> bool:
     table, found = functions(module), dict[str, str]()
     for name in filter(NAME.fullmatch, table):
         if (source := _new(table, name, platform)) is not None:
-            found[name] = link.merge(module, _module.parse(source, module.context), "main")
-            private = ir.StringAttr.get("private", module.context)
-            functions(module)[found[name]].attributes["sym_visibility"] = private
+            found[name] = link.merge_main(module, source)
     for call in operations_named(module, CALL) if found else ():
         if (new := found.get(callee(call))) is not None:
             call.attributes["callee"] = ir.FlatSymbolRefAttr.get(new, module.context)

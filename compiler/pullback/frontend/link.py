@@ -12,7 +12,7 @@ from pullback._cache import has_hash
 from pullback._errors import PullbackError
 from pullback._jax import ir, jaxprs, lowering
 from pullback.frontend import locations
-from pullback.passes.symbols import Symbols, symbol as symbol_of, text_of
+from pullback.passes.symbols import Symbols, functions, symbol as symbol_of, text_of
 from pullback_runtime import _module
 
 if TYPE_CHECKING:
@@ -131,6 +131,14 @@ class Source:
 def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
     """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
     return merge_source(Symbols(target), Source(Library(module), symbol))
+
+
+def merge_main(target: ir.Module, content: bytes) -> str:
+    """Copies the entry of a module to a private function of `target`; returns its name there."""
+    name = merge(target, _module.parse(content, target.context), "main")
+    private = ir.StringAttr.get("private", target.context)
+    functions(target)[name].attributes["sym_visibility"] = private
+    return name
 
 
 def merge_source(target: Symbols, source: Source) -> str:
