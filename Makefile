@@ -156,7 +156,7 @@ tpu:
 gpu: setup
 	$(RUN) JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest \
 	  XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(JOBS) \
-	  tests/test_gpu.py tests/artifact/test_lapack.py::test_derivatives
+	  tests/test_gpu.py tests/artifact/test_linear_algebra.py::test_derivatives
 
 clean:
 	rm -rf .venv .venv-* build dist out

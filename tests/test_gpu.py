@@ -16,7 +16,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from tests.artifact.models import of_export
-from tests.artifact.test_lapack import CASES, S, weighed
+from tests.artifact.test_linear_algebra import CASES, S, weighed
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),

@@ -16,16 +16,22 @@ PLATFORMS = {
     "hipsparse_": "rocm",
     "hip_": "rocm",
 }
+"""By how the names of custom calls begin."""
+
+OF_TPUS = ("Eigh", "LuDecomposition", "ProductOfElementaryHouseholderReflectors", "Qr")
+"""Whole names of custom calls."""
 
 
 def home_of(target: str) -> str | None:
     """The platform that has the library of a custom call; None if it is of none of these."""
+    if target in OF_TPUS:
+        return "tpu"
     return next((PLATFORMS[each] for each in PLATFORMS if target.startswith(each)), None)
 
 
 def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) -> None:
     """Raise ModuleError for a module that calls a library which a platform does not have."""
-    if not any(prefix.encode() in content for prefix in PLATFORMS):
+    if not any(name.encode() in content for name in (*PLATFORMS, *OF_TPUS)):
         return
     module = _module.parse(content)  # ops do not keep it alive
     for call in operations_named(module, "stablehlo.custom_call"):

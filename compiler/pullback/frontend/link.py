@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
 
 
+_MARK = "pullback.instead_of"
+
+
 def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
     """JAX has types that are no arrays, and operations that need a device to be lowered for."""
     cause = str(error).partition("\n")[0] or type(error).__name__
@@ -133,9 +136,16 @@ def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
     return merge_source(Symbols(target), Source(Library(module), symbol))
 
 
-def merge_main(target: ir.Module, content: bytes) -> str:
-    """Copies the entry of a module to a private function of `target`; returns its name there."""
+def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> str:
+    """Copies the entry of a module to a private function of `target`; returns its name there.
+
+    Args:
+      instead_of: a function, or a call in one, that will make place for it. What the copy is made
+        of has functions with that in them as well, and must not share those here.
+    """
+    instead_of.attributes[_MARK] = ir.UnitAttr.get(target.context)
     name = merge(target, _module.parse(content, target.context), "main")
+    del instead_of.attributes[_MARK]
     private = ir.StringAttr.get("private", target.context)
     functions(target)[name].attributes["sym_visibility"] = private
     return name

@@ -24,10 +24,15 @@ def user_line(location: ir.Location) -> str | None:
 
     None where the location names no Python line, as in a module written by hand.
     """
+    return user_frame(location) or _plain_line(location)
+
+
+def user_frame(location: ir.Location) -> str | None:
+    """The same where it names the function around that line, as JAX does, and parsers do not."""
     for frame in _FRAME.finditer(str(location)):
         if not frame["file"].startswith(_INSIDE_JAX):
             return describe(frame["file"], int(frame["line"]), frame["function"])
-    return _plain_line(location)
+    return None
 
 
 def user_line_of(operation: Any) -> str | None:

@@ -1,8 +1,8 @@
-"""Calls of LAPACK that `jax.export` writes, with JAX's derivatives of what they compute.
+"""Calls of libraries that `jax.export` writes, with JAX's derivatives of what they compute.
 
-What JAX knows of a Cholesky decomposition is lost in a file, where it is a call of `lapack_*potrf`,
-or on a GPU of `cusolver_potrf`. JAX is asked again for a function of the same results, which takes
-the place of the call with all its rules. It calls the same library.
+What JAX knows of an LU decomposition is lost in a file, where it is a call of `lapack_*getrf`, on a
+GPU of `cusolver_getrf`, and on a TPU of `LuDecomposition`. JAX is asked again for a function of the
+same results, which takes the place of the call with all its rules. It calls the same library.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import home_of
 
 Options = Mapping[str, str | bool]
-"""What a call is told: on a CPU by a letter each, where `uplo` is L or U."""
+"""What a call is told: on a CPU by a letter each, where `uplo` is L or U; on a TPU by one text."""
 Results = dict[int, Any]
-"""What JAX has derivatives of, by the position of the result; not what LAPACK needs for itself."""
+"""What JAX has derivatives of, by the position of the result; not what a library needs itself."""
 
 _NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
 _DEFAULT = chr(0)  # of algorithms
@@ -57,6 +57,19 @@ def _eigh(options: Options, x: Any) -> Results:
     if options.get("mode", "V") != "V" or options.get("algorithm", _DEFAULT) != _DEFAULT:
         return {}
     v, w = lax.linalg.eigh(x, lower=_takes_lower(options), symmetrize_input=False)
+    return {0: v, 1: w}
+
+
+def _lu_on_tpu(options: Options, x: Any) -> Results:
+    return dict(enumerate(lax.linalg.lu(x)))
+
+
+def _eigh_on_tpu(options: Options, x: Any) -> Results:
+    """Where the eigenvalues are sorted; what is wider than 256 is made of ones that are not."""
+    if (lower := {"1,1,100,1e-6": True, "0,1,100,1e-6": False}.get(str(options[TEXT]))) is None:
+        return {}
+    jacobi = lax.linalg.EighImplementation.JACOBI
+    v, w = lax.linalg.eigh(x, lower=lower, symmetrize_input=False, implementation=jacobi)
     return {0: v, 1: w}
 
 
@@ -124,7 +137,9 @@ def _qr(options: Options, x: Any) -> Results:
     return {0: jnp.pad(r, rows), 1: q}
 
 
-QR = "geqrf"
+TEXT = "backend_config"
+QR = "geqrf", "Qr"
+MAKES_Q = "orgqr", "ungqr", "ProductOfElementaryHouseholderReflectors"
 WITH_V = "gesvdj", "gesvdp"
 ELEMENT_BY_ELEMENT = {f"stablehlo.{name}" for name in ("real", "imag", "negate", "complex")}
 ROUTINES: dict[str, Callable[..., Results]] = {
@@ -138,22 +153,25 @@ ROUTINES: dict[str, Callable[..., Results]] = {
     "trsm": _triangular_solve,
     "gtsv": _tridiagonal_solve,
     "gtsv2": _tridiagonal_solve_on_gpu,
-    QR: _qr,
+    **dict.fromkeys(QR, _qr),
+    "LuDecomposition": _lu_on_tpu,
+    "Eigh": _eigh_on_tpu,
 }
 
 
 def put_back(module: ir.Module) -> bool:
-    """Puts functions with rules in the place of calls of LAPACK, in place; whether there were."""
+    """Puts functions with rules in the place of calls of libraries; whether there were."""
     calls = operations_named(module, "stablehlo.custom_call")
-    made = {QR: _put_back_qr, **dict.fromkeys(ROUTINES.keys() - {QR}, _put_back)}
+    made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
     found = [made[routine](module, call) for call in calls if (routine := _routine(call)) in made]
     return any(found)
 
 
 def _routine(call: ir.Operation) -> str:
-    """What a call of LAPACK calls, without the letter for the type; of others, nothing."""
-    found = _NAME.fullmatch(target_of(call) or "")
-    return found[2] if found else ""
+    """What a call calls, without the library and its letter for the type."""
+    target = target_of(call) or ""
+    found = _NAME.fullmatch(target)
+    return found[2] if found else target
 
 
 def _put_back(module: ir.Module, call: ir.Operation) -> bool:
@@ -206,7 +224,7 @@ def _put_back_qr(module: ir.Module, call: ir.Operation) -> bool:
     """R, and Q where it is made of the reflectors: JAX has no derivative of these themselves."""
     reflectors, scales = call.results
     makes_q = [use.owner.operation for use in scales.uses]
-    if len(makes_q) > 1 or not all(_routine(each) in ("orgqr", "ungqr") for each in makes_q):
+    if len(makes_q) > 1 or not all(_routine(each) in MAKES_Q for each in makes_q):
         return False
     if not _shows_r(reflectors, makes_q):
         return False
@@ -285,11 +303,11 @@ def _called(
     given, wanted = (tuple(map(_struct, each)) for each in types)
     options = tuple(sorted(_options(call).items()))
     platform = home_of(target_of(call) or "")
-    assert platform is not None  # the name of the routine begins with that of a library
+    assert platform is not None  # all routines are of libraries that one platform has
     places, source = _function(_routine(call), platform, options, given, wanted)
     if not places:
         return {}
-    name = link.merge_main(module, source)
+    name = link.merge_main(module, source, call)
     with build.inserting(ir.InsertionPoint(call), call.location):
         callee = {"callee": ir.FlatSymbolRefAttr.get(name, module.context)}
         kinds = [results[i].type for i in places]
@@ -298,7 +316,12 @@ def _called(
 
 
 def _has_columns(call: ir.Operation, by_columns: bool) -> bool:
-    """Whether matrices lie column by column, as JAX hands them to LAPACK, or row by row."""
+    """Whether matrices lie column by column, as JAX hands them to LAPACK, or row by row.
+
+    A TPU has layouts of its own.
+    """
+    if home_of(target_of(call) or "") == "tpu":
+        return True
     rank = max(map(build.rank, call.operands))
     for name, values in (("operand_layouts", call.operands), ("result_layouts", call.results)):
         if name not in call.attributes:
@@ -313,6 +336,8 @@ def _has_columns(call: ir.Operation, by_columns: bool) -> bool:
 
 
 def _options(call: ir.Operation) -> dict[str, str | bool]:
+    if isinstance(text := call.attributes.get(TEXT), ir.StringAttr) and text.value:
+        return {TEXT: text.value}
     configurations = (call.attributes.get(name) for name in _CONFIGURATIONS)
     found = next((each for each in configurations if isinstance(each, ir.DictAttr)), ())
     return {each.name: option for each in found if (option := _option(each.attr)) is not None}

@@ -1,4 +1,4 @@
-"""Linear algebra in what `jax.export` writes for a CPU has JAX's derivatives."""
+"""Linear algebra in what `jax.export` writes has JAX's derivatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from jax import lax
 
 import pullback as pb
 from pullback import artifact
-from pullback.artifact import lapack
+from pullback.artifact import linear_algebra
+from pullback_runtime import ModuleError
 from tests.artifact.models import of_export
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -146,9 +147,67 @@ def test_exports_for_gpus_have_derivatives_by_the_same_libraries(name: str, plat
         assert found <= LIBRARIES[platform]
 
 
+ON_TPUS = {
+    "inv": "LuDecomposition",
+    "lu": "LuDecomposition",
+    "eigh": "Eigh",
+    "eigh, upper": "Eigh",
+    "qr, tall": "Qr",
+    "qr, r": "Qr",
+    "svd": "Qr",
+    "svd, values": "Eigh",
+}
+"""A call that JAX writes there of each."""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ON_TPUS)
+def test_exports_for_tpus_have_derivatives_by_the_same_calls(name: str) -> None:
+    """As many of them as without a file, where the rules have never been lost."""
+    f, x = CASES[name]
+    x, call = x.astype("float32"), f"@{ON_TPUS[name]}("
+    program = of_export(f, x, platforms=["tpu"])
+    gradient = program.grad()
+    assert program.platforms == gradient.platforms == ("tpu",)
+    expected = pb.trace(f, platforms="tpu")(x).grad()
+    assert gradient.asm().count(call) == expected.asm().count(call) > 0
+    assert gradient.jvp().asm().count(call) > 0
+
+
+def test_calls_of_tpus_give_what_jax_gives() -> None:
+    lu, pivots, permutation = linear_algebra.ROUTINES["LuDecomposition"]({}, A).values()
+    np.testing.assert_array_equal(lu, scipy.lu_factor(A)[0])
+    np.testing.assert_array_equal(pivots, scipy.lu_factor(A)[1])
+    lower = np.tril(lu, -1) + np.eye(3)
+    np.testing.assert_allclose(lower @ np.triu(lu), A[permutation], rtol=1e-12)
+
+
+def test_an_export_for_several_platforms_has_derivatives() -> None:
+    """The variant for TPUs has no call without one."""
+    f, x = CASES["solve"]
+    x = x.astype("float32")
+    program = of_export(f, x, platforms=["cpu", "tpu"])
+    np.testing.assert_allclose(program.grad()(x), jax.grad(f)(x), rtol=1e-3, atol=1e-4)
+
+
+def test_what_has_no_derivative_on_tpus() -> None:
+    """Eigenvalues that are not sorted: JAX's own, of a large matrix, are made of these."""
+    f = lambda x: weighed(lax.linalg.eigh(x, sort_eigenvalues=False)[1])  # noqa: E731
+    program = of_export(f, S.astype("float32"), platforms=["tpu"])
+    with pytest.raises(pb.MissingRuleError, match=r"no derivative rule for .* @Eigh"):
+        program.grad()
+
+
+def test_a_call_of_a_tpu_says_where_it_runs() -> None:
+    f, x = CASES["inv"]
+    program = of_export(f, x.astype("float32"), platforms=["tpu"])
+    with pytest.raises(ModuleError, match="is to run on cpu, which has no `LuDecomposition`"):
+        program(x.astype("float32"))
+
+
 def decomposed(routine: str, x: Any, **options: Any) -> tuple[Any, Any, Any, Any]:
     """The singular values, and the product of what such a routine gives."""
-    found = lapack.ROUTINES[routine](options, x)
+    found = linear_algebra.ROUTINES[routine](options, x)
     u, v = found[2], found[3]
     k = found[1].shape[-1]
     return found[1], u[..., :k] * found[1][..., None, :], u, v
@@ -168,7 +227,7 @@ def test_singular_vectors_as_routines_for_gpus_give_them(x: np.ndarray, full: bo
     if not full:
         for transposed in (False, True):
             options = {"compute_uv": True, "full_matrices": full, "transposed": transposed}
-            found = lapack.ROUTINES["gesvd"](options, x)
+            found = linear_algebra.ROUTINES["gesvd"](options, x)
             u, vh = (found[3], found[2]) if transposed else (found[2], found[3])
             np.testing.assert_allclose((u * found[1][..., None, :]) @ vh, x, atol=1e-12)
 

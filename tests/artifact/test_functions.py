@@ -1,0 +1,122 @@
+"""JAX's functions with rules of their own, in what `jax.export` writes, have JAX's derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy import special
+
+import pullback as pb
+from tests.artifact.models import of_export
+
+KINKS = np.array([0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0])
+POSITIVE = np.array([0.3, 0.9, 2.7])
+_vectors = np.random.default_rng(0).standard_normal((4, 4))
+SINGULAR = _vectors @ np.diag([1.0, 2.0, 0.0, 3.0]) @ np.linalg.inv(_vectors)
+CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "relu": (jax.nn.relu, KINKS),
+    "relu6": (jax.nn.relu6, KINKS),
+    "inside another function": (jax.nn.hard_silu, KINKS),
+    "i0": (jnp.i0, KINKS),
+    "sinc": (jnp.sinc, KINKS),
+    "expi": (special.expi, np.array([0.0, 1e-200, 0.5, -1.0, 3.0, 1e5])),
+    "sici": (lambda x: special.sici(x)[0] * special.sici(x)[1], POSITIVE),
+    "sici, one result": (lambda x: special.sici(x)[1], POSITIVE),
+    "log1mexp": (jax.nn.log1mexp, POSITIVE),
+    "hyp1f1, of literals": (lambda x: special.hyp1f1(1.5, 0.7, x), POSITIVE),
+    "hyp2f1": (lambda x: special.hyp2f1(x, 0.2 * x, 0.3 * x, x / 9), POSITIVE),
+    "det": (jnp.linalg.det, SINGULAR),
+    "slogdet": (lambda x: jnp.linalg.slogdet(x)[1], _vectors),
+    "pinv": (jnp.linalg.pinv, _vectors[:3]),
+    "pinv, hermitian": (lambda x: jnp.linalg.pinv(x @ x.T, hermitian=True), _vectors[:3]),
+    "batch of relu": (lambda x: jax.vmap(jax.nn.relu)(x[:, None]), KINKS),
+    "batch of expi": (lambda x: jax.vmap(special.expi)(x[:, None]), POSITIVE),
+    "batch of det": (lambda x: jax.vmap(jnp.linalg.det)(jnp.stack([x, 2 * x])), SINGULAR),
+}
+
+
+def weighed(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def g(x):
+        y = f(x)
+        return jnp.sum(jnp.sin(y) * jnp.arange(1.0, 1.0 + y.size).reshape(y.shape))
+
+    return g
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives(name: str) -> None:
+    """First and second order; where JAX gives no number, ours may be one."""
+    f, x = weighed(CASES[name][0]), CASES[name][1]
+    program, t = of_export(f, x), np.cos(x)
+    np.testing.assert_allclose(program(x), f(x), rtol=1e-12)
+    np.testing.assert_allclose(program.grad()(x), jax.grad(f)(x), rtol=1e-9, atol=1e-12)
+    ours = pb.jvp(program.grad(), (x,), (t,))[1]
+    theirs = jax.jvp(jax.grad(f), (x,), (t,))[1]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-9)
+
+
+X = KINKS.astype("float32")
+
+
+def slopes_of_relu(program: Any) -> np.ndarray:
+    return np.asarray(program.grad()(X))
+
+
+def summed(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: jnp.sum(f(x))
+
+
+def test_in_single_precision() -> None:
+    np.testing.assert_array_equal(slopes_of_relu(of_export(summed(jax.nn.relu), X)), X > 0)
+
+
+def test_of_several_platforms() -> None:
+    program = of_export(summed(jax.nn.relu), X, platforms=["cpu", "cuda", "tpu"])
+    np.testing.assert_array_equal(slopes_of_relu(program), X > 0)
+
+
+def test_of_symbolic_dimensions() -> None:
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), "float32")
+    exported = jax.export.export(jax.jit(summed(jax.nn.relu)))(shape)
+    np.testing.assert_array_equal(slopes_of_relu(pb.load(exported.serialize())), X > 0)
+
+
+def test_of_a_text_without_lines() -> None:
+    text = jax.jit(summed(jax.nn.relu)).lower(X).as_text()
+    np.testing.assert_array_equal(slopes_of_relu(pb.load(text.encode())), X > 0)
+
+
+def test_a_function_of_a_user_stays_what_it_is() -> None:
+    """It is written with the same ops, next to one of JAX."""
+
+    @jax.jit
+    def relu(x):
+        return jnp.maximum(x, 0)
+
+    both = of_export(lambda x: jnp.sum(relu(x) + 2 * jax.nn.relu(x)), X)
+    np.testing.assert_array_equal(slopes_of_relu(both), np.where(X == 0, 0.5, 3 * (X > 0)))
+
+
+def test_another_function_of_that_name_stays_what_it_is() -> None:
+    text = """
+    func.func public @main(%x: tensor<7xf32>) -> tensor<f32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %y = call @relu(%x) : (tensor<7xf32>) -> tensor<7xf32>
+      %sum = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<7xf32>, tensor<f32>) -> tensor<f32>
+      return %sum : tensor<f32>
+    }
+    func.func private @relu(%x: tensor<7xf32>) -> tensor<7xf32> {
+      %y = stablehlo.negate %x : tensor<7xf32>
+      return %y : tensor<7xf32>
+    }
+    """
+    np.testing.assert_array_equal(slopes_of_relu(pb.load(text.encode())), -np.ones(7))
