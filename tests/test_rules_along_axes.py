@@ -66,3 +66,48 @@ def test_rules_that_name_the_axis_of_a_vmap_inside(which: int, around: str) -> N
         found, expected = pb.jvp(derived, (x,), (t,)), jax.jvp(plain, (x,), (t,))
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(pb.hessian(f)(x), jax.hessian(plain)(x), rtol=1e-11, atol=1e-13)
+
+
+def with_rule_of_product(with_rule: Any) -> Any:
+    """A loop, whose batch lies in front, with the rule of a product, whose batch lies behind."""
+    weights = jnp.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 4.0]])
+
+    def function(x):
+        return jax.lax.fori_loop(0, 2, lambda _, y: jnp.sin(y) + x, jnp.zeros_like(x))
+
+    ruled = with_rule(function)
+    if with_rule is jax.custom_jvp:
+        ruled.defjvp(lambda xs, ts: (weights @ xs[0], 2 * (weights @ ts[0])))
+    else:
+        ruled.defvjp(lambda x: (weights @ x, None), lambda _, ct: (2 * (ct @ weights),))
+    return ruled
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, count: int) -> None:
+    """JAX takes the axes of the function for those of the rule, where it traces a call.
+
+    The rule is of another function, so that its result shows, too.
+    """
+    f = with_rule_of_product(with_rule)
+    x = np.random.default_rng(0).standard_normal((count, 3) if axis == 0 else (3, count))
+    w = np.random.default_rng(1).standard_normal(x.shape)
+
+    def of(vmap):
+        return lambda x: jnp.sum(vmap(f, axis, axis)(x) ** 2 * w)
+
+    expected = jax.value_and_grad(of(jax.vmap))(x)
+    for vmap in (jax.vmap, pb.vmap):
+        for found in (
+            pb.value_and_grad(of(vmap))(x),
+            jax.value_and_grad(jax.jit(of(vmap)))(x),
+            jax.jit(pb.value_and_grad(of(vmap)))(x),
+        ):
+            jax.tree.map(np.testing.assert_allclose, found, expected)
+    nested = jax.vmap(jax.vmap(f, axis, axis))
+    xs, ws = np.stack([x, 2 * x]), np.stack([w, w**2])
+    found, expected = (p.grad(lambda xs: jnp.sum(nested(xs) ** 2 * ws))(xs) for p in (pb, jax))
+    np.testing.assert_allclose(found, expected)
