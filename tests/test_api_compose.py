@@ -178,6 +178,12 @@ def test_a_saved_program_keeps_its_rules_in_the_runtime_too(tmp_path):
             assert_agrees(ours(*arguments), theirs(*arguments))
 
 
+def test_symbolic_programs_are_pushed_like_others():
+    xs = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
+    program = pb.trace(lambda x: pb.jvp(jnp.sin, (x,), (x,))[1])(xs)
+    assert_agrees(program(XS), XS * np.cos(XS))
+
+
 def test_a_batch_sees_the_passes_that_a_program_went_through():
     program = pb.trace(sevenfold)(1.0).run_passes("lower-custom-derivatives")
     np.testing.assert_allclose(jax.vmap(pb.grad(program))(XS), 2 * XS, rtol=1e-6)
@@ -261,6 +267,37 @@ calls_back_in_its_rule.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * tim
 @jax.checkpoint
 def calls_back_again(x):
     return jnp.sin(x) * times(3)(x) * jnp.cos(x)
+
+
+def by_jvp(p, f, primals, tangents):
+    return p.jvp(f, primals, tangents)[1]
+
+
+def by_map(p, f, primals, tangents):
+    return p.linearize(f, *primals)[1](*tangents)
+
+
+@pytest.mark.parametrize("p", [jax, pb])
+@pytest.mark.parametrize("push", [by_jvp, by_map])
+def test_tangents_that_jax_knows_stand_beside_linear_ones(p, push):
+    """The rule of a `custom_jvp` gets an array of zeros, which was taken for a constant term."""
+    program = pb.trace(wave)(1.3, 0.7)
+
+    @jax.custom_jvp
+    def twice(x, y):
+        return program(x, y)
+
+    @twice.defjvp
+    def _(primals, tangents):
+        return program(*primals), 2 * push(p, program, primals, tangents)
+
+    for argnums in (0, 1, (0, 1)):
+        slopes = jax.grad(wave, argnums)(1.3, 0.7)
+        assert_agrees(jax.grad(twice, argnums)(1.3, 0.7), jax.tree.map(lambda s: 2 * s, slopes))
+    of_each = jax.grad(lambda xs, y: jnp.sum(jax.vmap(twice, (0, None))(xs, y)))
+    assert_agrees(of_each(XS, 0.7), 2 * jax.vmap(jax.grad(wave), (0, None))(XS, 0.7))
+    of_both = jax.grad(lambda xs, y: jnp.sum(jax.vmap(twice, (0, None))(xs, y)), 1)
+    assert_agrees(of_both(XS, 0.7), 2 * jax.vmap(jax.grad(wave, 1), (0, None))(XS, 0.7).sum())
 
 
 @pytest.mark.parametrize("function", [calls_back_in_its_rule, calls_back_again])

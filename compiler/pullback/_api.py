@@ -205,7 +205,7 @@ def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
     def function(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
         program = program_of(get(), primals, {})
         derived = _derivation.jvp(program, has_aux=has_aux)
-        out, moved, *aux = _calls.apply(derived, (*primals, *tangents), {})
+        out, moved, *aux = _calls.apply_linear(derived, primals, tangents)
         return out, _slots.restore_zeros(moved, out), *aux
 
     return _cache.jitted(function, "jvp", get)

@@ -37,6 +37,22 @@ def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dic
     if isinstance(program, SymbolicProgram):
         return program(*args, **kwargs)
     operands = program.flatten(args, kwargs)
+    return _run(program, operands)
+
+
+def apply_linear(
+    program: Program | SymbolicProgram, args: tuple[Any, ...], moving: tuple[Any, ...]
+) -> Any:
+    """The same of a program that is linear in its last arguments, in all of them together."""
+    if isinstance(program, SymbolicProgram):
+        return program(*args, *moving)
+    operands = program.flatten((*args, *moving), {})
+    first = len(operands) - len(jax.tree.leaves(moving))
+    origin_of(program.handle).linear = tuple(range(first, len(operands)))
+    return _run(program, operands)
+
+
+def _run(program: Program, operands: list[Any]) -> Any:
     check_operands(program, operands[len(program.constants) :])
     placed = on_devices_of(program.rules.mesh, operands)
     return program.unflatten(call_module(program.handle, *placed))
@@ -92,20 +108,24 @@ def _swapped(backward: Program) -> Program:
 
 def _transposed(
     handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
-) -> tuple[ModuleHandle, tuple[int, ...]]:
+) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]:
     """The transpose, and which results it takes cotangents of: those given, unless it has all.
 
     A result may depend on what is not linear alone, as the value beside a tangent; it has none.
+    JAX knows some tangents where others are linear, such as the zeros that the rule of a
+    `custom_jvp` is given: the transpose in all of them has no term of those.
     """
     origin = origin_of(handle)
+    if set(linear) <= set(origin.linear):
+        linear = origin.linear
     if origin.transposed is not None and origin.linear == linear:
         outs = enumerate(handle.out_avals)
-        return origin.transposed, tuple(i for i, aval in outs if is_inexact(aval))
+        return origin.transposed, linear, tuple(i for i, aval in outs if is_inexact(aval))
     key = "transpose", linear, given
     if key not in origin.derivatives:
         transposed = _derivation.transpose_of_results(origin.program, linear, given)
         origin.derivatives[key] = transposed.handle
-    return origin.derivatives[key], given
+    return origin.derivatives[key], linear, given
 
 
 def _batched(
@@ -115,9 +135,9 @@ def _batched(
     origin = origin_of(handle)
     key = "batch", in_axes, size, along
     if key not in origin.derivatives:
-        origin.derivatives[key] = _mapped(origin, in_axes, size) or _repeated(
-            handle, in_axes, size, along
-        )
+        batched = _mapped(origin, in_axes, size) or _repeated(handle, in_axes, size, along)
+        origin_of(batched[0]).linear = origin.linear
+        origin.derivatives[key] = batched
     return origin.derivatives[key]
 
 

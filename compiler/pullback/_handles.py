@@ -36,7 +36,8 @@ class Origin:
     Attributes:
       make: gives the program, of which every operand of the handle is an argument, and every
         result an item of a tuple.
-      transposed: the handle of the transpose in `linear` operands, where one is known.
+      linear: operands that the program is known to be linear in, in all of them together.
+      transposed: the handle of the transpose in these, where one is known.
       others: handles of the program for platforms that it was not made for.
     """
 

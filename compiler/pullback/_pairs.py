@@ -54,7 +54,7 @@ class PullBack:
     @functools.cached_property
     def _jitted(self) -> Any:
         def pull(residuals: Any, cotangent: Any) -> Any:
-            found = _calls.apply(self.linear, (residuals, cotangent), {})
+            found = _calls.apply_linear(self.linear, (residuals,), (cotangent,))
             return _slots.restore_zeros(found, self.primals)
 
         return jax.jit(pull)
@@ -252,7 +252,7 @@ class PushForward:
     @functools.cached_property
     def _jitted(self) -> Any:
         def push(residuals: Any, *tangents: Any) -> Any:
-            found = _calls.apply(self.linear, (residuals, *tangents), {})
+            found = _calls.apply_linear(self.linear, (residuals,), tuple(tangents))
             return _slots.restore_zeros(found, self.out)
 
         return jax.jit(push)

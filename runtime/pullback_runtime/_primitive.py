@@ -199,12 +199,13 @@ class JVPRule(Protocol):
 class TransposeRule(Protocol):
     """`rule(handle, linear, given)`: a module `(other args…, cotangents of outs…) -> (cts…)`.
 
-    And the positions of these outs: at least those in `given`.
+    And the positions of the args whose cotangents it gives, and of these outs: at least those in
+    `linear` and in `given`.
     """
 
     def __call__(
         self, handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
-    ) -> tuple[ModuleHandle, tuple[int, ...]]: ...
+    ) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]: ...
 
 
 class BatchingRule(Protocol):
@@ -270,11 +271,11 @@ def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
     linear = tuple(i for i, arg in enumerate(args) if _jax.is_undefined_primal(arg))
     results = enumerate(zip(cotangents, handle.out_avals, strict=True))
     given = tuple(i for i, (ct, v) in results if _is_inexact(v) and not _jax.is_zero(ct))
-    transposed, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
-    known = [arg for i, arg in enumerate(args) if i not in set(linear)]
+    transposed, gives, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
+    known = [arg for i, arg in enumerate(args) if i not in set(gives)]
     active = [_jax.instantiate(cotangents[i]) for i in takes]
-    moved = iter(call_module(transposed, *known, *active))
-    return [next(moved) if i in set(linear) else None for i in range(len(args))]
+    moved = dict(zip(gives, call_module(transposed, *known, *active), strict=True))
+    return [moved[i] if i in set(linear) else None for i in range(len(args))]
 
 
 def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tuple[Any, ...]]:

@@ -35,7 +35,7 @@ def rules(handle_of):
     def transpose(handle, linear, given):
         asked.append(("transpose", handle, linear))
         assert given == (0,)
-        return scale, given
+        return scale, linear, given
 
     def batching(handle, in_axes, axis_size, mesh_axis):
         assert mesh_axis is None
