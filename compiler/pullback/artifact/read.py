@@ -70,12 +70,13 @@ def _program_of(opened: _artifact.Opened) -> Any:
         return symbolic.load(opened.module, opened.trees(), metadata)
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
         _module.make_private(opened.module, keep="main")
-        lost_rules.put_back(opened.module, platform_here())
     entries = _variants.entries_of(metadata)
     if opened.has_composites:
         high_level.restore(opened.module, erase=len({*entries.values()}) < 2)
         if not opened.is_whole:  # what save wrote, it has verified
             _verify(opened.module)
+    if not metadata:  # where names of rules are references, it does not take them for dead
+        lost_rules.put_back(opened.module, platform_here())
     if marked := metadata.get(high_level.CHECKPOINTS):
         high_level.put_checkpoints(opened.module, marked)
     return programs.of_entries(opened, entries)
