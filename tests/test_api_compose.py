@@ -194,6 +194,16 @@ def test_symbolic_programs_are_pushed_like_others():
     assert_agrees(program(XS), XS * np.cos(XS))
 
 
+@pytest.mark.parametrize("mapped", [pb.jit(jnp.sin), pb.grad(jnp.sin)])
+def test_a_batch_of_so_many_items_as_a_symbol_says_is_refused(mapped):
+    xs = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
+    for make in (pb.trace(jax.vmap(mapped)), jax.export.export(jax.jit(jax.vmap(mapped)))):
+        with pytest.raises(pb.PullbackError, match="a batch of n items, which is no number"):
+            make(xs)
+    together = pb.grad(lambda x: jax.vmap(jnp.sin)(x).sum())
+    assert_agrees(pb.trace(together)(xs)(XS), np.cos(XS))
+
+
 def test_a_batch_sees_the_passes_that_a_program_went_through():
     program = pb.trace(sevenfold)(1.0).run_passes("lower-custom-derivatives")
     np.testing.assert_allclose(jax.vmap(pb.grad(program))(XS), 2 * XS, rtol=1e-6)

@@ -15,7 +15,7 @@ import jax
 import pullback_runtime
 from pullback import _batches, _derivation, _platforms
 from pullback._edits import clone
-from pullback._errors import ArgumentMismatchError, MissingRuleError
+from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback._handles import Origin, origin_of, program_of
 from pullback._interface import Interface
 from pullback._jax import boundary, high, tracing
@@ -132,6 +132,12 @@ def _batched(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int | None, ...]]:
     """The program batched by the pass; or made again for a batch, or run once per item."""
+    if not isinstance(size, int):
+        raise PullbackError(
+            f"a program cannot be called for a batch of {size} items, which is no number",
+            do="batch first and then take the derivative, pb.grad(lambda x: jax.vmap(f)(x).sum()), "
+            "map the function itself without pb.jit or pb.trace, or trace with sizes",
+        )
     origin = origin_of(handle)
     key = "batch", in_axes, size, along
     if key not in origin.derivatives:
