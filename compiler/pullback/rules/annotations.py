@@ -46,7 +46,8 @@ def _custom_call_variant(op: Op) -> Rule:
         where=user_line(op.operation.location),
         do="wrap this call in jax.custom_jvp or jax.custom_vjp; in a module by hand, in a function "
         "that a pullback.custom_jvp_call with rules calls: docs/dialect.md. If jax.export wrote "
-        "it, it left JAX's rule out: save pb.trace(f)(...) instead, or export with vjp_order=1",
+        "it, it left JAX's rule out: save pb.trace(f)(...) instead, or export with vjp_order=1; "
+        "where the function calls it, call pb.from_exported(exported), which puts rules back",
     )
 
 
