@@ -12,6 +12,7 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import _jax, _statics
+from pullback._jax import ir
 from pullback._program import Program
 from pullback.artifact import serialize
 from pullback.artifact.sealing import _Diagnostics
@@ -193,6 +194,17 @@ def test_what_rules_close_over_dies(derive, monkeypatch):
         contexts.append([weakref.ref(shared()) for shared in (_jax.shared, runtime_jax.context)])
     collect()
     assert [context() for context in contexts[1]] == [None, None]
+
+
+def test_contexts_of_files_die():
+    """Each file is made in a context of its own, and types of that one are cached."""
+    counts = []
+    for _ in range(3 * _contexts.MOST // _jax.OF_ITS_OWN):
+        serialize(new_program())
+        gc.collect()
+        counts.append(ir.Context._get_live_count())
+    last = len(counts) // 3
+    assert max(counts[-last:]) <= max(counts[:last])
 
 
 def test_programs_of_several_contexts_meet(monkeypatch):

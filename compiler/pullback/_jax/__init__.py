@@ -69,6 +69,16 @@ different contexts must not meet, so we keep one of our own.
 """
 
 
+OF_ITS_OWN = 1 << 21
+"""Bytes that a context keeps in which one module is made."""
+
+
+def context_of_its_own() -> ir.Context:
+    """A context for one module; what is cached of it goes when the shared one does, the sooner."""
+    shared.keeps(shared(), OF_ITS_OWN)
+    return fresh_context()
+
+
 class _Working(threading.local):
     context: ir.Context | None = None
 

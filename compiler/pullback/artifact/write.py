@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback._errors import MissingRuleError, NotLinearError, PullbackError
-from pullback._jax import ir
+from pullback._jax import context_of_its_own, ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
@@ -94,7 +94,7 @@ def _pieces(
     _check_order(order)
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
-    held = constants.Held(runtime_jax.fresh_context())
+    held = constants.Held(context_of_its_own())
     staged, failure = _all_staged(chosen, held, order, allow_refusals)
     module, entries = variants.merged([module for module, _ in staged])
     reached = min((order for _, order in staged if order is not None), default=None)
