@@ -3,12 +3,14 @@
 A class is used on load only if its module is already imported and the class is registered with
 JAX in this process: reading a tree never imports anything. Where the class is not there, or its
 static data cannot be written as JSON, its place is taken by `Fields`, a dictionary by field name.
+Such static data are written as text, to tell them from others of that class.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +32,10 @@ LEAF = jax.tree.structure(0)
 NONE = jax.tree.structure(None)
 SEQUENCES = {"tuple": tuple, "list": list}
 MAX_DEPTH = 200
+MAX_TEXT = 1000
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_IN_ANY_ORDER = re.compile(r"set\(|\{[^:{}]+\}")
 
 
 class Fields(dict):
@@ -39,16 +45,18 @@ class Fields(dict):
     """
 
     class_name: str = ""
+    static_text: str | None = None
 
 
-def _flatten_fields(fields: Fields) -> tuple[list[tuple[Any, Any]], tuple[str, tuple[str, ...]]]:
+def _flatten_fields(fields: Fields) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
     keyed = [(DictKey(name), value) for name, value in fields.items()]
-    return keyed, (fields.class_name, tuple(fields))
+    return keyed, (fields.class_name, tuple(fields), fields.static_text)
 
 
-def _unflatten_fields(static: tuple[str, tuple[str, ...]], values: Any) -> Fields:
-    fields = Fields(zip(static[1], values, strict=True))
-    fields.class_name = static[0]
+def _unflatten_fields(static: tuple[Any, ...], values: Any) -> Fields:
+    class_name, names, text = static
+    fields = Fields(zip(names, values, strict=True))
+    fields.class_name, fields.static_text = class_name, text
     return fields
 
 
@@ -79,19 +87,32 @@ def describe(tree: PyTreeDef, *, depth: int = 0) -> Any:
 
 
 def _describe_class(tree: PyTreeDef, kind: type, static: Any, children: list[Any]) -> Any:
+    described = {"kind": "class", "children": children}
     if kind is Fields:
-        class_name, names = static
-        return {"kind": "class", "class": class_name, "fields": list(names), "children": children}
-    described = {
-        "kind": "class",
-        "class": f"{kind.__module__}:{kind.__qualname__}",
-        "fields": field_names(tree),
-        "children": children,
-    }
-    # Without its static data an instance cannot be rebuilt: load gives Fields.
-    with contextlib.suppress(TypeError):
-        described["static"] = _encode(static)
-    return described
+        class_name, names, text = static
+        return {**described, "class": class_name, "fields": list(names), **_text_entry(text)}
+    described |= {"class": _name_of(kind), "fields": field_names(tree)}
+    try:
+        return {**described, "static": _encode(static)}
+    except TypeError:  # without its static data an instance cannot be rebuilt: load gives Fields
+        return {**described, **_text_entry(_text_of(static))}
+
+
+def _text_entry(text: str | None) -> dict[str, str]:
+    return {} if text is None else {"static_text": text}
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _text_of(static: Any) -> str | None:
+    """Static data as text, the same in every process; None where there may be several."""
+    try:
+        text = _ADDRESS.sub("", repr(static))
+    except Exception:  # the class's own code
+        return None
+    return None if _IN_ANY_ORDER.search(text) else text[:MAX_TEXT]
 
 
 def field_names(tree: PyTreeDef) -> list[str]:
@@ -201,7 +222,11 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
                 tree = _node(found, static, children)
                 if field_names(tree) == names:
                     return tree
-    return _node(Fields, (str(described["class"]), tuple(names)), children)
+    text = described.get("static_text")
+    if "static" in described:
+        text = _text_of(_decode(described["static"]))
+    static = str(described["class"]), tuple(names), text if text is None else str(text)
+    return _node(Fields, static, children)
 
 
 def _has_such_parts(kind: type, static: Any, children: list[PyTreeDef]) -> bool:
@@ -277,12 +302,22 @@ def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
     node = _node_of(value)
     if kind is Fields:
         fits = node != LEAF and sorted(parts) == sorted(names)
+        _check_static(static, node, path)
     else:  # of a class that is here the static data count, and the keys as they are
         fits = node.node_data() == tree.node_data() and node.num_leaves == len(tree.children())
     if not fits:
         raise _misfit(path, _spell(tree), type(value).__name__ if node == LEAF else _spell(node))
     for name, child in zip(names, tree.children(), strict=True):
         yield from _leaves_like(child, parts[name], f"{path}.{name}")
+
+
+def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None:
+    """Refuses an instance of the class that was saved, with other static data than it had then."""
+    class_name, _, text = expected
+    kind, static = node.node_data() or (type(None), None)
+    if None in (text, found := _text_of(static)) or _name_of(kind) != class_name or found == text:
+        return
+    raise _misfit(path, f"{kind.__name__} with static data {text}", f"{kind.__name__} with {found}")
 
 
 def _node_of(value: Any) -> PyTreeDef:

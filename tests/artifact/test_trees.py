@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import json
 import sys
 
@@ -44,6 +45,9 @@ class Module:
         return cls(*values, activation)
 
 
+Pairs = collections.namedtuple("Pairs", "weight bias")
+
+
 def round_trip(tree):
     return _trees.restore(json.loads(json.dumps(_trees.describe(tree))))
 
@@ -80,12 +84,17 @@ def test_a_class_that_is_not_imported_becomes_a_dictionary(monkeypatch):
     assert list(layer) == ["weight", "bias"], "in the order of the fields, not of the alphabet"
     assert pair == {"first": 30, "second": 40}
     assert layer.class_name.endswith(":Layer")
-    assert _trees.describe(tree) == _without_static(described)
+    assert _without_static(_trees.describe(tree)) == _without_static(described)
+    assert round_trip(tree) == tree
 
 
 def _without_static(described):
     if isinstance(described, dict):
-        return {key: _without_static(item) for key, item in described.items() if key != "static"}
+        return {
+            key: _without_static(item)
+            for key, item in described.items()
+            if not key.startswith("static")
+        }
     return (
         [_without_static(item) for item in described] if isinstance(described, list) else described
     )
@@ -98,7 +107,7 @@ def test_static_data_that_json_cannot_hold_gives_a_dictionary():
 
 @pytest.mark.parametrize(
     "argument",
-    [{"bias": 2, "weight": 1}, {"weight": 1, "bias": 2}, Module(1, 2, None), Layer(1, 2)],
+    [{"bias": 2, "weight": 1}, {"weight": 1, "bias": 2}, Module(1, 2, jnp.tanh), Layer(1, 2)],
     ids=["dict", "ordered", "instance", "another class with these fields"],
 )
 def test_dictionaries_and_instances_are_taken(argument):
@@ -320,6 +329,49 @@ def test_a_loaded_program_refuses_other_static_data_also_beside_a_class_that_is_
         assert loaded(Layer(2.0, 0.0, "relu"), module) == 3.0
         with pytest.raises(ArgumentError, match="static data"):
             loaded(Layer(2.0, 0.0, "sin"), module)
+
+
+class Unit(enum.Enum):
+    METRE = 1.0
+    KILOMETRE = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "words"),
+    [
+        (Unit.METRE, Unit.KILOMETRE, r"static data <Unit.METRE: 1.0>, got Module with <Unit.KILOM"),
+        (jnp.float32, jnp.int8, "float32.*, got Module with .*int8"),
+        (jnp.sin, jnp.cos, "function sin>.*, got Module with .*function cos>"),
+    ],
+)
+@pytest.mark.parametrize("is_here", [True, False])
+def test_other_static_data_that_json_cannot_hold(saved, given, words, is_here, monkeypatch):
+    """A quantity in kilometres had been taken for one in metres."""
+    described = _trees.describe(jax.tree.structure(Module(0, 0, saved)))
+    with monkeypatch.context() as patched:
+        if not is_here:
+            patched.delitem(sys.modules, __name__)
+        tree = _trees.restore(json.loads(json.dumps(described)))
+    assert _trees.flatten_arguments(tree, Module(1, 2, saved)) == [1, 2]
+    assert _trees.flatten_arguments(tree, Pairs(1, 2)) == [1, 2]
+    with pytest.raises(ArgumentError, match=words):
+        _trees.flatten_arguments(tree, Module(1, 2, given))
+
+
+def test_other_static_data_of_a_class_that_was_not_here_then(monkeypatch):
+    described = _trees.describe(jax.tree.structure(Layer(0, 0, "relu")))
+    with monkeypatch.context() as patched:
+        patched.delitem(sys.modules, __name__)
+        tree = _trees.restore(described)
+    assert _trees.flatten_arguments(tree, Layer(1, 2, "relu")) == [1, 2]
+    with pytest.raises(ArgumentError, match=r"static data \('relu',\), got Layer with \('sin',\)"):
+        _trees.flatten_arguments(tree, Layer(1, 2, "sin"))
+
+
+@pytest.mark.parametrize("static", [frozenset("abc"), [{1.5, 2.5}, jnp.sin]])
+def test_static_data_that_are_written_in_any_order_are_not_compared(static):
+    tree = round_trip(jax.tree.structure(Module(0, 0, static)))
+    assert _trees.flatten_arguments(tree, Module(1, 2, jnp.cos)) == [1, 2]
 
 
 def test_a_tree_that_is_too_deep_to_be_loaded_is_not_saved():
