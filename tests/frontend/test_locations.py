@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import re
+import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import pullback as pb
 from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.frontend import locations
+from pullback_runtime._jax import operations_named
 
 
 def inner(x):
@@ -83,3 +88,42 @@ def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp
     assert locations.describe("/elsewhere/model.py", 3, "f") == "/elsewhere/model.py:3, in f"
     monkeypatch.chdir(tmp_path.parent)
     assert locations.describe(f"{tmp_path}/model.py", 3, "f") == f"{tmp_path.name}/model.py:3, in f"
+
+
+def library(name: str) -> Any:
+    """A module as one that is installed, whose functions call the one that they are given."""
+    code = "def outer(f, x):\n    return inner(f, x)\n\ndef inner(f, x):\n    return f(x)\n"
+    made = types.ModuleType(name)
+    exec(compile(code, f"/python/site-packages/{name}.py", "exec"), made.__dict__)
+    return made
+
+
+def test_a_line_of_a_library_names_the_one_that_called_it() -> None:
+    solver = library("solver")
+
+    def run(x):
+        return solver.outer(jnp.cumprod, x) + solver.outer(jnp.sin, x)
+
+    place = f"test_locations.py:{inspect.getsourcelines(run)[1] + 1}, in "
+    expected = f"site-packages/solver.py:5, in inner, called at .*{re.escape(place)}.*run$"
+    program = pb.trace(run)(jnp.ones(3))
+    assert re.search(expected, program.rules["cumprod"].where)
+    (sine,) = operations_named(program.module, "stablehlo.sine")
+    assert re.search(expected, locations.user_line_of(sine))
+
+
+def test_an_error_in_a_library_names_the_line_that_called_it() -> None:
+    solver = library("solver")
+
+    def fail(x):
+        raise ValueError(x)
+
+    with pytest.raises(ValueError, match="1") as caught:
+        solver.outer(fail, 1)
+    assert ", called at" not in locations.of_error(caught.value)
+    with pytest.raises(TypeError) as caught:
+        solver.outer(None, 1)
+    line = f"test_locations.py:{inspect.currentframe().f_lineno - 1}, in test_an_error"
+    found = locations.of_error(caught.value)
+    assert found.startswith("/python/site-packages/solver.py:5, in inner, called at ")
+    assert line in found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,20 +36,24 @@ def is_of_user(closed: Any) -> bool:
     return is_user_file(place.rpartition(":")[0])
 
 
-def user_frame(equation: Any) -> tuple[str, int, str] | None:
-    """File, line and function of the user's code that an equation comes from."""
-    return _user_frame(equation.source_info)
+Frame = tuple[str, int, str]
+"""File, line and function."""
 
 
-def user_frame_of(tracer: Any) -> tuple[str, int, str] | None:
-    """File, line and function of the user's code that made a value of a trace."""
+def user_frames(equation: Any) -> Iterator[Frame]:
+    """Those of the user's code that an equation comes from, innermost first."""
+    return _user_frames(equation.source_info)
+
+
+def user_frames_of(tracer: Any) -> Iterator[Frame]:
+    """Those of the user's code that made a value of a trace, innermost first."""
     info = getattr(tracer, "_line_info", None)
-    return None if info is None else _user_frame(info)
+    return iter(()) if info is None else _user_frames(info)
 
 
-def _user_frame(info: Any) -> tuple[str, int, str] | None:
-    frame = _source_info.user_frame(info.traceback)
-    return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
+def _user_frames(info: Any) -> Iterator[Frame]:
+    for frame in _source_info.user_frames(info.traceback):
+        yield frame.file_name, frame.start_line, frame.function_name
 
 
 def is_user_file(name: str) -> bool:

@@ -1,12 +1,17 @@
-"""The user's line behind an operation, for error messages."""
+"""The user's line behind an operation, for error messages.
+
+Where that is a line of an installed library, the one that called the library is named as well.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import pathlib
 import re
 import traceback
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -16,6 +21,7 @@ from pullback._jax import ir, source_info
 # What JAX's inliner puts around a location has no name: loc(""("model.mlir":7:3)).
 _FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
 _PLAIN = re.compile(r'(?<![^"]"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
 
@@ -29,10 +35,9 @@ def user_line(location: ir.Location) -> str | None:
 
 def user_frame(location: ir.Location) -> str | None:
     """The same where it names the function around that line, as JAX does, and parsers do not."""
-    for frame in _FRAME.finditer(str(location)):
-        if not frame["file"].startswith(_INSIDE_JAX):
-            return describe(frame["file"], int(frame["line"]), frame["function"])
-    return None
+    found = _FRAME.finditer(str(location))
+    frames = ((each["file"], int(each["line"]), each["function"]) for each in found)
+    return _described(frame for frame in frames if not frame[0].startswith(_INSIDE_JAX))
 
 
 def user_line_of(operation: Any) -> str | None:
@@ -45,14 +50,12 @@ def of_equation(equation: Any) -> str | None:
 
     None inside a function of JAX's own that was traced by itself; its caller then has the line.
     """
-    frame = source_info.user_frame(equation)
-    return None if frame is None else describe(*frame)
+    return _described(source_info.user_frames(equation))
 
 
 def of_tracer(tracer: Any) -> str | None:
     """The user's line where a value of a trace was made, if JAX has kept it."""
-    frame = source_info.user_frame_of(tracer)
-    return None if frame is None else describe(*frame)
+    return _described(source_info.user_frames_of(tracer))
 
 
 def of_code(code: types.CodeType) -> str:
@@ -62,12 +65,25 @@ def of_code(code: types.CodeType) -> str:
 
 def of_error(error: BaseException) -> str | None:
     """The user's innermost line that an error came through; None if it came through none."""
-    frames = traceback.walk_tb(error.__traceback__)
-    users = [each for each in frames if source_info.is_user_file(each[0].f_code.co_filename)]
-    if not users:
+    passed = [(f.f_code, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    frames = [(code.co_filename, line, code.co_qualname) for code, line in reversed(passed)]
+    return _described(frame for frame in frames if source_info.is_user_file(frame[0]))
+
+
+def _described(frames: Iterable[source_info.Frame]) -> str | None:
+    """The innermost of some frames, and the innermost one that is of no installed library."""
+    frames = iter(frames)
+    if (first := next(frames, None)) is None:
         return None
-    frame, line = users[-1]
-    return describe(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+    place = describe(*first)
+    if not _is_installed(first[0]):
+        return place
+    own = next((frame for frame in frames if not _is_installed(frame[0])), None)
+    return place if own is None else f"{place}, called at {describe(*own)}"
+
+
+def _is_installed(file: str) -> bool:
+    return not _INSTALLED.isdisjoint(pathlib.PurePath(file).parts)
 
 
 def describe(file: str, line: int, function: str) -> str:
