@@ -6,6 +6,8 @@ An error answers three questions: what happened (`message`), where in the user's
 
 from __future__ import annotations
 
+import warnings
+
 
 def headline(error: BaseException) -> str:
     """The type of an exception and the first line of what it says; JAX's run to paragraphs."""
@@ -43,6 +45,21 @@ class UnsupportedJaxVersion(PullbackError):
 
 class MissingRuleError(PullbackError):
     """A derivative, or a batch, that neither JAX nor pullback nor the user has a rule for."""
+
+
+class LostRulesWarning(UserWarning):
+    """A derivative of a program whose custom rules `jax.export` has left out."""
+
+
+def warn_of_lost_rules() -> None:
+    """Tells of a derivative whose rules may have been lost before we saw the program."""
+    warnings.warn(
+        "this differentiates what jax.export wrote, which has no custom_jvp, custom_vjp or "
+        "stop_gradient any more, through its ops; save the function with pb.trace(f)(…).save, "
+        "which keeps them, or export it with serialize(vjp_order=1)",
+        LostRulesWarning,
+        stacklevel=3,
+    )
 
 
 class LeakedValueError(MissingRuleError):

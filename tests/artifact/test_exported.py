@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +111,49 @@ def test_exports_with_symbolic_dimensions_have_any_order_once_sizes_are_given(or
     assert (fixed.platforms, fixed.in_avals[0].shape) == (platforms, (3,))
     with pytest.raises(ValueError, match="'n' = 0"):
         program(x[:0])
+
+
+DERIVATIVES = {
+    "grad": lambda f: pb.grad(f)(X),
+    "jax.grad": lambda f: jax.grad(f)(X),
+    "jvp": lambda f: pb.jvp(f, (X,), (X,)),
+    "vjp": lambda f: pb.vjp(f, X),
+    "inside another function": lambda f: pb.grad(lambda x: f(2 * x))(X),
+    "of a derivative inside": lambda f: pb.grad(lambda x: jnp.sum(pb.grad(f)(x)))(X),
+    "hessian": lambda f: pb.hessian(f)(X),
+    "batch": lambda f: pb.vmap(pb.grad(f))(X[None]),
+}
+X = np.linspace(0.1, 1.0, 3, dtype=np.float32)
+
+
+def exported_with(order, shape=None):
+    """What is read of an export with so many derivatives."""
+    export = jax.export.export(jax.jit(lambda x: jnp.sum(jax.lax.stop_gradient(x) * x)))
+    return pb.load(export(X if shape is None else shape).serialize(vjp_order=order))
+
+
+@pytest.mark.parametrize("derive", DERIVATIVES)
+def test_derivatives_through_what_may_have_lost_rules_are_a_warning(derive):
+    program = exported_with(0)
+    program(X)  # to run it is none
+    with pytest.warns(pb.LostRulesWarning, match=r"no custom_jvp, custom_vjp or\s+stop_gradient"):
+        DERIVATIVES[derive](program)
+
+
+def test_derivatives_of_symbolic_exports_are_a_warning_too():
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
+    with pytest.warns(pb.LostRulesWarning, match="serialize.vjp_order=1"):
+        exported_with(0, shape).grad()(X)
+
+
+@pytest.mark.parametrize("derive", ["grad", "jax.grad", "vjp", "inside another function"])
+def test_derivatives_that_an_export_has_are_no_warning(derive):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DERIVATIVES[derive](exported_with(1))
+        pb.jvp(pb.grad(exported_with(2)), (X,), (X,))
+        pb.trace(lambda x: exported_with(0)(x) + 1.0)(X)(X)
+        pb.load(artifact.serialize(pb.trace(jnp.sum)(X))).grad()(X)
 
 
 def test_a_static_export_that_calls_one_with_symbolic_dimensions():

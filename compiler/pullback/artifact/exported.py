@@ -90,12 +90,15 @@ def _has_vjp(exported: Any) -> bool:
         return False
 
 
-def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> Any:
+def _program_of(
+    opened: _artifact.Opened, order: int, endless: bool = False, is_rule: bool = False
+) -> Any:
     """The program, with rules up to this order; an endless export has more than it shows."""
     exported = opened.exported
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
         return _with_symbols(exported, None if endless else order)
+    has_lost_rules = not (order or is_rule)
     modules = {tuple(exported.platforms): opened.module}
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
@@ -107,7 +110,11 @@ def _program_of(opened: _artifact.Opened, order: int, endless: bool = False) -> 
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
         lost_rules.put_back(module, names[0])
-    program = together([programs.variant(opened, each, names) for names, each in modules.items()])
+    variants = (
+        programs.variant(opened, each, names, has_lost_rules=has_lost_rules)
+        for names, each in modules.items()
+    )
+    program = together(list(variants))
     return _with_derivative(program, exported, order) if order else program
 
 
@@ -123,7 +130,7 @@ def _refine(module: ir.Module) -> None:
 def _with_derivative(program: Program, exported: Any, order: int) -> Program:
     """The program, of which reverse mode is what the export says."""
     opened = _artifact.open_exported(exported.vjp(), _jax.context())
-    backward, names = _program_of(opened, order - 1), exported.platforms
+    backward, names = _program_of(opened, order - 1, is_rule=True), exported.platforms
     if not program.variants:
         return _with_rule(program, backward)
     return together([_with_rule(program.for_platform(n), backward.for_platform(n)) for n in names])

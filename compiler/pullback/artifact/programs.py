@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pullback._errors import warn_of_lost_rules
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._platforms import choosing
@@ -38,6 +39,7 @@ class LoadedRules(NoRules):
     lost_batching_rules: bool = False
     only_debugs: bool = False  # nothing is known of callbacks that come with a module
     order: int | None = None  # how often the program can be differentiated, if not any number
+    has_lost_rules: bool = False  # or may have: nobody can tell
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
         """Stages none; for as many derivatives as there are rules, or as are asked for."""
@@ -45,8 +47,11 @@ class LoadedRules(NoRules):
         return min((each for each in (wanted, self.order) if each is not None), default=None)
 
     def of_derivative(self) -> LoadedRules:
-        """The rules for one derivative less."""
-        return self if not self.order else dataclasses.replace(self, order=self.order - 1)
+        """The rules for one derivative less; warns of those that are lost."""
+        if self.has_lost_rules:
+            warn_of_lost_rules()
+        order = self.order - 1 if self.order else self.order
+        return dataclasses.replace(self, order=order, has_lost_rules=False)
 
     @property
     def has_batching_rules(self) -> bool:
@@ -82,6 +87,7 @@ def variant(
     module: ir.Module,
     platforms: tuple[str, ...],
     constants: Sequence[jax.Array] = (),
+    has_lost_rules: bool = False,
 ) -> Program:
     """The program for some of its platforms, for which it is the same."""
     metadata = opened.metadata or {}
@@ -93,6 +99,7 @@ def variant(
         axes=_meshes.axes_of(metadata, module),
         lost_batching_rules=lost,
         order=order if isinstance(order, int) else None,
+        has_lost_rules=has_lost_rules,
     )
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 

@@ -56,6 +56,7 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
         rules.use_mesh(program.rules.mesh)
         rules.only_debugs &= program.rules.only_debugs
         rules.has_batching_rules |= program.rules.has_batching_rules
+        rules.has_lost_rules |= program.rules.has_lost_rules
     return module, symbol
 
 

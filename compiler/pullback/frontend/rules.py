@@ -12,7 +12,7 @@ import jax
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, warn_of_lost_rules
 from pullback._jax import ir, jaxprs, named_axes, remat, shared_results, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
@@ -47,6 +47,7 @@ class RuleTable:
         self.mesh: jax.sharding.Mesh | None = None
         self.only_debugs = True  # of what callbacks do that are more than functions
         self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
+        self.has_lost_rules = False  # a program that is called in there, or may have
         self.traces = 0
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}
@@ -247,7 +248,9 @@ class RuleTable:
         return self._rules[key].goes_forward
 
     def of_derivative(self) -> RuleTable:
-        """This one: it has rules of rules."""
+        """This one: it has rules of rules. Warns of those that a program in it has lost."""
+        if self.has_lost_rules:
+            warn_of_lost_rules()
         return self
 
     def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:

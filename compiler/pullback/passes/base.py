@@ -44,6 +44,8 @@ class Rules(Protocol):
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
 
+    has_lost_rules = False
+
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Raises MissingRuleError."""
         raise _without_table(key, kind, mask)
