@@ -111,3 +111,49 @@ def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, co
     xs, ws = np.stack([x, 2 * x]), np.stack([w, w**2])
     found, expected = (p.grad(lambda xs: jnp.sum(nested(xs) ** 2 * ws))(xs) for p in (pb, jax))
     np.testing.assert_allclose(found, expected)
+
+
+def halved(x):
+    return jnp.sin(x) / 2, jnp.round(x).astype(int)
+
+
+def with_rule_of_shared_results(with_rule: Any) -> Any:
+    """Its results differ by item; what its rule gives beside them does not."""
+    ruled, counts = with_rule(halved), jnp.arange(3)
+    none = np.zeros(3, jax.dtypes.float0)
+    if with_rule is jax.custom_jvp:
+        ruled.defjvp(lambda xs, ts: ((jnp.ones(3), counts), (jnp.full(3, 5.0), none)))
+    else:
+        ruled.defvjp(lambda x: ((jnp.ones(3), counts), x), lambda x, cts: (cts[0] * x,))
+    return ruled
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_each_item_has_what_its_rule_gives_all_of_them(with_rule: Any, axis: int) -> None:
+    """JAX runs such a rule by itself, but has wrong types where it traces the call."""
+    f = with_rule_of_shared_results(with_rule)
+    x = np.arange(6.0).reshape((2, 3) if axis == 0 else (3, 2))
+
+    def weighed(row):
+        y, count = f(row)
+        return y**2 * count * row
+
+    def total(x):
+        return jnp.sum(jax.vmap(weighed, axis)(x))
+
+    def by_hand(x, t):
+        y, count = jnp.ones(3), jnp.arange(3)
+        x, t = np.moveaxis(x, axis, 0), np.moveaxis(t, axis, 0)
+        slope = 5.0 if with_rule is jax.custom_jvp else x * t
+        return np.sum(2 * y * slope * count * x + y**2 * count * t)
+
+    t = np.cos(x)
+    expected = by_hand(x, t)
+    for m, g in ((jax, jax.jit(total)), (pb, total)):
+        if with_rule is jax.custom_jvp:
+            found = m.jvp(g, (x,), (t,))[1]
+        else:
+            found = np.sum(m.grad(g)(x) * t)
+        np.testing.assert_allclose(found, expected)

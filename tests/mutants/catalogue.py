@@ -372,8 +372,14 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/batched_rules.py",
-        "return own if own is None or wanted is None else wanted",
+        "return own if wanted is None else wanted",
         "return own",
+        ("tests/test_rules_along_axes.py",),
+    ),
+    Mutant(
+        "_jax/batched_rules.py",
+        "return own if wanted is None else wanted",
+        "return own if own is None or wanted is None else wanted",
         ("tests/test_rules_along_axes.py",),
     ),
     Mutant(

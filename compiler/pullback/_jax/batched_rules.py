@@ -59,8 +59,8 @@ def _follow(rule: Callable[..., Any], axis: Any, function: Any, own: Any, *args:
 
 
 def _axis_of(own: int | None, wanted: int | None) -> int | None:
-    """Whether items share a result may be another thing in a rule than in its function."""
-    return own if own is None or wanted is None else wanted
+    """Each item has what a rule gives all of them, but no two can share what is of each."""
+    return own if wanted is None else wanted
 
 
 def install() -> None:
