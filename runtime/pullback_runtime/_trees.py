@@ -34,7 +34,7 @@ SEQUENCES = {"tuple": tuple, "list": list}
 MAX_DEPTH = 200
 MAX_TEXT = 1000
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_OF_THIS_PROCESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=') from [^>]*(?=>)")  # or of this machine
 _IN_ANY_ORDER = re.compile(r"set\(|\{[^:{}]+\}")
 
 
@@ -109,10 +109,22 @@ def _name_of(kind: type) -> str:
 def _text_of(static: Any) -> str | None:
     """Static data as text, the same in every process; None where there may be several."""
     try:
-        text = _ADDRESS.sub("", repr(static))
+        text = _OF_THIS_PROCESS.sub("", _spelled(static))
     except Exception:  # the class's own code
         return None
     return None if _IN_ANY_ORDER.search(text) else text[:MAX_TEXT]
+
+
+def _spelled(static: Any) -> str:
+    """As `repr` gives it, but dictionaries, which are equal in any order, in one."""
+    if type(static) is dict:
+        items = (f"{_spelled(key)}: {_spelled(item)}" for key, item in static.items())
+        return f"{{{', '.join(sorted(items))}}}"
+    if type(static) is list:
+        return f"[{', '.join(map(_spelled, static))}]"
+    if type(static) is tuple:
+        return f"({', '.join(map(_spelled, static))}{',' if len(static) == 1 else ''})"
+    return repr(static)
 
 
 def field_names(tree: PyTreeDef) -> list[str]:

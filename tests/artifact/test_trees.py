@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import importlib.machinery
 import json
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -366,6 +368,39 @@ def test_other_static_data_of_a_class_that_was_not_here_then(monkeypatch):
     assert _trees.flatten_arguments(tree, Layer(1, 2, "relu")) == [1, 2]
     with pytest.raises(ArgumentError, match=r"static data \('relu',\), got Layer with \('sin',\)"):
         _trees.flatten_arguments(tree, Layer(1, 2, "sin"))
+
+
+def elsewhere(path):
+    module = types.ModuleType("elsewhere")
+    module.__file__ = path
+    module.__spec__ = importlib.machinery.ModuleSpec("elsewhere", None, origin=path)
+    module.__spec__.has_location = True
+    return module
+
+
+class WithAddress:
+    def __init__(self, address):
+        self.address = address
+
+    def __repr__(self):
+        return f"<WithAddress at 0x{self.address}>"
+
+
+@pytest.mark.parametrize(
+    ("saved", "given"),
+    [
+        ({"act": jnp.sin, "n": (1,)}, {"n": (1,), "act": jnp.sin}),
+        ([({1: 2, 3: jnp.sin},)], [({3: jnp.sin, 1: 2},)]),
+        ((elsewhere("/here/it.py"), jnp), (elsewhere("/there/it's.py"), jnp)),
+        (WithAddress("00007FA7"), WithAddress("7fa8")),
+    ],
+)
+def test_the_same_static_data_in_other_words(saved, given):
+    """In another order, from another environment, and as Windows writes addresses."""
+    tree = round_trip(jax.tree.structure(Module(0, 0, saved)))
+    assert _trees.flatten_arguments(tree, Module(1, 2, given)) == [1, 2]
+    with pytest.raises(ArgumentError, match="static data"):
+        _trees.flatten_arguments(tree, Module(1, 2, [given, 1]))
 
 
 @pytest.mark.parametrize("static", [frozenset("abc"), [{1.5, 2.5}, jnp.sin]])
