@@ -140,6 +140,12 @@ def test_derivatives_through_what_may_have_lost_rules_are_a_warning(derive):
         DERIVATIVES[derive](program)
 
 
+def test_they_are_a_warning_from_a_file_of_ours_too():
+    content = artifact.serialize(pb.trace(lambda x: exported_with(0)(x) + 1.0)(X))
+    with pytest.warns(pb.LostRulesWarning):
+        pb.load(content).grad()(X)
+
+
 def test_derivatives_of_symbolic_exports_are_a_warning_too():
     shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
     with pytest.warns(pb.LostRulesWarning, match="serialize.vjp_order=1"):

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from jax._src import linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
-
-Axes = Sequence[int | None]
-"""Where the items are in each result; None in one that they share."""
 
 
 class _Aligned:
@@ -59,16 +56,18 @@ def _follow(rule: Callable[..., Any], axis: Any, function: Any, own: Any, *args:
 
 
 def _axis_of(own: int | None, wanted: int | None) -> int | None:
-    """Each item has what a rule gives all of them, but no two can share what is of each."""
+    """Each item has what a rule gives all of them; what it gives each of them, they cannot share.
+
+    None is the axis of what all items share.
+    """
     return own if wanted is None else wanted
 
 
 def install() -> None:
-    """Makes JAX do so, once."""
+    """Makes JAX do so."""
     for name in ("process_custom_jvp_call", "process_custom_vjp_call"):
         process = getattr(_batching.BatchTrace, name)
-        if not hasattr(process, "__wrapped__"):
-            setattr(_batching.BatchTrace, name, _with_aligned(process))
+        setattr(_batching.BatchTrace, name, _with_aligned(process))
 
 
 def _with_aligned(process: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,6 +27,9 @@ from pullback_runtime._load import flat_trees
 ORDER = "order"
 """In a file's description: how often its programs can be differentiated, if not any number."""
 
+LOST_RULES = "lost_rules"
+"""The same: whether what it was made of may have lost rules before."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRules(NoRules):
@@ -99,7 +102,7 @@ def variant(
         axes=_meshes.axes_of(metadata, module),
         lost_batching_rules=lost,
         order=order if isinstance(order, int) else None,
-        has_lost_rules=has_lost_rules,
+        has_lost_rules=has_lost_rules or metadata.get(LOST_RULES) is True,
     )
     return Program(module, interface, constants, rules)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from pullback._jax import context_of_its_own, ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
-from pullback.artifact.programs import ORDER
+from pullback.artifact.programs import LOST_RULES, ORDER
 from pullback.dialect import ops
 from pullback.frontend import locations, refusals
 from pullback.frontend.stage_all import EndlessRulesError
@@ -108,6 +108,8 @@ def _pieces(
         description[_meshes.METADATA] = program.rules.axes
     if reached is not None:
         description[ORDER] = reached
+    if program.rules.has_lost_rules:
+        description[LOST_RULES] = True
     if len(entries) > 1:
         description[variants.METADATA] = entries
     if checkpoints := high_level.take_checkpoints(module):
