@@ -88,6 +88,15 @@ USES = {
 KINDS = Program, ModuleHandle, LoadedProgram, _Diagnostics
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_older():
+    """What other tests have left is not looked through again and again: that takes seconds."""
+    collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def collect() -> None:
     for _ in range(2):  # what JAX has compiled is let go by the first
         gc.collect()
@@ -98,6 +107,7 @@ def alive() -> int:
     return sum(isinstance(each, KINDS) for each in gc.get_objects())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("use", USES)
 def test_programs_die(use):
     for _ in range(2):  # which fills caches of a size that does not grow

@@ -15,6 +15,7 @@ import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
 from pullback.artifact import expansions
+from pullback_runtime import _contexts
 from tests.artifact.models import of_export
 
 REALS = np.array([0.0, 0.5, -0.3, 1.0, 2.0])
@@ -264,3 +265,13 @@ def test_steps_of_two_numbers_are_no_function_of_one() -> None:
     assert "stablehlo.imag" in program.asm()
     found = program(z, z[::-1])
     np.testing.assert_allclose(found, jnp.exp(z.real + 1j * z[::-1].imag), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+def test_expansions_are_found_in_modules_of_other_contexts(monkeypatch) -> None:
+    """They had been compared by their tables of numbers in the context of the first module."""
+    for name in ("chlo.lgamma", "chlo.digamma", "chlo.erf_inv"):
+        for most in (_contexts.MOST, -1):  # with which each module has a context of its own
+            monkeypatch.setattr(_contexts, "MOST", most)
+            x = jnp.asarray(REALS / 3, "float32")
+            assert name in of_export(expansions.OPS[name], x).asm()

@@ -14,6 +14,7 @@ ARGUMENT = "argument"
 Given = dict[Any, Value]
 """What stands for the argument, and for each step by its identity."""
 
+_MOST_NUMBERS = 1000
 _DEFAULTS = {"compare_type", "result_accuracy"}
 _OPAQUE = ("chlo.", "stablehlo.composite", "stablehlo.custom_call")
 
@@ -134,10 +135,16 @@ def size(step: Any) -> int:
 
 
 def _number(operation: ir.Operation, element: str) -> Any:
-    """The one number of a constant; all of them, if there are several."""
+    """The one number of a constant; all of them, if there are several, as in the tables of JAX.
+
+    It is text: what JAX expands is kept for longer than the context of one module.
+    """
     if element.startswith("complex"):  # the bindings have no view of these
         text = str(operation).partition("dense<")[2].partition(" : ")[0]
         return text if text and text[0] in "(" else object()
     value = operation.attributes["value"]
-    splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
-    return str(value.get_splat_value()) if splat else value
+    if not isinstance(value, ir.DenseElementsAttr):
+        return object()
+    if value.is_splat:
+        return str(value.get_splat_value())
+    return str(value) if len(value) <= _MOST_NUMBERS else object()
