@@ -109,9 +109,10 @@ def _swapped(backward: Program) -> Program:
 def _transposed(
     handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
 ) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]:
-    """The transpose, and which results it takes cotangents of: those given, unless it has all.
+    """The transpose; of which operands it gives cotangents, and of which results it takes them.
 
-    A result may depend on what is not linear alone, as the value beside a tangent; it has none.
+    It gives those asked for, or more, and takes those given, unless it has all. A result may depend
+    on what is not linear alone, as the value beside a tangent; it has none.
     JAX knows some tangents where others are linear, such as the zeros that the rule of a
     `custom_jvp` is given: the transpose in all of them has no term of those.
     """

@@ -21,6 +21,10 @@ PLATFORMS = {
 OF_TPUS = ("Eigh", "LuDecomposition", "ProductOfElementaryHouseholderReflectors", "Qr")
 """Whole names of custom calls."""
 
+_MARKS = (*map(str.encode, PLATFORMS), *(name.encode() + bytes(1) for name in OF_TPUS))
+"""A module in bytes without one of these has no such call: a string ends with 0, and `Qr` is short,
+so that numbers would have it by chance."""
+
 
 def home_of(target: str) -> str | None:
     """The platform that has the library of a custom call; None if it is of none of these."""
@@ -31,7 +35,7 @@ def home_of(target: str) -> str | None:
 
 def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) -> None:
     """Raise ModuleError for a module that calls a library which a platform does not have."""
-    if not any(name.encode() in content for name in (*PLATFORMS, *OF_TPUS)):
+    if not any(mark in content for mark in _MARKS):
         return
     module = _module.parse(content)  # ops do not keep it alive
     for call in operations_named(module, "stablehlo.custom_call"):

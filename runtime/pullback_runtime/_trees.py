@@ -327,9 +327,10 @@ def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None
     """Refuses an instance of the class that was saved, with other static data than it had then."""
     class_name, _, text = expected
     kind, static = node.node_data() or (type(None), None)
-    if None in (text, found := _text_of(static)) or _name_of(kind) != class_name or found == text:
+    if text is None or _name_of(kind) != class_name or _text_of(static) in (None, text):
         return
-    raise _misfit(path, f"{kind.__name__} with static data {text}", f"{kind.__name__} with {found}")
+    found = f"{kind.__name__} with {_text_of(static)}"
+    raise _misfit(path, f"{kind.__name__} with static data {text}", found)
 
 
 def _node_of(value: Any) -> PyTreeDef:

@@ -159,13 +159,13 @@ MAY_CALL = {"func.func", *BRANCHES, "stablehlo.while"}
 """In the body of these a derivative op may be; in that of a reduction only simple ops."""
 
 
-def put_back(module: ir.Module) -> bool:
-    """Puts functions back in place of their expansions, in place; whether there was one.
+def put_back(module: ir.Module) -> None:
+    """Puts functions back in place of their expansions, in place.
 
     The last ones come first, as an expansion may have others in it.
     """
     if not operations_named(module, *INSIDE):
-        return False
+        return
     place = _Place(module)
     found = [place.put_back(root) for root in reversed(operations_named(module, *ROOTS))]
     if any(found):
@@ -173,7 +173,6 @@ def put_back(module: ir.Module) -> bool:
             for block in function.regions[0].blocks:
                 erase_dead_ops(block, place.known)
         erase_unreachable(module)
-    return any(found)
 
 
 class _Place:

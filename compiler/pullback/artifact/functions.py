@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -85,8 +85,8 @@ _WIDE = ("float64", "complex128", "int64", "uint64")
 _CANONICAL = "canonicalize,cse"
 
 
-def put_back(module: ir.Module, platform: str) -> bool:
-    """Puts functions with rules in the place of those without, in place; whether there were."""
+def put_back(module: ir.Module, platform: str) -> None:
+    """Puts functions with rules in the place of those without, in place."""
     table, found = functions(module), dict[str, str]()
     calls = operations_named(module, CALL)  # not those of what is put there
     for name in table:
@@ -97,7 +97,6 @@ def put_back(module: ir.Module, platform: str) -> bool:
             call.attributes["callee"] = ir.FlatSymbolRefAttr.get(new, module.context)
     if found:
         erase_unreachable(module)
-    return bool(found)
 
 
 def _new(module: ir.Module, function: Any, name: str, platform: str) -> bytes | None:
@@ -105,15 +104,25 @@ def _new(module: ir.Module, function: Any, name: str, platform: str) -> bytes | 
     if (named := _NAME.fullmatch(name)) is None or _is_of_a_user(function):
         return None
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    given, results = ([build.info(t) for t in each] for each in (kind.inputs, kind.results))
-    if any(t.kind == "?" or -1 in t.shape for t in (*given, *results)):
+    given, results = (arguments(each) for each in (kind.inputs, kind.results))
+    if given is None or results is None:
         return None
-    types = (tuple(map(_struct, each)) for each in (given, results))
-    return _again(named[1], platform, *types, _fingerprint(module, name))
+    return _again(named[1], platform, given, results, _fingerprint(module, name))
 
 
-def _struct(t: Any) -> Any:
-    return jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a function of JAX"))
+def arguments(types: Iterable[ir.Type]) -> Types | None:
+    """What JAX is asked with for arguments of these types; None where it has none of one."""
+    found = [build.info(t) for t in types]
+    if any(t.kind == "?" or -1 in t.shape for t in found):
+        return None
+    return tuple(
+        jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a function of JAX")) for t in found
+    )
+
+
+def with_rules(function: Function, platform: str, given: Types) -> bytes:
+    """The module of a function of JAX, with all rules in it."""
+    return _module.to_bytecode(trace(function, platforms=platform)(*given).stage_rules().module)
 
 
 def _is_of_a_user(function: Any) -> bool:
@@ -151,8 +160,7 @@ def _again(
                 with jax.enable_x64(x64), contextlib.suppress(Exception):  # JAX has none of these
                     for each in _of_results(function, types, len(results)):
                         if fingerprint in _fingerprints(each, platform, types):
-                            program = trace(each, platforms=platform)(*types).stage_rules()
-                            return _module.to_bytecode(program.module)
+                            return with_rules(each, platform, types)
     return None
 
 

@@ -17,16 +17,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from pullback._jax import ir
+from pullback.artifact import functions
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.dialect.types import TypeInfo
 from pullback.frontend import link
-from pullback.frontend.trace import trace
 from pullback.passes.purity import is_used, target_of
 from pullback.passes.symbols import CALL
 from pullback.passes.zeros import is_zero_constant
-from pullback_runtime import _module
-from pullback_runtime._elements import element_dtype
 from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import home_of
 
@@ -159,12 +156,12 @@ ROUTINES: dict[str, Callable[..., Results]] = {
 }
 
 
-def put_back(module: ir.Module) -> bool:
-    """Puts functions with rules in the place of calls of libraries; whether there were."""
-    calls = operations_named(module, "stablehlo.custom_call")
+def put_back(module: ir.Module) -> None:
+    """Puts functions with rules in the place of calls of libraries, in place."""
     made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
-    found = [made[routine](module, call) for call in calls if (routine := _routine(call)) in made]
-    return any(found)
+    for call in operations_named(module, "stablehlo.custom_call"):
+        if (routine := _routine(call)) in made:
+            made[routine](module, call)
 
 
 def _routine(call: ir.Operation) -> str:
@@ -174,13 +171,13 @@ def _routine(call: ir.Operation) -> str:
     return found[2] if found else target
 
 
-def _put_back(module: ir.Module, call: ir.Operation) -> bool:
+def _put_back(module: ir.Module, call: ir.Operation) -> None:
     """What is left of the call gives what a function with rules does not, if anybody uses it."""
     results = list(call.results)
     if _routine(call) in WITH_V:
         count = build.info(results[1].type).shape[-1]
         if not all(_shows_columns(v, count, build.rank(v) - 1) for v in results[2:4]):
-            return False
+            return
     given = _called(module, call, dict(enumerate(results)))
     for i, v in given.items():
         results[i].replace_all_uses_with(v)
@@ -190,7 +187,6 @@ def _put_back(module: ir.Module, call: ir.Operation) -> bool:
             status.replace_all_uses_with(build.zeros(status.type))
     if not any(map(is_used, results)):
         call.erase()
-    return bool(given)
 
 
 def _shows_columns(v: Value, count: int, dim: int) -> bool:
@@ -220,21 +216,20 @@ def _asks_for_success(use: Any) -> bool:
     return direction in ("EQ", "GE") and build.one_number(user.operands[1]) == 0
 
 
-def _put_back_qr(module: ir.Module, call: ir.Operation) -> bool:
+def _put_back_qr(module: ir.Module, call: ir.Operation) -> None:
     """R, and Q where it is made of the reflectors: JAX has no derivative of these themselves."""
     reflectors, scales = call.results
     makes_q = [use.owner.operation for use in scales.uses]
     if len(makes_q) > 1 or not all(_routine(each) in MAKES_Q for each in makes_q):
-        return False
+        return
     if not _shows_r(reflectors, makes_q):
-        return False
+        return
     wanted = dict(enumerate([reflectors, *(each.results[0] for each in makes_q)]))
     given = _called(module, call, wanted)
     for i, v in given.items():
         wanted[i].replace_all_uses_with(v)
     for each in [*makes_q, call] if given else ():
         each.erase()
-    return bool(given)
 
 
 def _shows_r(v: Value, makes_q: Sequence[ir.Operation]) -> bool:
@@ -297,10 +292,10 @@ def _called(
     """What a function with rules gives in the place of results, called where the call is."""
     if not _has_columns(call, _options(call).get("transposed") is not True):
         return {}
-    types = [[build.info(v.type) for v in each] for each in (call.operands, results.values())]
-    if any(t.kind == "?" or -1 in t.shape for each in types for t in each):
+    values = call.operands, results.values()
+    given, wanted = (functions.arguments(v.type for v in each) for each in values)
+    if given is None or wanted is None:
         return {}
-    given, wanted = (tuple(map(_struct, each)) for each in types)
     options = tuple(sorted(_options(call).items()))
     platform = home_of(target_of(call) or "")
     assert platform is not None  # all routines are of libraries that one platform has
@@ -372,11 +367,6 @@ def _function(
             pairs = [(v, wanted[i]) for i, v in found.items()]
             if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
                 return (), b""
-            program = trace(function, platforms=(platform,))(*given).stage_rules()
-            return tuple(sorted(found)), _module.to_bytecode(program.module)
+            return tuple(sorted(found)), functions.with_rules(function, platform, given)
     except Exception:  # whatever JAX raises: the file is read, and has no derivative there
         return (), b""
-
-
-def _struct(t: TypeInfo) -> Any:
-    return jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a call of LAPACK"))
