@@ -320,6 +320,70 @@ def test_tangents_that_jax_knows_stand_beside_linear_ones(p, push):
     assert_agrees(of_both(XS, 0.7), 2 * jax.vmap(jax.grad(wave, 1), (0, None))(XS, 0.7).sum())
 
 
+def damped(x, y):
+    """The value and the tangent of a loop are carried together."""
+    end = jax.lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) * y, x)
+    return end * y, {"slope": jnp.cos(x)}
+
+
+def by_one_jvp(p):
+    """A function whose rule returns both results of one jvp."""
+    function = jax.custom_jvp(lambda x, y: damped(x, y))
+    function.defjvp(lambda primals, tangents: p.jvp(damped, primals, tangents))
+
+    def loss(x, y):
+        out, more = function(x, y)
+        return jnp.sum(out**2 * more["slope"])
+
+    return loss
+
+
+def each_step(loss):
+    def step(c, y):
+        return loss(c, y) * c, c
+
+    return lambda x, y: jnp.sum(jax.lax.scan(step, x, y)[1])
+
+
+EVALUATED_IN_PARTS = {
+    "grad": jax.grad,
+    "of one": lambda loss: jax.grad(loss, 1),
+    "jit": lambda loss: jax.jit(jax.grad(jax.jit(loss), (0, 1))),
+    "linearize": lambda loss: lambda x, y: jax.linearize(loss, x, y)[1](y, x),
+    "hessian": jax.hessian,
+    "batch": lambda loss: jax.vmap(jax.grad(loss)),
+    "scan": lambda loss: jax.grad(each_step(loss)),
+    "computed again": lambda loss: jax.grad(jax.checkpoint(loss)),
+    "saved": lambda loss: jax.grad(
+        jax.checkpoint(loss, policy=jax.checkpoint_policies.everything_saveable), 1
+    ),
+    "computed again in steps": lambda loss: jax.grad(each_step(jax.checkpoint(loss))),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATED_IN_PARTS)
+def test_a_rule_of_jax_s_returns_both_results_of_one_jvp(name):
+    """JAX knew none of the results of a call with tangents, so it could not linearize the rule."""
+    derive = EVALUATED_IN_PARTS[name]
+    assert_agrees(derive(by_one_jvp(pb))(XS, 1 + XS), derive(by_one_jvp(jax))(XS, 1 + XS))
+
+
+def test_what_jax_knows_of_a_call_is_computed_apart_from_the_rest():
+    """The value is ready when the derivative is asked for, and does not take the tangents."""
+    linear = jax.make_jaxpr(lambda x: jax.linearize(by_one_jvp(pb), x, x)[0])(XS)
+    calls = [eqn for eqn in linear.eqns if "jvp" in str(eqn.params.get("name"))]
+    assert [len(call.invars) for call in calls] == [2]
+
+
+def test_an_effect_is_not_had_twice_for_what_jax_knows():
+    """A program that prints is one call, of which JAX knows no result."""
+    program = pb.trace(lambda x: (jax.debug.print("{}", x), jnp.sin(x))[1])(1.0).jvp()
+    function = jax.custom_jvp(lambda x: jnp.sin(x))
+    function.defjvp(lambda primals, tangents: program(*primals, *tangents))
+    with pytest.raises(ValueError, match="failed to produce known values"):
+        jax.grad(function)(1.0)
+
+
 @pytest.mark.parametrize("function", [calls_back_in_its_rule, calls_back_again])
 def test_linear_maps_that_call_back_call_what_they_should(function):
     """The map of tangents had the numbers of callbacks, and not the callbacks."""

@@ -18,7 +18,7 @@ from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback._handles import Origin, origin_of, program_of
 from pullback._interface import Interface
-from pullback._jax import boundary, high, tracing
+from pullback._jax import boundary, high, partial_evaluation, tracing
 from pullback._program import Program
 from pullback._recipe import Recipe
 from pullback._slots import spell
@@ -30,6 +30,7 @@ from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
 from pullback_runtime._load import flat_trees
 from pullback_runtime._meshes import on_devices_of
+from pullback_runtime._primitive import call_module_p
 
 
 def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -127,6 +128,28 @@ def _transposed(
         transposed = _derivation.transpose_of_results(origin.program, linear, given)
         origin.derivatives[key] = transposed.handle
     return origin.derivatives[key], linear, given
+
+
+def _known_and_rest(
+    unknown: Sequence[bool], params: partial_evaluation.Params
+) -> partial_evaluation.Halves | None:
+    """The results that JAX can know beside a linear map, as the value beside a tangent.
+
+    The rest takes all operands again: what both compute is one computation where both are lowered
+    together.
+    """
+    handle = params["handle"]
+    origin, places = origin_of(handle), tuple(i for i, flag in enumerate(unknown) if flag)
+    key = "known", places
+    if key not in origin.derivatives:
+        parts = _derivation.by_dependence(origin.program, places)
+        if parts is not None:
+            origin_of(parts.rest.handle).linear = origin.linear
+        origin.derivatives[key] = parts
+    parts = origin.derivatives[key]
+    if parts is None:
+        return None
+    return {"handle": parts.known.handle}, {"handle": parts.rest.handle}, parts.late
 
 
 def _batched(
@@ -263,4 +286,5 @@ def _one_by_one(handle: ModuleHandle, in_axes: tuple[int | None, ...]) -> Any:
     return sequential
 
 
+partial_evaluation.install(call_module_p, _known_and_rest)
 pullback_runtime.set_rules(jvp=_differentiated, transpose=_transposed, batching=_batched)

@@ -25,13 +25,17 @@ from pullback._platforms import for_each
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
 from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
+from pullback.passes.dependence import Dependence
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
+from pullback.passes.purity import acts
+from pullback.passes.regions import terminator
 from pullback.passes.symbols import functions, is_public
 from pullback.passes.transpose import Transpose
 from pullback.passes.vjp import VJP
 from pullback_runtime import _module
+from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -184,6 +188,49 @@ def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Progr
 def transpose_of_results(program: Program, wrt: Sequence[int], outs: tuple[int, ...]) -> Program:
     """The same of the results at `outs`, which alone are linear; these are not in a tree."""
     return _transposed(program, wrt, outs)
+
+
+class Parts(NamedTuple):
+    """The results of a program in two programs, the first of which takes some arguments only.
+
+    Attributes:
+      late: for each result, whether it is one of `rest`.
+    """
+
+    known: Program
+    rest: Program
+    late: tuple[bool, ...]
+
+
+def by_dependence(program: Program, unknown: Sequence[int]) -> Parts | None:
+    """Apart from the results that depend on the arguments at `unknown`, those that do not.
+
+    Arguments and results are not in trees. None if all results depend on them, or if the program
+    has an effect, which would come twice.
+    """
+    if operations_where(program.module, acts):
+        return None
+    table = functions(program.module)
+    (block,) = table["main"].regions[0].blocks
+    found = {block.arguments[i] for i in unknown}
+    Dependence(table).spread(block, found)
+    late = tuple(v in found for v in terminator(block).operands)
+    if all(late):
+        return None
+    arguments = range(len(block.arguments))
+    known = _part(program, [i for i in arguments if i not in unknown], late, False)
+    return Parts(known, _part(program, arguments, late, True), late)
+
+
+@for_each
+def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bool) -> Program:
+    """The results flagged as said, from these arguments."""
+    old = Signature.of(program)
+    outs = tuple(i for i, flag in enumerate(late) if flag is which)
+    new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
+    stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
+    recipe = program.recipe and program.recipe.then(stages, (), args)
+    return program.after(stages, _interface(new), recipe)
 
 
 def _transposed(

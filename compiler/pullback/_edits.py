@@ -78,22 +78,22 @@ def drop_function(module: ir.Module, name: str) -> None:
 
 @dataclass(frozen=True)
 class ReorderOperands(Pass):
-    """Put the operand at `order[i]` of the entry at position i; `order` names all of them."""
+    """Put the operand at `order[i]` of the entry at position i; others go, which nothing uses."""
 
     name: ClassVar[str] = "reorder-operands"
     order: tuple[int, ...] = ()
 
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Changes the entry in place."""
-        if self.order == tuple(range(len(self.order))):
-            return
         function, block = _entry(module)
+        old = list(block.arguments)
+        if self.order == tuple(range(len(old))):
+            return
         with module.context:
-            old = list(block.arguments)
             for position in self.order:
                 fresh = block.add_argument(old[position].type, function.location)
                 old[position].replace_all_uses_with(fresh)
-            for _ in self.order:
+            for _ in old:
                 block.erase_argument(0)
             follow_arguments(function, self.order)
             set_signature(function)

@@ -1,0 +1,66 @@
+"""Partial evaluation of a call: JAX may know some of its operands, and linearizes by that.
+
+What JAX does by default with a call that it does not know all operands of is to know none of its
+results. So it could not linearize a rule of a `custom_jvp` that returns both results of one call,
+the value beside the tangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src.interpreters import partial_eval as pe
+
+Params = dict[str, Any]
+
+Halves = tuple[Params, Params, Sequence[bool]]
+"""Parameters of two calls, and which results the second gives.
+
+The first takes the known operands and gives the other results, the second takes all operands.
+"""
+
+Split = Callable[[Sequence[bool], Params], Halves | None]
+"""Takes which operands are unknown, some of them, and gives None if all results are."""
+
+
+def install(primitive: Any, split: Split) -> None:
+    """Let JAX evaluate calls in two halves."""
+
+    def trace_rule(trace: Any, *tracers: Any, **params: Any) -> Sequence[Any]:
+        halves = split([not tracer.is_known() for tracer in tracers], params)
+        if halves is None:
+            return list(trace.default_process_primitive(primitive, tracers, params))
+        ahead, rest, unknown = halves
+        known = [tracer.pval.get_known() for tracer in tracers if tracer.is_known()]
+        types = tuple(map(core.typeof, known))
+        found = iter(primitive.bind_with_trace(trace.parent_trace, known, types, ahead))
+        later = iter(trace.default_process_primitive(primitive, tracers, rest))
+        return [next(later if flag else found) for flag in unknown]
+
+    def equation_rule(
+        saveable: Any, unknown: Sequence[bool], recomputed: Sequence[bool], eqn: Any
+    ) -> tuple[Any, Any, Sequence[bool], Sequence[bool], list[Any]]:
+        everything = [True] * len(eqn.outvars)
+        residuals = [v for v, again in zip(eqn.invars, recomputed, strict=True) if not again]
+        halves = split(unknown, eqn.params) if any(unknown) else None
+        if any(unknown) and halves is None:
+            return None, eqn, everything, everything, residuals
+        ahead, rest, late = halves or (eqn.params, eqn.params, [False] * len(eqn.outvars))
+        known = eqn.replace(
+            invars=[v for v, flag in zip(eqn.invars, unknown, strict=True) if not flag],
+            outvars=[v for v, flag in zip(eqn.outvars, late, strict=True) if not flag],
+            params=ahead,
+        )
+        types = [v.aval for v in eqn.invars]
+        policy = pe.ensure_enum(saveable(eqn.primitive, *types, **eqn.params))
+        if not eqn.effects and not isinstance(policy, pe.SaveableType):
+            return known, eqn, late, everything, residuals
+        if not any(late):
+            return known, None, late, late, []
+        outs = [v for v, flag in zip(eqn.outvars, late, strict=True) if flag]
+        return known, eqn.replace(outvars=outs, params=rest), late, late, residuals
+
+    pe.custom_partial_eval_rules[primitive] = trace_rule
+    pe.partial_eval_jaxpr_custom_rules[primitive] = equation_rule
