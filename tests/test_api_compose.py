@@ -12,6 +12,7 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime as runtime
+from pullback import _calls
 from pullback_runtime import _jax
 from tests.api_checks import assert_agrees
 
@@ -373,6 +374,12 @@ def test_what_jax_knows_of_a_call_is_computed_apart_from_the_rest():
     linear = jax.make_jaxpr(lambda x: jax.linearize(by_one_jvp(pb), x, x)[0])(XS)
     calls = [eqn for eqn in linear.eqns if "jvp" in str(eqn.params.get("name"))]
     assert [len(call.invars) for call in calls] == [2]
+
+
+def test_the_map_of_tangents_is_not_made_where_jax_transposes_it(monkeypatch):
+    """Its transpose is there; whether a result of it is known needs no look at it either."""
+    monkeypatch.setattr(_calls, "_swapped", lambda backward: pytest.fail("made"))
+    assert_agrees(jax.grad(pb.jit(wave))(1.3, 0.7), jax.grad(wave)(1.3, 0.7))
 
 
 def test_an_effect_is_not_had_twice_for_what_jax_knows():
