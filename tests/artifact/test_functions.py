@@ -14,6 +14,7 @@ from jax.scipy import special
 
 import pullback as pb
 from pullback.artifact import functions
+from pullback.artifact.sampled_values import agree
 from tests.artifact.models import of_export
 
 KINKS = np.array([0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0])
@@ -131,3 +132,55 @@ def test_another_function_of_that_name_stays_what_it_is() -> None:
     }
     """
     np.testing.assert_array_equal(slopes_of_relu(pb.load(text.encode())), -np.ones(7))
+
+
+@jax.jit
+def sinc(x):
+    """Not as JAX writes it; what is differentiated at 0 is a constant."""
+    at = jnp.pi * x
+    return jnp.where(at == 0, 1.0, jnp.sin(at) / jnp.where(at == 0, 1.0, at))
+
+
+def test_one_of_the_same_values_is_that_of_jax() -> None:
+    """Another version of JAX has other ops for it, or other types of numbers in it."""
+    program = pb.load(jax.jit(summed(sinc)).lower(X).as_text().encode())
+    curvature = program.grad().jvp()(X, jnp.ones_like(X))[1]
+    np.testing.assert_allclose(curvature[0], -(np.pi**2) / 3, rtol=1e-5)
+    of_jax = jax.jvp(jax.grad(summed(jnp.sinc)), (X,), (jnp.ones_like(X),))[1]
+    np.testing.assert_allclose(curvature, of_jax, rtol=1e-4, atol=1e-5)
+
+
+def test_literals_may_stand_beside_arrays() -> None:
+    program = of_export(lambda x: special.hyp1f1(1.5, x, 0.3), jnp.float32(0.7))
+    assert "custom_jvp_call" in program.asm()
+
+
+@pytest.mark.parametrize(("scale", "more"), [(1.0, 0.0), (np.pi, 1e-3)])
+def test_one_of_other_values_is_not(scale: float, more: float) -> None:
+    @jax.jit
+    def sinc(x):
+        return jnp.sin(scale * x) / (scale * x) + more
+
+    program = pb.load(jax.jit(summed(sinc)).lower(X).as_text().encode())
+    assert "custom_jvp_call" not in program.asm()
+
+
+def test_nothing_is_recognized_by_nan() -> None:
+    def of(value: float) -> bool:
+        text = jax.jit(lambda x: x * value).lower(X).as_text()
+        given = [jax.ShapeDtypeStruct(X.shape, X.dtype)]
+        return agree(text.encode(), "main", lambda x: [x * value], given, "cpu")
+
+    assert of(2.0)
+    assert not of(np.nan)
+
+
+def test_one_with_a_kink_is_found_by_its_ops_alone() -> None:
+    """Its values do not tell which slope it has at 0."""
+
+    @jax.jit
+    def relu(x):
+        return jnp.where(x >= 0, x, 0)
+
+    program = pb.load(jax.jit(summed(relu)).lower(X).as_text().encode())
+    np.testing.assert_array_equal(slopes_of_relu(program), X >= 0)

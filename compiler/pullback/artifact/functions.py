@@ -3,7 +3,8 @@
 `jax.nn.relu` is a function `@relu` of a maximum there, whose derivative at 0 is 1/2, where JAX has
 0. A sample of `jax.random.gamma` is what the loop in `@_gamma` accepts. JAX is asked for these
 again, for arguments of the same types; a function that is the same is replaced by JAX's, with its
-rules. One that somebody wrote under that name, which has a line of theirs, stays what it is.
+rules. So is one that another version of JAX wrote in another way, if it has the same values. One
+that somebody wrote under that name, which has a line of theirs, stays what it is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jax.scipy import special
 from pullback import _jax
 from pullback._jax import ir
 from pullback.artifact import high_level, samplers
+from pullback.artifact.sampled_values import agree
 from pullback.dialect import build
 from pullback.frontend import link, locations
 from pullback.frontend.trace import trace
@@ -79,10 +81,13 @@ FUNCTIONS: dict[str, Candidates] = {
 }
 """Those whose derivatives are not those of the formulas that they are written as."""
 
+BY_BODY_ALONE = frozenset({"relu", "relu6", "svd"})
+"""Those whose values do not tell the derivative at a kink, or the factors."""
+
 _NAME = re.compile(rf"({'|'.join(FUNCTIONS)})(_\d+)?")
 _SYMBOL = re.compile(r"@([\w.$]+)")
 _WIDE = ("float64", "complex128", "int64", "uint64")
-_CANONICAL = "canonicalize,cse"
+_CANONICAL = "canonicalize,cse,strip-debuginfo"
 
 
 def put_back(module: ir.Module, platform: str) -> None:
@@ -107,7 +112,12 @@ def _new(module: ir.Module, function: Any, name: str, platform: str) -> bytes | 
     given, results = (arguments(each) for each in (kind.inputs, kind.results))
     if given is None or results is None:
         return None
-    return _again(named[1], platform, given, results, _fingerprint(module, name))
+    alone, entry = _alone(module, name)
+    question = named[1], platform, given, results
+    found = _again(*question, _fingerprint(alone, entry))
+    if found is None and named[1] not in BY_BODY_ALONE:
+        found = _of_the_same_values(*question, _module.to_bytecode(alone), entry)
+    return found
 
 
 def arguments(types: Iterable[ir.Type]) -> Types | None:
@@ -131,12 +141,18 @@ def _is_of_a_user(function: Any) -> bool:
     return any(op != function.operation for op in inside)  # that is where it was called
 
 
-def _fingerprint(module: ir.Module, entry: str) -> str:
-    """What a function and those that it refers to are, but for their names and the lines."""
+def _alone(module: ir.Module, name: str) -> tuple[ir.Module, str]:
+    """A function and those that it refers to, in a module of their own, and its name there."""
     with module.context, ir.Location.unknown():
         alone = ir.Module.create()
-    names = [link.merge(alone, module, entry)]
+    entry = link.merge(alone, module, name)
     run_stock(alone, _CANONICAL)
+    return alone, entry
+
+
+def _fingerprint(alone: ir.Module, entry: str) -> str:
+    """What functions are, but for their names and the lines."""
+    names = [entry]
     table, numbers, texts = functions(alone), {names[0]: "@0"}, list[str]()
     for name in names:  # grows
         text = text_of(table[name])
@@ -161,6 +177,22 @@ def _again(
                     for each in _of_results(function, types, len(results)):
                         if fingerprint in _fingerprints(each, platform, types):
                             return with_rules(each, platform, types)
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _of_the_same_values(
+    name: str, platform: str, given: Types, results: Types, content: bytes, entry: str
+) -> bytes | None:
+    """The function of JAX whose values are those of @entry, as a module with rules."""
+    with jax.enable_x64(any(t.dtype.name in _WIDE for t in (*given, *results))):
+        for function in FUNCTIONS[name](platform, given, results):
+            with contextlib.suppress(Exception):  # JAX has none of these, or it does not run here
+                for each in _of_results(function, given, len(results)):
+                    found = [(t.shape, t.dtype) for t in jax.eval_shape(each, *given)]
+                    wanted = [(t.shape, t.dtype) for t in results]
+                    if found == wanted and agree(content, entry, each, given, platform):
+                        return with_rules(each, platform, given)
     return None
 
 
@@ -191,7 +223,7 @@ def _fingerprints(function: Function, platform: str, given: Types) -> Iterator[s
         module = ir.Module.parse(text(), context=_jax.context())
         high_level.restore(module)
         if (entry := _called_by_main(functions(module)["main"])) is not None:
-            yield _fingerprint(module, entry)
+            yield _fingerprint(*_alone(module, entry))
 
 
 def _called_by_main(main: Any) -> str | None:
