@@ -253,8 +253,7 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
     try:
         module = _trial.parse_exported_elsewhere(content)
     except ArtifactError as error:
-        for version in VERSION_INSIDE.findall(content):
-            _check_stablehlo(version.decode())  # says so if it is too new
+        _check_version_inside(content)
         raise ArtifactError(
             "this is neither StableHLO text or bytecode, nor what jax.export serialised",
             where=error.where,
@@ -268,7 +267,18 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
 
 def open_exported(exported: Any, context: ir.Context) -> Opened:
     """The module inside a `jax.export.Exported`."""
-    return Opened(_module.parse(bytes(exported.mlir_module_serialized), context), exported=exported)
+    content = bytes(exported.mlir_module_serialized)
+    try:
+        return Opened(_module.parse(content, context), exported=exported)
+    except ModuleError:
+        _check_version_inside(content)
+        raise
+
+
+def _check_version_inside(content: bytes) -> None:
+    """Raises ArtifactError if what `jax.export` wrote is of another StableHLO than is read here."""
+    for version in VERSION_INSIDE.findall(content):
+        _check_stablehlo(version.decode())
 
 
 def check_versions(layout: Layout) -> None:
