@@ -72,6 +72,22 @@ def test_missing(mode: str, body: str, signature: str, words: str) -> None:
         derive(body, mode, signature)
 
 
+def test_a_tuple_of_another_function_is_to_be_inlined_first() -> None:
+    pair = "tuple<tensor<4xf32>, tensor<4xf32>>"
+    body = f"""
+  %0 = call @g(%x) : (tensor<4xf32>) -> {pair}
+  %1 = stablehlo.get_tuple_element %0[1] : ({pair}) -> tensor<4xf32>
+  return %1 : tensor<4xf32>
+}}
+func.func private @g(%x: tensor<4xf32>) -> {pair} {{
+  %0 = stablehlo.tuple %x, %x : {pair}
+  return %0 : {pair}"""
+    with pytest.raises(MissingRuleError, match="a tuple from another function") as caught:
+        derive(body, "vjp")
+    assert "inline-calls" in str(caught.value.do)
+    derive(body, "inline-calls,vjp")
+
+
 def test_a_custom_call_says_what_to_do_without_jax() -> None:
     body = """
   %0 = stablehlo.custom_call @mystery(%x) : (tensor<4xf32>) -> tensor<4xf32>
@@ -79,6 +95,16 @@ def test_a_custom_call_says_what_to_do_without_jax() -> None:
     with pytest.raises(MissingRuleError, match="@mystery") as caught:
         derive(body, "vjp")
     assert "pullback.custom_jvp_call with rules" in str(caught.value.do)
+
+
+@pytest.mark.parametrize("op", ["math.sin", "mhlo.sine"])
+def test_an_op_of_another_dialect_is_to_be_lowered_first(op: str) -> None:
+    body = f"""
+  %0 = "{op}"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>"""
+    with pytest.raises(MissingRuleError, match=f"no derivative rule for `{op}`") as caught:
+        derive(body, "vjp")
+    assert "lower it to StableHLO" in str(caught.value.do)
 
 
 @pytest.mark.skipif(not hasattr(sdy, "ReductionOp"), reason="sums alone are left undone there")

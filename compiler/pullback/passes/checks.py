@@ -120,12 +120,17 @@ def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
         )
 
 
+_OF_PROGRAMS = frozenset({"chlo", "func", "sdy", "stablehlo"})
+
+
 def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:
+    do = "wrap this step in jax.custom_jvp or jax.custom_vjp"
+    if operation.name.partition(".")[0] not in _OF_PROGRAMS:
+        do = "lower it to StableHLO, whose ops have rules"
     return MissingRuleError(
         f"no derivative rule for `{name}`{why}",
         where=user_line(operation.location),
-        do="wrap this step in jax.custom_jvp or jax.custom_vjp, "
-        "or register a rule: docs/extending.md#rules",
+        do=f"{do}, or register a rule: docs/extending.md#rules",
     )
 
 

@@ -17,7 +17,7 @@ from pullback.rules.calls import present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
 from pullback.rules.expansion import jvp_of_function, map_as_function
 from pullback.rules.reaching import each_its_own
-from pullback.rules.registry import RULES, Op, Tangents, apart, jointly, rule
+from pullback.rules.registry import RULES, Op, Tangents, apart, jointly, rule, unsupported
 
 
 @rule("stablehlo.optimization_barrier", linear=apart, family="structure")
@@ -190,7 +190,9 @@ def _source(op: Op, v: Value) -> Value:
     index = build.number(v.owner, "index")
     whole = _source(op, v.owner.operands[0])
     if not build.is_result_of(whole, "stablehlo.tuple"):
-        raise missing_rule(op.operation, op.name, " of a tuple from another function")
+        raise unsupported(
+            op, "of a tuple from another function", "inline that first, by the pass inline-calls"
+        )
     return _source(op, whole.owner.operands[index])
 
 
