@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.dialect.build import Value, inexact
 from pullback.passes.checks import check_body, check_known
-from pullback.passes.regions import captures, operands_of, operations, results_of
+from pullback.passes.regions import captured_elements, operands_of, operations, results_of
 from pullback.passes.specialized import Kinds, Record, read
 from pullback.rules.registry import RULES, Mask, Op
 
@@ -41,7 +41,7 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
                 continue
         operands = operands_of(operation)
         if rule.regions:
-            operands += captures(operation)
+            operands += captured_elements(operation)
         flags = [v in active for v in operands]
         if True not in flags:
             check_body(operation, rule, active)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect.build import Value
+from pullback.dialect.build import Value, is_result_of
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 MANUAL = "sdy.manual_computation"
@@ -91,6 +91,29 @@ def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
 def captures(operation: Any) -> list[Value]:
     """Values defined outside of an op that its regions use, each once, in order."""
     return captured_by([block for region in operation.regions for block in region.blocks])
+
+
+def captured_elements(operation: Any) -> list[Value]:
+    """The same, once elements that regions take out of tuples from outside are used as they are.
+
+    A cotangent has a place for each of them, and none for a tuple.
+    """
+    while reads := [r for v in captures(operation) for r in _reads_inside(v)]:
+        for read in reads:
+            index = ir.IntegerAttr(read.attributes["index"]).value
+            whole = read.operands[0].owner
+            read.result.replace_all_uses_with(whole.operands[index])
+            read.erase()
+    return captures(operation)
+
+
+def _reads_inside(v: Value) -> list[Any]:
+    """The ops in regions that take an element out of a tuple that was made outside of these."""
+    if not is_result_of(v, "stablehlo.tuple"):
+        return []
+    users = (use.owner.operation for use in v.uses)
+    reads = (user for user in users if user.name == "stablehlo.get_tuple_element")
+    return [read for read in reads if read.parent != v.owner.parent]
 
 
 def captured_by(blocks: Sequence[Any]) -> list[Value]:
