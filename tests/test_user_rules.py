@@ -976,6 +976,32 @@ def test_a_backward_rule_that_raises_has_a_forward_mode_where_nothing_needs_it(t
     assert "in the vjp rule of `stopped`, called at " in "".join(raised.value.__notes__)
 
 
+@jax.custom_vjp
+def counted(x, n):
+    return n, jnp.sin(x), 2 * n
+
+
+counted.defvjp(lambda x, n: (counted(x, n), x), lambda x, ct: (3 * ct[1] * jnp.cos(x), None))
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, jax.jit])
+def test_a_jvp_rule_may_push_through_a_backward_rule_whose_function_returns_integers(wrapped):
+    @jax.custom_jvp
+    def f(x):
+        return counted(x, 2)
+
+    f.defjvp(wrapped(lambda primals, tangents: jax.jvp(lambda x: counted(x, 2), primals, tangents)))
+
+    def of(x):
+        return jnp.sum(f(x)[1] * f(x)[2])
+
+    def twice(p):
+        return p.grad(lambda x: p.grad(of)(x) @ Y)(X)
+
+    same(pb.grad(of)(X), jax.grad(of)(X))
+    same(twice(pb), twice(jax))
+
+
 # ------------------------------------------------------------- terms that are zero or NaN
 
 

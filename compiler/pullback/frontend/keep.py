@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback._errors import PullbackError
 from pullback._jax import (
+    derivatives,
     high,
     jaxprs,
     named_axes,
@@ -22,6 +23,7 @@ from pullback._jax import (
     remat,
     shared_results,
     source_info,
+    tracing,
     user_rules,
 )
 from pullback.frontend import adoption, link, locations
@@ -183,7 +185,11 @@ class Keeper:
     def _backward_only(self, equation: Any, debug_info: Any) -> Any:
         """The tangent map of a `custom_vjp` function, which JAX knows by its transpose only."""
         rule = self.rules.register_backward(equation, debug_info)
-        return self._composite(equation, rule)
+        outs = [var for var in equation.outvars if is_inexact(var.aval)]
+        call = self._composite(equation.replace(outvars=outs), rule)
+        if len(outs) == len(equation.outvars):
+            return call
+        return _with_zeros_of_integers(equation, jaxprs.equation_alone(call, debug_info), rule.key)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
         inside = ordering.in_text(self._inside(equation), debug_info)
@@ -253,6 +259,17 @@ def _check_effects(equation: Any, place: str | None) -> None:
             do="differentiate the batch, as in `pb.grad(lambda x: jax.vmap(f, …)(x).sum())`; or "
             "differentiate by JAX inside of the vmap",
         )
+
+
+def _with_zeros_of_integers(equation: Any, of_floats: Any, name: str) -> Any:
+    """The tangent map of a function that returns integers, too: a linear call has none of these."""
+
+    def call(*operands: Any) -> list[Any]:
+        found = iter(tracing.apply(of_floats, operands))
+        types = [var.aval for var in equation.outvars]
+        return [next(found) if is_inexact(t) else derivatives.zeros_of(t) for t in types]
+
+    return tracing.as_jitted(equation, call, name)
 
 
 def _symbolic_call(place: str | None) -> PullbackError:
