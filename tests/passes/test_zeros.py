@@ -124,3 +124,31 @@ def test_zeros_whose_shape_is_an_operand_are_zeros(op, types):
     )
     end = list(module.body.operations[0].regions[0].blocks[0].operations)[-1]
     assert zeros.is_zero(end.operands[0])
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_what_all_devices_have_is_zero_where_each_has_zeros(start):
+    module = ir.Module.parse(
+        f"""
+        sdy.mesh @mesh = <["i"=2]>
+        func.func @main() -> tensor<2xf64> {{
+          %zero = stablehlo.constant dense<{start}> : tensor<2xf64>
+          %0 = sdy.manual_computation(%zero) in_shardings=[<@mesh, [{{}}]>]
+              out_shardings=[<@mesh, [{{}}]>] manual_axes={{"i"}} (%x: tensor<2xf64>) {{
+            %1 = "stablehlo.all_reduce"(%x) <{{
+              replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>
+            }}> ({{
+            ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+              %2 = stablehlo.add %a, %b : tensor<f64>
+              stablehlo.return %2 : tensor<f64>
+            }}) : (tensor<2xf64>) -> tensor<2xf64>
+            sdy.return %1 : tensor<2xf64>
+          }} : (tensor<2xf64>) -> tensor<2xf64>
+          return %0 : tensor<2xf64>
+        }}
+        """,
+        _jax.context(),
+    )
+    end = list(module.body.operations[1].regions[0].blocks[0].operations)[-1]
+    assert zeros.is_zero(end.operands[0]) is (start == 0)
+    assert zeros.stays_zero(end.operands[0], {}) is (start == 0)

@@ -17,7 +17,7 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.dialect.masks import masked
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import APART, BRANCHES, captures, operations, terminator
+from pullback.passes.regions import APART, BRANCHES, MANUAL, captures, operations, terminator
 from pullback.passes.symbols import CALLS, called
 from pullback_runtime._jax import text_alone
 
@@ -52,7 +52,8 @@ _OF_ZEROS: dict[str, slice] = {
     **dict.fromkeys(
         _stablehlo(
             "broadcast_in_dim reshape convert slice transpose reverse negate real imag complex "
-            "concatenate pad add subtract reduce reduce_window reduce_precision fft"
+            "concatenate pad add subtract reduce reduce_window reduce_precision fft all_reduce "
+            "all_gather all_to_all reduce_scatter collective_permute collective_broadcast"
         ),
         _ALL,
     ),
@@ -169,8 +170,10 @@ class _Search:
         if 0 in build.shape(v):
             return _YES
         if isinstance(v, ir.BlockArgument):
-            block = v.owner
-            return self._of_carry(block.owner.operation, v.arg_number, known)
+            owner = v.owner.owner.operation
+            if owner.name == MANUAL:
+                return [owner.operands[v.arg_number]], False
+            return self._of_carry(owner, v.arg_number, known)
         operation = v.owner.operation  # the view of a composite has a name of its own
         name = operation.name
         if name == "stablehlo.constant":
@@ -179,7 +182,7 @@ class _Search:
             return _YES if _is_zero_number(operation.attributes["value"]) else _NO
         if name in _PRODUCTS:
             return list(operation.operands), True
-        if name in BRANCHES:
+        if name in BRANCHES or name == MANUAL:
             ends = [terminator(region.blocks[0]) for region in operation.regions]
             return [end.operands[v.result_number] for end in ends], False
         if name in APART:
