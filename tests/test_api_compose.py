@@ -321,6 +321,13 @@ def test_tangents_that_jax_knows_stand_beside_linear_ones(p, push):
     assert_agrees(of_both(XS, 0.7), 2 * jax.vmap(jax.grad(wave, 1), (0, None))(XS, 0.7).sum())
 
 
+def test_cotangents_that_jax_knows_stand_beside_linear_ones():
+    """The map of cotangents gets an array of zeros for a result that is not used."""
+    program = pb.trace(lambda x: (jnp.sin(x), jax.lax.stop_gradient(x)))(XS)
+    _, pull = jax.vjp(lambda x: program(x)[1], XS)
+    assert not jax.linear_transpose(pull, XS)((XS,))[0].any()
+
+
 def damped(x, y):
     """The value and the tangent of a loop are carried together."""
     end = jax.lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) * y, x)

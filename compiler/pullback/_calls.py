@@ -48,9 +48,16 @@ def apply_linear(
     if isinstance(program, SymbolicProgram):
         return program(*args, *moving)
     operands = program.flatten((*args, *moving), {})
-    first = len(operands) - len(jax.tree.leaves(moving))
-    origin_of(program.handle).linear = tuple(range(first, len(operands)))
+    _linear_in_last(program, len(jax.tree.leaves(moving)))
     return _run(program, operands)
+
+
+def _linear_in_last(program: Program, count: int) -> ModuleHandle:
+    """The handle of a program that is linear in so many of its last operands together."""
+    handle = program.handle
+    operands = len(handle.in_avals)
+    origin_of(handle).linear = tuple(range(operands - count, operands))
+    return handle
 
 
 def _run(program: Program, operands: list[Any]) -> Any:
@@ -91,13 +98,13 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     outs = len(flat.out_avals)
     residuals = forward.handle.out_avals[outs:]
     tangents = tuple(flat.in_avals[i] for i in perturbed)
+    moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
     count = len(residuals)
     linear = Origin(
         lambda: program_of(_swapped(backward).handle),
         linear=tuple(range(count, count + len(tangents))),
-        transposed=backward.handle,
+        transposed=_linear_in_last(backward, len(moved)),
     )
-    moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
     operands = (*residuals, *tangents)
     # What a linear map calls back for is used, or nobody misses it.
     return SplitJVP(forward.handle, linear.handle(flat.rules, operands, moved, pure=True))
@@ -126,7 +133,7 @@ def _transposed(
     key = "transpose", linear, given
     if key not in origin.derivatives:
         transposed = _derivation.transpose_of_results(origin.program, linear, given)
-        origin.derivatives[key] = transposed.handle
+        origin.derivatives[key] = _linear_in_last(transposed, len(given))
     return origin.derivatives[key], linear, given
 
 
