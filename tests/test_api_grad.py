@@ -361,6 +361,22 @@ def test_a_function_is_traced_once_per_type():
     assert len(calls) == 2  # JAX remembers the jaxpr; only the derivation is new
 
 
+def test_a_function_with_new_code_is_derived_again():
+    """So a notebook does that has loaded a module again; what holds the function stays."""
+
+    def function(x):
+        return x * x
+
+    def written_anew(x):
+        return 5.0 * x
+
+    assert pb.grad(function)(3.0) == 6.0
+    assert pb.vjp(function, 3.0)[1](1.0) == (6.0,)
+    function.__code__ = written_anew.__code__
+    assert pb.grad(function)(3.0) == 5.0
+    assert pb.vjp(function, 3.0)[1](1.0) == (5.0,)
+
+
 def test_a_function_is_forgotten_when_nobody_holds_it():
     def function(x):
         return x * x

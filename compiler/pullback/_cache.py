@@ -6,14 +6,15 @@ JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 
-_DERIVED: dict[int, tuple[weakref.ref[Any], dict[Hashable, Any]]] = {}
-"""What was derived from the object with this `id`, until it dies."""
+_DERIVED: dict[int, tuple[weakref.ref[Any], Any, dict[Hashable, Any]]] = {}
+"""What was derived from the object with this `id`, and its code then, until it dies."""
 
 
 def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], Any]) -> Any:
@@ -49,17 +50,20 @@ def has_hash(value: Any) -> bool:
 
 
 def _known_of(fun: Any) -> dict[Hashable, Any] | None:
-    """None for what has no weak references, or no hash: such an object may change."""
-    number = id(fun)
+    """None for what has no weak references, or no hash: such an object may change.
+
+    A notebook that loads a module again (`%autoreload`) puts new code into the same functions.
+    """
+    number, code = id(fun), fun.__code__ if isinstance(fun, types.FunctionType) else None
     try:
         hash(fun)
         found = _DERIVED.get(number)
-        if found is None or found[0]() is not fun:
+        if found is None or found[0]() is not fun or found[1] is not code:
             reference = weakref.ref(fun, lambda dead: _forget(number, dead))
-            found = _DERIVED[number] = reference, {}
+            found = _DERIVED[number] = reference, code, {}
     except TypeError:
         return None
-    return found[1]
+    return found[2]
 
 
 def _forget(number: int, dead: weakref.ref[Any]) -> None:
