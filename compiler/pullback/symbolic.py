@@ -27,6 +27,7 @@ from pullback_runtime._jax import symbols_in
 
 if TYPE_CHECKING:
     from pullback._program import Program
+    from pullback.artifact.exported import Exports
     from pullback.artifact.kept import Kept
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -55,11 +56,13 @@ class Stored:
     Attributes:
       exported: how to get each function that JAX has exported.
       kept: the function with its rules.
+      exports: in the place of these, the export of JAX that the program is of.
       why_not: why there are no rules.
     """
 
     exported: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     kept: Kept | None = None
+    exports: Exports | None = None
     why_not: str = ""
 
 
@@ -227,7 +230,7 @@ class SymbolicProgram(HasInterface):
 
     def _no_order(self) -> MissingRuleError:
         return MissingRuleError(
-            "the file of this program with symbolic dimensions has derivatives of first order only"
+            f"the file of this program with symbolic dimensions has {self._orders}"
             f"{', while dimensions are symbols' if self.member else self._because}",
             do="differentiate once before saving: what is saved has its own derivative; of a file "
             "of jax.export, write it with serialize(vjp_order=…)"
@@ -235,6 +238,12 @@ class SymbolicProgram(HasInterface):
             else "save program.with_shapes(…) (--sizes in a shell), or differentiate before the "
             "first save",
         )
+
+    @property
+    def _orders(self) -> str:
+        order = (self.origin or self).order
+        known = {0: "no derivatives", 1: "derivatives of first order only"}
+        return known.get(order or 0, f"derivatives up to order {order} only")
 
     @property
     def _because(self) -> str:

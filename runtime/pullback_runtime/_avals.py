@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 
+FLOAT0 = jax.dtypes.float0
 KEY_IMPLEMENTATIONS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}
 
 
@@ -46,7 +47,9 @@ def restore(described: Any) -> jax.ShapeDtypeStruct:
 
 
 def dtype_named(name: str) -> Any:
-    """The dtype of this name, that of typed keys included."""
+    """The dtype of this name, those of typed keys and of tangents of integers included."""
+    if name == FLOAT0.name:
+        return FLOAT0
     if name.startswith("key<"):
         implementation = KEY_IMPLEMENTATIONS[name[4:-1]]
         return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype

@@ -23,10 +23,11 @@ from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import build
 from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
+from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op
 from pullback.passes.stock import run_stock
 from pullback.passes.symbols import erase_unreachable
-from pullback.symbolic import SymbolicProgram
+from pullback.symbolic import Stored, SymbolicProgram
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 from pullback_runtime._callable import argument_paths
 from pullback_runtime._jax import operations_named
@@ -197,7 +198,53 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
         export = jax.export.export(jax.jit(exported.call), platforms=exported.platforms)
         return _from(export(*args, **kwargs), order)
 
-    return SymbolicProgram(interface, flat, exported.platforms, member, order)
+    written = Exports(exported, int(_has_vjp(exported)) if order is None else order)
+    return SymbolicProgram(
+        interface, flat, exported.platforms, member, order, Stored(exports=written)
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exports:
+    """An export with symbolic dimensions, of which a program is made once sizes are given.
+
+    Attributes:
+      exported: the export.
+      order: how many derivatives it has itself.
+      stages: the passes that make the program of it.
+    """
+
+    exported: Any
+    order: int
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def chain(self) -> list[Any]:
+        """The export and its derivatives, each of the one before."""
+        found = [self.exported]
+        for _ in range(self.order):
+            found.append(found[-1].vjp())
+        return found
+
+    @staticmethod
+    def of(chain: Sequence[Any], stages: tuple[Stage, ...]) -> Exports:
+        """What a chain was written of."""
+        exported = chain[-1]
+        for each in reversed(chain[:-1]):
+            exported = dataclasses.replace(each, _get_vjp=lambda _, vjp=exported: vjp)
+        return Exports(exported, len(chain) - 1, stages)
+
+    def program(
+        self, platforms: Sequence[str], interface: Interface, values: Mapping[str, int]
+    ) -> Program:
+        """The program where the symbols have these values."""
+        found = _with_symbols(self.exported, self.order).at(values)
+        alone = [found.for_platform(each) for each in platforms]
+        if self.stages:
+            return together([each.after(self.stages, interface, None) for each in alone])
+        return together(
+            [dataclasses.replace(each, interface=interface, retarget=None) for each in alone]
+        )
 
 
 def _order(exported: Any) -> int:

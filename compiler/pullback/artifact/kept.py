@@ -90,7 +90,7 @@ class Kept:
             entries, sizes = dict(described["entries"]), dict(described["sizes"])
             if missing := set(entries.values()) - functions(module).keys():
                 raise ValueError(f"no function {missing.pop()}")
-            stages = tuple(map(_stage, described[STAGES])) if name == ORIGIN else ()
+            stages = tuple(map(stage, described[STAGES])) if name == ORIGIN else ()
             return Kept(module, entries, sizes, list(described[high_level.CHECKPOINTS]), stages)
         except (AttributeError, KeyError, TypeError, ValueError, PipelineError) as error:
             raise ArtifactError(
@@ -194,7 +194,7 @@ def _name_entry(module: ir.Module) -> None:
     symbols.set_symbol_name(symbols["main"], ENTRY)
 
 
-def _stage(text: str) -> Stage:
+def stage(text: str) -> Stage:
     """A pass as text; a file can name no other than those that derive programs."""
     name, _, options = text.removesuffix("}").partition("{")
     return TIDY if text == TIDY else build_pass(PASSES[name], options)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from pullback import _flat, _jax
 from pullback._edits import SelectResults
-from pullback._errors import MissingRuleError, PullbackError, headline
+from pullback._errors import MissingRuleError, PipelineError, PullbackError, headline
 from pullback._flat import Flat
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
 from pullback.artifact import constants, high_level, kept as keeping, programs, sealing, write
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.artifact.exported import Exports
 from pullback.artifact.variants import alone
 from pullback.frontend import link, locations, refusals
 from pullback.frontend.tangents import is_inexact
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
 """The functions of a file that JAX has exported."""
 
+EXPORTS, EXPORTED = "exports", "main.exported"
+"""What a program is of that was an export of JAX, and names of its functions."""
+
 CALLBACK = "callback"
 
 
@@ -43,11 +48,12 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     """
     exported = {MAIN: _exported(program, MAIN)}
     kept, why_not = _kept(program)
+    exports = (program.origin or program).stored.exports
     for kind in () if program.order == 0 else (JVP, VJP):
         try:
             exported[kind] = _exported(program, kind)
         except MissingRuleError as error:
-            has_all = kept and all(have_rules(met_in(each)) for each in kept.values())
+            has_all = exports or (kept and all(have_rules(met_in(each)) for each in kept.values()))
             if not has_all or (error.__cause__ and refusals.words(error.__cause__)):
                 raise
     modules = {kind: _module_of(each) for kind, each in exported.items()}
@@ -58,6 +64,8 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
         description |= keeping.put_into(module, kept, _stages(program))
         high_level.wrap_chlo(module, expand=False)
         write.drop_sharding_hints(module)
+    elif exports:
+        description[EXPORTS] = _exports_into(module, exports, _stages(program))
     elif why_not:
         description[keeping.WHY_NOT] = why_not
     sealing.refuse_callbacks(module)
@@ -94,8 +102,39 @@ def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
 
 def _stages(program: SymbolicProgram) -> tuple[Stage, ...]:
     """The passes between what is kept and the program."""
-    kept = (program.origin or program).stored.kept
+    stored = (program.origin or program).stored
+    kept = stored.kept or stored.exports
     return (*(kept.stages if kept else ()), *program.stages)
+
+
+def _exports_into(module: ir.Module, exports: Exports, stages: Sequence[Stage]) -> dict[str, Any]:
+    """Puts an export and its derivatives into a module; what `_exports` needs besides, as JSON."""
+    written = [
+        {**_symbolic.describe(each), "entry": _linked(module, EXPORTED, _module_of(each))}
+        for each in exports.chain
+    ]
+    return {
+        "functions": written,
+        "platforms": list(exports.exported.platforms),
+        keeping.STAGES: list(map(str, stages)),
+    }
+
+
+def _exports(module: ir.Module, described: Any) -> Exports:
+    """The export that a program in such a module is of."""
+    try:
+        functions, platforms = list(described["functions"]), tuple(described["platforms"])
+        stages = tuple(map(keeping.stage, described[keeping.STAGES]))
+        with as_ours():
+            chain = [
+                _symbolic.restore(alone(module, each["entry"]), each, platforms, MAIN)
+                for each in functions
+            ]
+        return Exports.of(chain, stages)
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError, PipelineError) as error:
+        raise ArtifactError(
+            f"the file's metadata are damaged: {EXPORTS}: {error}", do="save the program again"
+        ) from error
 
 
 def _refuse_several_devices(module: ir.Module) -> None:
@@ -193,26 +232,33 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
         programs.paths_of(in_tree, metadata),
     )
     kept = keeping.Kept.read(module, metadata)
+    exports = _exports(module, metadata[EXPORTS]) if EXPORTS in metadata else None
+    found: Callable[..., Program] | None = kept.program if kept else None
+    if exports is not None:
+        found = partial(exports.program, platforms)
     return SymbolicProgram(
         interface,
         _flat_of(exported, described, in_avals),
         platforms,
-        None if kept is None else functools.partial(_member, kept, interface),
+        None if found is None else partial(_member, found, interface),
         order=int(VJP in described),
         stored=Stored(
-            {kind: functools.partial(exported, kind) for kind in described},
+            {kind: partial(exported, kind) for kind in described},
             kept,
+            exports,
             str(metadata.get(keeping.WHY_NOT, "")),
         ),
     )
 
 
-def _member(kept: keeping.Kept, interface: Interface, values: Mapping[str, int]) -> Program:
+def _member(
+    found: Callable[..., Program], interface: Interface, values: Mapping[str, int]
+) -> Program:
     """The program for these sizes; raises ArtifactError where the file does not give it."""
     sized = functools.partial(dimensions.sized, values)
     ins, outs = tuple(map(sized, interface.in_avals)), tuple(map(sized, interface.out_avals))
     try:
-        return kept.program(dataclasses.replace(interface, in_avals=ins, out_avals=outs), values)
+        return found(dataclasses.replace(interface, in_avals=ins, out_avals=outs), values)
     except ArtifactError:
         raise
     except PullbackError as error:
