@@ -82,7 +82,11 @@ class Subtract:
 
 @rule("stablehlo.multiply", linear=separately, **_ALIKE)
 class Multiply:
-    """Each factor times the change of the other. For a square, twice the same term."""
+    """Each factor times the change of the other. For a square, twice the same term.
+
+    In reverse, twice the cotangent times the factor: XLA computes a sum of two equal terms again
+    for each use, with all that it is made of, and keeps a product.
+    """
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -94,10 +98,9 @@ class Multiply:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
         (ct,), (first, second) = cts, op.active
-        left = mul(ct, op.rhs) if first else None
         if first and op.operands[0] == op.operands[1]:
-            return left, left  # one after the other: XLA on a CPU is slow to add their sum
-        return left, mul(op.lhs, ct) if second else None
+            return mul(add(ct, ct), op.rhs), None
+        return mul(ct, op.rhs) if first else None, mul(op.lhs, ct) if second else None
 
 
 def _quotient_jvp(op: Op, tangents: Tangents) -> list[Value | None]:

@@ -25,11 +25,18 @@ func.func @square(%x: tensor<4xf64>) -> tensor<4xf64> {
   %0 = stablehlo.multiply %x, %x : tensor<4xf64>
   return %0 : tensor<4xf64>
 }
-// RUN: pullback-opt %s -p "vjp{entry=square}" | filecheck %s --check-prefix=SQUARE
 // RUN: pullback-opt %s -p "jvp{entry=square}" | filecheck %s --check-prefix=SQUARE
+// RUN: pullback-opt %s -p "vjp{entry=square}" | filecheck %s --check-prefix=TWICE
 // SQUARE-LABEL: func.func @square
 // SQUARE-SAME: (%[[X:.*]]: {{.*}}, %[[T:.*]]: {{.*}})
 // SQUARE: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
 // SQUARE: %[[HALF:.*]] = stablehlo.multiply %[[T]], %[[X]]
 // SQUARE: %[[ADD:.*]] = stablehlo.add %[[HALF]], %[[HALF]]
 // SQUARE: return %[[MULTIPLY]], %[[ADD]]
+
+// TWICE-LABEL: func.func @square
+// TWICE-SAME: (%[[X:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
+// TWICE: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
+// TWICE: %[[ADD:.*]] = stablehlo.add %[[CT]], %[[CT]]
+// TWICE: %[[OF_X:.*]] = stablehlo.multiply %[[ADD]], %[[X]]
+// TWICE: return %[[MULTIPLY]], %[[OF_X]]
