@@ -12,7 +12,8 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime as runtime
-from pullback import _calls
+from pullback import _calls, _derivation
+from pullback._handles import program_of
 from pullback_runtime import _jax
 from tests.api_checks import assert_agrees
 
@@ -387,6 +388,49 @@ def test_the_map_of_tangents_is_not_made_where_jax_transposes_it(monkeypatch):
     """Its transpose is there; whether a result of it is known needs no look at it either."""
     monkeypatch.setattr(_calls, "_swapped", lambda backward: pytest.fail("made"))
     assert_agrees(jax.grad(pb.jit(wave))(1.3, 0.7), jax.grad(wave)(1.3, 0.7))
+
+
+@jax.custom_jvp
+def pair(x, tangent):
+    return jnp.sin(x), jnp.cos(x) * tangent
+
+
+pair.defjvp(lambda primals, tangents: jax.jvp(lambda x, t: (x, x * t), primals, tangents))
+
+WHOLE = {
+    "rule": pair,
+    "loop": lambda x, t: jax.lax.fori_loop(0, 2, lambda _, c: pair(*c), (x, t)),
+    "barrier": lambda x, t: jax.lax.optimization_barrier(pair.fun(x, t)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_jax_knows_may_come_from_a_call_that_takes_the_rest_too(name):
+    """Such a call stays whole: the process died of the operand that was taken from it."""
+    both = pb.jit(WHOLE[name])
+    function = jax.custom_jvp(lambda x: both(x, x)[0])
+    function.defjvp(lambda primals, tangents: tuple(both(*primals, *tangents)))
+    value, slope = both(XS, jnp.ones_like(XS))
+    assert_agrees(jax.value_and_grad(lambda x: function(x).sum())(XS), (value.sum(), slope))
+
+
+def test_a_call_whose_operands_are_known_is_not_taken_apart(monkeypatch):
+    monkeypatch.setattr(_derivation, "by_dependence", lambda *_: pytest.fail("taken apart"))
+    assert_agrees(jax.linearize(pb.jit(wave), 1.3, 0.7)[0], wave(1.3, 0.7))
+
+
+def test_what_a_result_depends_on_may_differ_by_the_platform():
+    """What JAX knows here would be wrong there."""
+
+    def function(x, t):
+        chosen = jax.lax.platform_dependent(x, t, cpu=lambda x, t: x, cuda=lambda x, t: t)
+        return chosen, 2 * t
+
+    program = pb.trace(function)(XS, XS)
+    parts = _derivation.by_dependence(program_of(program.handle), (1,))
+    assert parts.late == (False, True)
+    with pytest.raises(pb.PullbackError, match="for known that is not on cuda"):
+        parts.known.handle.elsewhere("cuda")
 
 
 def test_an_effect_is_not_had_twice_for_what_jax_knows():

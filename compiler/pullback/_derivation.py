@@ -8,7 +8,7 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from pullback._edits import ReorderOperands, SelectResults, clone, drop_function
 from pullback._errors import (
     DerivativeTypeError,
     NotDifferentiableError,
+    PullbackError,
 )
 from pullback._interface import Interface
 from pullback._jax import ir
@@ -210,23 +211,39 @@ def by_dependence(program: Program, unknown: Sequence[int]) -> Parts | None:
     """
     if operations_where(program.module, acts):
         return None
+    late = _dependent(program, unknown)
+    if all(late):
+        return None
+    args = range(len(program.in_avals))
+    known = _part(program, [i for i in args if i not in unknown], late, False)
+    return Parts(known, _part(program, args, late, True), late)
+
+
+def _dependent(program: Program, unknown: Iterable[int]) -> tuple[bool, ...]:
+    """Which results depend on these arguments."""
     table = functions(program.module)
     (block,) = table["main"].regions[0].blocks
     found = {block.arguments[i] for i in unknown}
     Dependence(table).spread(block, found)
-    late = tuple(v in found for v in terminator(block).operands)
-    if all(late):
-        return None
-    arguments = range(len(block.arguments))
-    known = _part(program, [i for i in arguments if i not in unknown], late, False)
-    return Parts(known, _part(program, arguments, late, True), late)
+    return tuple(v in found for v in terminator(block).operands)
 
 
 @for_each
 def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bool) -> Program:
-    """The results flagged as said, from these arguments."""
+    """The results flagged as said, from these arguments, on which they depend alone.
+
+    Raises:
+      PullbackError: on this platform they depend on others too.
+    """
     old = Signature.of(program)
     outs = tuple(i for i, flag in enumerate(late) if flag is which)
+    depend = _dependent(program, set(range(len(program.in_avals))) - set(args))
+    if any(depend[i] for i in outs):
+        raise PullbackError(
+            "what a result depends on differs by the platform: JAX, which knows some arguments, "
+            f"takes one for known that is not on {', '.join(program.rules.platforms)}",
+            do="let the result depend on the same arguments on each platform",
+        )
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
     stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
     recipe = program.recipe and program.recipe.then(stages, (), args)

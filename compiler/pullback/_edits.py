@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pullback._jax import ir
+from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.dead_ops import erase_dead_ops
@@ -78,7 +79,11 @@ def drop_function(module: ir.Module, name: str) -> None:
 
 @dataclass(frozen=True)
 class ReorderOperands(Pass):
-    """Put the operand at `order[i]` of the entry at position i; others go, which nothing uses."""
+    """Put the operand at `order[i]` of the entry at position i; others go.
+
+    No result depends on those. Where ops still take them, such as calls that have other results
+    too, they get zeros.
+    """
 
     name: ClassVar[str] = "reorder-operands"
     order: tuple[int, ...] = ()
@@ -93,6 +98,9 @@ class ReorderOperands(Pass):
             for position in self.order:
                 fresh = block.add_argument(old[position].type, function.location)
                 old[position].replace_all_uses_with(fresh)
+            with build.inserting(ir.InsertionPoint.at_block_begin(block), function.location):
+                for argument in filter(is_used, old):
+                    argument.replace_all_uses_with(build.zeros(argument.type))
             for _ in old:
                 block.erase_argument(0)
             follow_arguments(function, self.order)

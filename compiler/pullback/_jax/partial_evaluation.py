@@ -25,26 +25,40 @@ Split = Callable[[Sequence[bool], Params], Halves | None]
 """Takes which operands are unknown, some of them, and gives None if all results are."""
 
 
+def _halves(
+    split: Split, unknown: Sequence[bool], types: Sequence[Any], params: Params
+) -> Halves | None:
+    """What `split` gives, unless all is known or nothing can be.
+
+    Results vary over the axes of a `shard_map` that operands vary over: those of no operand do not.
+    """
+    if not any(unknown) or (all(unknown) and any(t.mat.varying for t in types)):
+        return None
+    return split(unknown, params)
+
+
 def install(primitive: Any, split: Split) -> None:
     """Let JAX evaluate calls in two halves."""
 
     def trace_rule(trace: Any, *tracers: Any, **params: Any) -> Sequence[Any]:
-        halves = split([not tracer.is_known() for tracer in tracers], params)
+        unknown = [not tracer.is_known() for tracer in tracers]
+        halves = _halves(split, unknown, [tracer.aval for tracer in tracers], params)
         if halves is None:
             return list(trace.default_process_primitive(primitive, tracers, params))
-        ahead, rest, unknown = halves
+        ahead, rest, late = halves
         known = [tracer.pval.get_known() for tracer in tracers if tracer.is_known()]
         types = tuple(map(core.typeof, known))
         found = iter(primitive.bind_with_trace(trace.parent_trace, known, types, ahead))
         later = iter(trace.default_process_primitive(primitive, tracers, rest))
-        return [next(later if flag else found) for flag in unknown]
+        return [next(later if flag else found) for flag in late]
 
     def equation_rule(
         saveable: Any, unknown: Sequence[bool], recomputed: Sequence[bool], eqn: Any
     ) -> tuple[Any, Any, Sequence[bool], Sequence[bool], list[Any]]:
         everything = [True] * len(eqn.outvars)
         residuals = [v for v, again in zip(eqn.invars, recomputed, strict=True) if not again]
-        halves = split(unknown, eqn.params) if any(unknown) else None
+        types = [v.aval for v in eqn.invars]
+        halves = _halves(split, unknown, types, eqn.params)
         if any(unknown) and halves is None:
             return None, eqn, everything, everything, residuals
         ahead, rest, late = halves or (eqn.params, eqn.params, [False] * len(eqn.outvars))
@@ -53,7 +67,6 @@ def install(primitive: Any, split: Split) -> None:
             outvars=[v for v, flag in zip(eqn.outvars, late, strict=True) if not flag],
             params=ahead,
         )
-        types = [v.aval for v in eqn.invars]
         policy = pe.ensure_enum(saveable(eqn.primitive, *types, **eqn.params))
         if not eqn.effects and not isinstance(policy, pe.SaveableType):
             return known, eqn, late, everything, residuals
