@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -155,14 +156,49 @@ def test_literals_may_stand_beside_arrays() -> None:
     assert "custom_jvp_call" in program.asm()
 
 
-@pytest.mark.parametrize(("scale", "more"), [(1.0, 0.0), (np.pi, 1e-3)])
-def test_one_of_other_values_is_not(scale: float, more: float) -> None:
+OTHERS = {
+    "scale": lambda x: plain(x / np.pi),
+    "everywhere": lambda x: plain(x) + 1e-3,
+    "negative": lambda x: jnp.where(x < 0, 3 * x, plain(x)),
+    "large": lambda x: jnp.where(x > 9, 7.0, plain(x)),
+    "at 0": lambda x: jnp.sin(np.pi * x) / (np.pi * x),
+}
+plain = sinc.__wrapped__
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_one_of_other_values_is_not(name: str) -> None:
+    """These may be others at some arguments only."""
+
     @jax.jit
     def sinc(x):
-        return jnp.sin(scale * x) / (scale * x) + more
+        return OTHERS[name](x)
 
     program = pb.load(jax.jit(summed(sinc)).lower(X).as_text().encode())
     assert "custom_jvp_call" not in program.asm()
+
+
+SETTINGS = {
+    "none": contextlib.nullcontext(),
+    "NaN is an error": jax.debug_nans(True),
+    "no transfers": jax.transfer_guard("disallow"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_values_are_compared_while_jax_traces(name: str) -> None:
+    """Values of hyp2f1 are no numbers at most samples; those of this function, beyond 1."""
+    given = [jax.ShapeDtypeStruct((3,), jnp.float32)]
+    text = jax.jit(lambda x: jnp.arcsin(x) * 2).lower(*given).as_text()
+    found = []
+
+    def compare(x: Any) -> Any:
+        found.append(agree(text.encode(), "main", lambda x: [jnp.arcsin(x) / 0.5], given, "cpu"))
+        return x
+
+    with SETTINGS[name]:
+        jax.make_jaxpr(compare)(1)
+    assert found == [True]
 
 
 def test_nothing_is_recognized_by_nan() -> None:
