@@ -110,3 +110,10 @@ def test_what_is_padded_with_has_the_cotangents_of_the_edge_alone(dtype: str) ->
     cts = jnp.concatenate([edge[None], x])
     _, pull = pb.vjp(lambda v: jax.lax.pad(x, v, ((1, 0, 0), (0, 0, 0))), jnp.zeros((), dtype))
     assert pull(cts)[0] == 2.0**-6
+
+
+def test_the_cotangent_of_a_square_may_be_near_the_largest_number() -> None:
+    """Twice of it is infinite, and its product with a small factor is not: losses are scaled."""
+    x = jnp.array([1e-3, -0.5], jnp.float16)
+    _, pull = pb.vjp(lambda x: x * x, x)
+    np.testing.assert_array_equal(pull(jnp.full(2, 2.0**15, x.dtype))[0], x * 2 * 2.0**15)

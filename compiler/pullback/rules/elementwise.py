@@ -84,8 +84,10 @@ class Subtract:
 class Multiply:
     """Each factor times the change of the other. For a square, twice the same term.
 
-    In reverse, twice the cotangent times the factor: XLA computes a sum of two equal terms again
-    for each use, with all that it is made of, and keeps a product.
+    In reverse, the cotangent times twice the factor: XLA computes a sum of two equal terms again
+    for each use, with all that it is made of, and keeps a product. Twice the cotangent would
+    overflow in half precision where losses are scaled; twice a factor does not where its square
+    does not.
     """
 
     @staticmethod
@@ -99,7 +101,7 @@ class Multiply:
     def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
         (ct,), (first, second) = cts, op.active
         if first and op.operands[0] == op.operands[1]:
-            return mul(add(ct, ct), op.rhs), None
+            return mul(ct, add(op.rhs, op.rhs)), None
         return mul(ct, op.rhs) if first else None, mul(op.lhs, ct) if second else None
 
 

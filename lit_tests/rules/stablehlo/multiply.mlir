@@ -37,6 +37,6 @@ func.func @square(%x: tensor<4xf64>) -> tensor<4xf64> {
 // TWICE-LABEL: func.func @square
 // TWICE-SAME: (%[[X:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // TWICE: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
-// TWICE: %[[ADD:.*]] = stablehlo.add %[[CT]], %[[CT]]
-// TWICE: %[[OF_X:.*]] = stablehlo.multiply %[[ADD]], %[[X]]
+// TWICE: %[[ADD:.*]] = stablehlo.add %[[X]], %[[X]]
+// TWICE: %[[OF_X:.*]] = stablehlo.multiply %[[CT]], %[[ADD]]
 // TWICE: return %[[MULTIPLY]], %[[OF_X]]
