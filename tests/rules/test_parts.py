@@ -32,6 +32,10 @@ CASES = {
     "of what is computed": lambda x: of(np.s_[:, 0:4], np.s_[:, 4:8])(jnp.tanh(x) * x),
     "rolled": lambda x: jnp.sum(x * jnp.roll(x, 2, 0) * jnp.roll(x, -3, 1)),
     "neighbours": lambda x: jnp.sum(jnp.sin(x[1:] - x[:-1]) + x[1:] * x[:-1]) + jnp.sum(x[2, 3]),
+    "edges": lambda x: jnp.sum(jnp.pad(x, 1, mode="edge")[1:] ** 2),
+    "reflected, and a slot": lambda x: (
+        jnp.sum(jnp.pad(x, 2, mode="reflect")[2:] ** 3) + jnp.sum(jnp.cos(x[jnp.argmax(x[0])]))
+    ),
     "one result unused": lambda x: jnp.sum(jnp.split(jnp.exp(x), 4, axis=1)[2]),
 }
 
@@ -83,6 +87,13 @@ def test_parts_that_are_most_of_the_whole_are_padded_and_small_ones_added_in_pla
     for name, counts in expected.items():
         f = CASES[name]
         assert (ops(f, "pad"), ops(f, "dynamic_update_slice")) == counts, name
+
+
+def test_few_parts_are_added_to_a_slice_in_one_pass():
+    """A slice has no memory: an update in place copies it, and XLA fuses no two."""
+    f = CASES["edges"]
+    assert (ops(f, "pad"), ops(f, "dynamic_update_slice")) == (3, 0)  # one for [1:], two edges
+    assert ops(f, "concatenate") == 3  # two of the pad, and of its cotangent along the rows
 
 
 def taken(x, start, size):
