@@ -262,6 +262,36 @@ def test_derivatives_of_rules_in_a_checkpoint(remat_rules: None, tmp_path: Path)
     np.testing.assert_allclose(gradient(X, Y), jax.grad(plain, (0, 1))(X, Y), rtol=1e-12)
 
 
+# ---------------------------------------------------------------------------- derived rules
+
+
+def test_reverse_mode_that_is_derived_from_jvp_leaves_the_call() -> None:
+    """The value that is differentiated again is the call's, with its rules; not what `jvp` made."""
+
+    class Sine(hijax.HiPrim):
+        def __init__(self, aval: Any) -> None:
+            self.in_avals, self.out_aval, self.params = (aval,), aval, {}
+            super().__init__()
+
+        def expand(self, x: Any) -> Any:
+            return jnp.sin(x)
+
+        def jvp(self, primals: Any, tangents: Any) -> Any:
+            return jnp.sin(*primals), 2.0 * jnp.cos(primals[0]) * tangents[0]
+
+        vjp_fwd, vjp_bwd_retval = hijax.vjp_from_jvp
+
+    def f(x):
+        call = Sine(jax.typeof(x))
+        return call(call(x))
+
+    x = X[0]
+    np.testing.assert_allclose(pb.grad(f)(x), jax.grad(f)(x), rtol=1e-12)
+    second = jax.grad(jax.grad(f))(x)
+    np.testing.assert_allclose(pb.grad(pb.grad(f))(x), second, rtol=1e-12)
+    np.testing.assert_allclose(pb.jvp(pb.grad(f), (x,), (1.0,))[1], second, rtol=1e-12)
+
+
 def test_a_product_of_blocks_with_scales() -> None:
     """JAX lowers it for a device that it asks for, as it does the attention of cuDNN."""
     config = jax.nn.get_scaled_dot_general_config("mxfp8")

@@ -31,18 +31,16 @@ def kind_of(equation: Any) -> str:
 
 
 def rules_of(equation: Any) -> set[str]:
-    """The rules of such a call that are not derived from others: "jvp", "vjp", "transpose".
+    """The rules of such a call: "jvp", "vjp", "transpose".
 
-    Reverse mode that JAX derives is a rule of its own where there is no forward mode. A rule for
-    `linearize` is one for forward mode where there is no other.
+    A rule for `linearize` is one for forward mode where there is no other.
     """
     prim = mapped(equation.params["_prim"])
     if type(prim).__name__ in _ONE_RULE:
         return {_ONE_RULE[type(prim).__name__]}
     own = _methods(prim)
-    found = {"transpose"} & own.keys() | ({"jvp"} if own.keys() & {"jvp", "lin"} else set())
-    derived = getattr(own.get("vjp_fwd"), "__module__", None) == "jax._src.hijax"
-    return found | {"vjp"} if "vjp_fwd" in own and not (derived and "jvp" in found) else found
+    kinds = {"transpose": "transpose", "jvp": "jvp", "lin": "jvp", "vjp_fwd": "vjp"}
+    return {kinds[name] for name in own.keys() & kinds.keys()}
 
 
 def _methods(prim: Any) -> dict[str, Any]:
