@@ -262,6 +262,15 @@ def test_derivatives_of_rules_in_a_checkpoint(remat_rules: None, tmp_path: Path)
     np.testing.assert_allclose(gradient(X, Y), jax.grad(plain, (0, 1))(X, Y), rtol=1e-12)
 
 
+def test_a_checkpoint_that_keeps_everything_is_none(remat_rules: None) -> None:
+    """So there a function has the rules that it has elsewhere: those of the checkpoint around."""
+    policy = jax.checkpoint_policies.everything_saveable
+    f = jax.checkpoint(lambda x, y: jnp.sum(jnp.cos(with_both(7.0)(x, y))), policy=policy)
+    around = jax.checkpoint(lambda x, y: f(x, y) ** 2)
+    np.testing.assert_allclose(pb.grad(f)(X, Y), jax.grad(f)(X, Y), rtol=1e-12)
+    np.testing.assert_allclose(pb.grad(around)(X, Y), jax.grad(around)(X, Y), rtol=1e-12)
+
+
 # ---------------------------------------------------------------------------- derived rules
 
 

@@ -98,6 +98,11 @@ def with_remat_rules(jaxpr: Any) -> Any:
 
 def _by_remat_rules(equation: Any) -> Any:
     params = parameters_of(equation)
+    if "_prim" in equation.params and kind_of(equation) == "RematTraced":
+        nested = type(equation.params["_prim"])(
+            **{**params, "jaxpr": with_remat_rules(params["jaxpr"])}
+        )
+        return equation.replace(params={**equation.params, "_prim": nested})
     if params.get("remat_rules") is None:
         return jaxprs.with_bodies(equation, lambda _, body: with_remat_rules(body))
     forward, again, backward = params["remat_rules"]

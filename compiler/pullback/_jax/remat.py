@@ -43,9 +43,12 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
 
 
 def recomputed(equation: Any) -> Any:
-    """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps."""
+    """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps.
+
+    Where that is everything, nothing is computed again, and rules for that have no part.
+    """
     jaxpr, policy = high.parameters_of(equation)["jaxpr"], policy_of(equation)
-    if "_prim" in equation.params:
+    if "_prim" in equation.params and policy is not jax.checkpoint_policies.everything_saveable:
         jaxpr = high.with_remat_rules(jaxpr)
     return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy))
 
