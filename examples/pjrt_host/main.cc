@@ -4,8 +4,9 @@
 //   ./pjrt_host PLUGIN.so PROGRAM.mlirbc 3:0.1,0.5,0.9 2x2:1,2,3,4
 //
 // PLUGIN is any PJRT plug-in (CPU, GPU, TPU), PROGRAM what `pullback derive … -o x.mlirbc` wrote.
-// Each argument is a float32 array: its shape, and its elements in rows. Each result is printed
-// as a line of numbers. INCLUDE holds XLA's header xla/pjrt/c/pjrt_c_api.h.
+// Each argument is a float32 array: its shape, and its elements in rows. (A plug-in takes its bytes
+// for another type of that size without a word.) Each result, float32 too, is printed as a line of
+// numbers. INCLUDE holds XLA's header xla/pjrt/c/pjrt_c_api.h.
 
 #include <dlfcn.h>
 
@@ -118,6 +119,10 @@ PJRT_Buffer* ToDevice(PJRT_Client* client, PJRT_Device* device, const Array& arr
 }
 
 std::vector<float> ToHost(PJRT_Buffer* buffer) {
+  auto element = ARGS(PJRT_Buffer_ElementType);
+  element.buffer = buffer;
+  Check(api->PJRT_Buffer_ElementType(&element));
+  if (element.type != PJRT_Buffer_Type_F32) Fail("a result is no float32 array");
   auto copy = ARGS(PJRT_Buffer_ToHostBuffer);
   copy.src = buffer;
   Check(api->PJRT_Buffer_ToHostBuffer(&copy));  // asks for the size

@@ -59,6 +59,7 @@ def by_pjrt(plugin: str, include: str, folder: Path) -> Run:
     compiler = os.environ.get("CXX", "c++")
     build = [compiler, "-std=c++17", "-Wall", "-Werror", "-I", include, source, "-ldl", "-o", host]
     subprocess.run(build, check=True)
+    _check_that_integers_are_refused([host, plugin], folder / "integers.mlirbc")
 
     def run(program: Path, arguments: list[np.ndarray]) -> list[np.ndarray]:
         given = [
@@ -69,6 +70,18 @@ def by_pjrt(plugin: str, include: str, folder: Path) -> Run:
         return [np.asarray(line.split(), np.float32) for line in lines.splitlines()]
 
     return run
+
+
+def _check_that_integers_are_refused(host: list[str | Path], path: Path) -> None:
+    """The host prints float32 arrays; those of integers would be read as if they were."""
+    import jax.numpy as jnp
+
+    import pullback as pb
+
+    pb.trace(lambda x: x.astype(jnp.int32))(jnp.float32(1)).save(path)
+    printed = subprocess.run([*host, path, ":1.5"], capture_output=True, text=True)
+    assert printed.returncode
+    assert "a result is no float32 array" in printed.stderr, printed
 
 
 def by_iree(tools: str, folder: Path) -> Run:
