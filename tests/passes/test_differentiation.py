@@ -16,7 +16,7 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback._jax.primitives import trip_bound
-from pullback.passes import activity
+from pullback.passes import regions
 from pullback.passes.manager import run_pipeline
 from pullback.passes.regions import captures
 from pullback.passes.symbols import functions
@@ -464,7 +464,7 @@ def test_nested_control_flow_is_not_analyzed_exponentially_often(monkeypatch):
         analyzed.append(operation)
         return captures(operation)
 
-    monkeypatch.setattr(activity, "captures", counting)
+    monkeypatch.setattr(regions, "captures", counting)
     counts = []
     for depth in (4, 8):
         program = pb.trace(nested(depth))(A)

@@ -439,28 +439,25 @@ TAKEN_INSIDE = """func.func public @main(%x: tensor<2xf64>, %n: tensor<i32>) -> 
   %s = stablehlo.sine %x : tensor<2xf64>
   %t = stablehlo.tuple %s, %n : tuple<tensor<2xf64>, tensor<i32>>
   %u = stablehlo.tuple %t, %x : tuple<tuple<tensor<2xf64>, tensor<i32>>, tensor<2xf64>>
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %r:2 = stablehlo.while(%a = %x, %k = %zero) : tensor<2xf64>, tensor<i32> cond {
-    %i = stablehlo.get_tuple_element %t[1] : (tuple<tensor<2xf64>, tensor<i32>>) -> tensor<i32>
-    %go = stablehlo.compare LT, %k, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %go : tensor<i1>
-  } do {
-    %p = stablehlo.compare LT, %k, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %p = stablehlo.constant dense<true> : tensor<i1>
+  %r = "stablehlo.if"(%p) ({
     %b = "stablehlo.if"(%p) ({
       %v = stablehlo.get_tuple_element %u[0]
         : (tuple<tuple<tensor<2xf64>, tensor<i32>>, tensor<2xf64>>)
         -> tuple<tensor<2xf64>, tensor<i32>>
       %e = stablehlo.get_tuple_element %v[0] : (tuple<tensor<2xf64>, tensor<i32>>) -> tensor<2xf64>
-      %d = stablehlo.multiply %e, %a : tensor<2xf64>
-      stablehlo.return %d : tensor<2xf64>
+      stablehlo.return %e : tensor<2xf64>
     }, {
-      stablehlo.return %a : tensor<2xf64>
+      stablehlo.return %x : tensor<2xf64>
     }) : (tensor<i1>) -> tensor<2xf64>
-    %l = stablehlo.add %k, %one : tensor<i32>
-    stablehlo.return %b, %l : tensor<2xf64>, tensor<i32>
-  }
-  return %r#0 : tensor<2xf64> }"""
+    %a = stablehlo.get_tuple_element %u[1]
+      : (tuple<tuple<tensor<2xf64>, tensor<i32>>, tensor<2xf64>>) -> tensor<2xf64>
+    %d = stablehlo.multiply %b, %a : tensor<2xf64>
+    stablehlo.return %d : tensor<2xf64>
+  }, {
+    stablehlo.return %x : tensor<2xf64>
+  }) : (tensor<i1>) -> tensor<2xf64>
+  return %r : tensor<2xf64> }"""
 STRUCTURE += [
     Case(
         "stablehlo.get_tuple_element",

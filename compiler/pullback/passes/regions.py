@@ -98,13 +98,15 @@ def captured_elements(operation: Any) -> list[Value]:
 
     A cotangent has a place for each of them, and none for a tuple.
     """
-    while reads := [r for v in captures(operation) for r in _reads_inside(v)]:
+    found = captures(operation)
+    while reads := [read for v in found for read in _reads_inside(v)]:
         for read in reads:
             index = ir.IntegerAttr(read.attributes["index"]).value
             whole = read.operands[0].owner
             read.result.replace_all_uses_with(whole.operands[index])
             read.erase()
-    return captures(operation)
+        found = captures(operation)
+    return found
 
 
 def _reads_inside(v: Value) -> list[Any]:
