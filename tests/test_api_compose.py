@@ -327,6 +327,15 @@ def test_cotangents_that_jax_knows_stand_beside_linear_ones():
     program = pb.trace(lambda x: (jnp.sin(x), jax.lax.stop_gradient(x)))(XS)
     _, pull = jax.vjp(lambda x: program(x)[1], XS)
     assert not jax.linear_transpose(pull, XS)((XS,))[0].any()
+    program = pb.trace(lambda x: (jnp.sin(x), jnp.cos(x) * x))(XS)
+    _, pull = jax.vjp(lambda x: program(x)[0], XS)
+    assert_agrees(jax.linear_transpose(pull, XS)((XS,)), (jnp.cos(XS) * XS,))
+    linear = pb.jit(lambda t: (2 * t, jnp.sin(XS) * t))
+    pull = jax.linear_transpose(lambda t: linear(t)[1], XS)
+    zeros = jax.linear_transpose(linear, XS)
+    assert_agrees(jax.linear_transpose(pull, XS)((XS,)), (jnp.sin(XS) * XS,))
+    (again,) = jax.linear_transpose(lambda ct: zeros((jnp.zeros_like(ct), ct)), XS)((XS,))
+    assert_agrees(again, jnp.sin(XS) * XS)
 
 
 def damped(x, y):
@@ -417,6 +426,18 @@ def test_what_jax_knows_may_come_from_a_call_that_takes_the_rest_too(name):
 def test_a_call_whose_operands_are_known_is_not_taken_apart(monkeypatch):
     monkeypatch.setattr(_derivation, "by_dependence", lambda *_: pytest.fail("taken apart"))
     assert_agrees(jax.linearize(pb.jit(wave), 1.3, 0.7)[0], wave(1.3, 0.7))
+
+
+def test_a_constant_beside_a_tangent_varies_over_a_mesh_as_that_does():
+    """It would not, were it the result of a call that takes nothing."""
+    beside = pb.jit(lambda t: (jnp.ones(3), 2 * t))
+    doubled = jax.custom_jvp(jnp.sin)
+    doubled.defjvp(lambda primals, tangents: (jnp.sin(*primals), beside(*tangents)[1]))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+    spec = jax.sharding.PartitionSpec("d")
+    mapped = jax.shard_map(doubled, mesh=mesh, in_specs=spec, out_specs=spec)
+    with jax.enable_checks(True):
+        assert_agrees(jax.grad(lambda x: mapped(x).sum())(XS), 2 * np.ones(3))
 
 
 def test_what_a_result_depends_on_may_differ_by_the_platform():
