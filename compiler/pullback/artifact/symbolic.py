@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -235,15 +234,15 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
     exports = _exports(module, metadata[EXPORTS]) if EXPORTS in metadata else None
     found: Callable[..., Program] | None = kept.program if kept else None
     if exports is not None:
-        found = partial(exports.program, platforms)
+        found = functools.partial(exports.program, platforms)
     return SymbolicProgram(
         interface,
         _flat_of(exported, described, in_avals),
         platforms,
-        None if found is None else partial(_member, found, interface),
+        None if found is None else functools.partial(_member, found, interface),
         order=int(VJP in described),
         stored=Stored(
-            {kind: partial(exported, kind) for kind in described},
+            {kind: functools.partial(exported, kind) for kind in described},
             kept,
             exports,
             str(metadata.get(keeping.WHY_NOT, "")),

@@ -53,7 +53,7 @@ def summed(total: Value | None, places: Sequence[InPlace], type: Any) -> Value:
         if total is not None and len(parts) <= 2 and _is_copied(total):
             whole = _added(total, list(parts.values()))
             if whole is not None:
-                return functools.reduce(lambda sum, place: place.update(sum), others, whole)
+                total, parts = whole, {}
     if total is None:
         total = build.zeros(type)
     for each in [*map(in_place, parts.values()), *others]:
