@@ -1002,6 +1002,66 @@ def test_a_jvp_rule_may_push_through_a_backward_rule_whose_function_returns_inte
     same(twice(pb), twice(jax))
 
 
+@jax.custom_vjp
+def clipped(x, bound):
+    return x * 1.0
+
+
+def _clipped_bwd(bound, ct):
+    return jnp.clip(ct, -bound, bound), jnp.zeros_like(bound)
+
+
+clipped.defvjp(lambda x, bound: (x * 1.0, bound), _clipped_bwd)
+
+BODIES = {
+    "called": lambda x, b: clipped(x, b) ** 2 * jnp.sin(x),
+    "jit": jax.jit(lambda x, b: clipped(x, b) ** 2 * jnp.sin(x)),
+    "vmap": jax.vmap(lambda x, b: clipped(x, b) * x),
+    "scan": lambda x, b: jax.lax.scan(lambda c, _: (clipped(c, b) * c, None), x, None, 3)[0],
+    "cond": lambda x, b: jax.lax.cond(x[0] > 0, lambda: clipped(x, b) * x, lambda: 2 * x),
+}
+
+
+def pushing_through(body):
+    """A function whose rule pushes through one that has a backward rule which is not linear."""
+    f = jax.custom_jvp(body)
+    f.defjvp(lambda primals, tangents: jax.jvp(body, primals, tangents))
+    return lambda x: jnp.sum(f(x, 0.3 * jnp.ones(2)) * Y)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_jvp_rule_may_push_through_a_backward_rule_that_is_not_linear(body, tmp_path):
+    f = pushing_through(body)
+    same(pb.grad(f)(X), jax.grad(f)(X))
+    same(pb.hessian(f)(X), jax.hessian(f)(X))
+    same(pb.grad(lambda x: pb.grad(f)(x) @ Y)(X), jax.grad(lambda x: jax.grad(f)(x) @ Y)(X))
+    pb.trace(f)(X).save(tmp_path / "f.mlirbc")
+    loaded = pb.load(tmp_path / "f.mlirbc")
+    same(loaded.grad()(X), jax.grad(f)(X))
+    for program in (pb.trace(f)(X), loaded):
+        with pytest.raises(pb.MissingRuleError, match="rule `clipped_bwd` cannot be"):
+            program.jvp()(X, X)
+
+
+def test_what_needs_a_tangent_that_only_goes_back_does_not_run(tmp_path):
+    def moved(x):
+        return jax.jvp(lambda x: clipped(x, X), (x,), (x,))[1]
+
+    def slope(x):
+        return jnp.sum(moved(x) * x)
+
+    program = pb.trace(moved)(X)
+    line = moved.__code__.co_firstlineno + 1
+    path = tmp_path / "f.mlirbc"
+    for run in (lambda: program(X), lambda: jax.jit(program)(X), lambda: program.save(path)):
+        with pytest.raises(pb.MissingRuleError, match="no jvp rule for a custom_vjp") as caught:
+            run()
+        assert f"test_user_rules.py:{line}" in caught.value.where
+        assert "linear in the cotangent" in caught.value.do
+    with pytest.raises(pb.MissingRuleError, match="no jvp rule for a custom_vjp"):
+        pb.grad(slope)(X)
+
+
 # ------------------------------------------------------------- terms that are zero or NaN
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pullback._jax import ir
-from pullback.dialect import build
+from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
+from pullback.passes.checks import is_unknown
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.manager import run_pipeline
 from pullback.passes.order_effects import has_order
@@ -42,9 +43,12 @@ def clone(module: ir.Module) -> ir.Module:
     return copy
 
 
-def in_order(module: ir.Module) -> ir.Module:
-    """The module as it runs; a copy with a token from effect to effect, if these have an order."""
-    if not has_order(module):
+def as_run(module: ir.Module) -> ir.Module:
+    """The module as it runs; a copy with a token from effect to effect, if these have an order.
+
+    Raises: MissingRuleError if it needs a value of a map that is known by its transpose only.
+    """
+    if not (has_order(module) or any(map(is_unknown, ops.walk_calls(module)))):
         return module
     copy = clone(module)
     run_pipeline(copy, "lower-custom-derivatives,order-effects")

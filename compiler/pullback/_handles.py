@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from pullback import _jax, _platforms
-from pullback._edits import in_order
+from pullback._edits import as_run
 from pullback._interface import Interface
 from pullback._jax import boundary
 from pullback.passes.purity import acts
@@ -64,7 +64,7 @@ class Origin:
         """
 
         def load() -> bytes:
-            return _module.prepare(_module.read(in_order(self.program.module))).bytecode
+            return _module.prepare(_module.read(as_run(self.program.module))).bytecode
 
         return ModuleHandle(
             self,

@@ -12,7 +12,7 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms
-from pullback._edits import clone, in_order
+from pullback._edits import as_run, clone
 from pullback._errors import PullbackError
 from pullback._interface import HasInterface, Interface
 from pullback._jax import boundary, ir
@@ -183,7 +183,7 @@ class Program(HasInterface):
         chosen = _platforms.on(self, platform)
         hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
         return pullback_runtime.compile(
-            in_order(chosen.module),
+            as_run(chosen.module),
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
             host_callbacks=chosen.rules.host_callbacks,

@@ -57,27 +57,31 @@ COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.
 
 
 def _composite_lowering(
-    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, counts: tuple[tuple[str, int], ...]
+    ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, notes: tuple[tuple[str, Any], ...]
 ) -> Any:
     """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
-    i64 = ir.IntegerType.get_signless(64)
-    attributes = {name: ir.IntegerAttr.get(i64, count) for name, count in counts}
-    attributes["rule"] = ir.StringAttr.get(key)
+    attributes = {name: _attribute(note) for name, note in (*notes, ("rule", key))}
     return composite_of(ctx, operands, op, decomposition(ctx, key, jaxpr), attributes)
+
+
+def _attribute(note: int | str) -> Any:
+    if isinstance(note, str):
+        return ir.StringAttr.get(note)
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), note)
 
 
 _composites = {op: calling(op, functools.partial(_composite_lowering, op=op)) for op in COMPOSITES}
 
 
 def as_composite(
-    equation: Any, op: str, *, jaxpr: Any, key: str, counts: tuple[tuple[str, int], ...]
+    equation: Any, op: str, *, jaxpr: Any, key: str, notes: tuple[tuple[str, int | str], ...]
 ) -> Any:
     """The equation as a call of one of our composites, at the same place in the source.
 
     Args:
-      counts: its attributes that are integers.
+      notes: its attributes but for `rule`.
     """
-    params = {"jaxpr": jaxpr, "key": key, "counts": counts}
+    params = {"jaxpr": jaxpr, "key": key, "notes": notes}
     return equation.replace(primitive=_composites[op], params=params)
 
 

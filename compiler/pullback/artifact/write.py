@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from pullback._edits import as_run
 from pullback._errors import MissingRuleError, NotLinearError, PullbackError
 from pullback._jax import context_of_its_own, ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
@@ -153,8 +154,11 @@ def _staged(
     And how often it can be differentiated, if that is not any number of times.
 
     Large constants of the rules are resources of it, which share the memory of their arrays.
+
+    Raises: what says that the module cannot run in another process, or at all.
     """
     sealing.refuse_callbacks(program.module)
+    as_run(program.module)
     module = held.copy(program.module)
     rules = program.rules
     allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()

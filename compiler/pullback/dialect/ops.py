@@ -18,6 +18,7 @@ COMPOSITE = "stablehlo.composite"
 PREFIX = "pullback."
 RULE = "rule"
 REFUSED = "refused"
+TRANSPOSE_ONLY = "transpose_only"
 
 BATCHING_RULES = "pullback.batching_rules"
 """Module attribute: a function in there had a rule of batching, which only JAX knows."""
@@ -215,6 +216,12 @@ class LinearCall(DerivativeCall):
         return self._symbol("transpose")
 
     @property
+    def transpose_only(self) -> str | None:
+        """Why the map is known by its transpose only, if so; its function gives NaN then."""
+        attribute = self._get(TRANSPOSE_ONLY)
+        return None if attribute is None else ir.StringAttr(attribute).value
+
+    @property
     def residuals(self) -> list[ir.Value]:
         """The operands in which the map need not be linear."""
         return self.operands[: self.num_residuals]
@@ -314,7 +321,7 @@ def _with_symbol_refs(given: ir.Attribute) -> tuple[ir.Attribute, int]:
     symbols = {
         name: _attribute(name, ir.StringAttr(attribute).value, given.context)
         for name, attribute in entries.items()
-        if name not in (RULE, REFUSED) and isinstance(attribute, ir.StringAttr)
+        if name not in (RULE, REFUSED, TRANSPOSE_ONLY) and isinstance(attribute, ir.StringAttr)
     }
     if REFUSED in entries:
         _texts(entries[REFUSED])
@@ -333,6 +340,6 @@ def _attribute(name: str, value: Any, context: ir.Context) -> ir.Attribute:
         return ir.DictAttr.get(texts, context)
     if isinstance(value, int):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
-    if name == RULE:
+    if name in (RULE, TRANSPOSE_ONLY):
         return ir.StringAttr.get(value, context)
     return ir.FlatSymbolRefAttr.get(value, context)

@@ -16,6 +16,7 @@ from pullback.dialect.masks import masked
 from pullback.dialect.ops import (
     REFUSED,
     RULE,
+    TRANSPOSE_ONLY,
     VIEWS,
     CustomJVPCall,
     CustomVJPCall,
@@ -115,7 +116,7 @@ def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
 def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
     """linear_call_c1 … c7."""
     check = _Checker(call, "linear_call", functions)
-    check.attribute_names(1, {RULE, REFUSED, "transpose", "num_residuals"})
+    check.attribute_names(1, {RULE, REFUSED, TRANSPOSE_ONLY, "transpose", "num_residuals"})
     check.attribute_kinds(2, integers={"num_residuals"})
     _verify_num_residuals(check, call)
     check.symbols_resolve(4)
@@ -164,10 +165,10 @@ class _Checker:
             self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
 
     def attribute_kinds(self, number: int, integers: Set[str] = frozenset()) -> None:
-        """`rule` is a string, `refused` a dictionary, counts are i64; the others name functions."""
+        """Texts are strings, `refused` a dictionary, counts are i64; the others name functions."""
         for name, attribute in self.attributes.items():
-            if name == RULE:
-                self.require(number, isinstance(attribute, ir.StringAttr), "`rule` is a string")
+            if name in (RULE, TRANSPOSE_ONLY):
+                self.require(number, isinstance(attribute, ir.StringAttr), f"`{name}` is a string")
             elif name == REFUSED:
                 is_dictionary = isinstance(attribute, ir.DictAttr)
                 self.require(number, is_dictionary, f"`refused` is a dictionary, not {attribute}")

@@ -203,7 +203,7 @@ class Keeper:
             rule.op,
             jaxpr=rule.decomposition,
             key=rule.key,
-            counts=rule.counts,
+            notes=rule.notes,
         )
 
     def _checkpoint(self, equation: Any) -> Any:

@@ -46,6 +46,7 @@ class Rule:
     closed_over: int = 0
     literals: tuple[tuple[int, Any], ...] = ()
     batch: Batch | None = None
+    transpose_only: str | None = None
 
     @functools.cached_property
     def inexact(self) -> list[int]:
@@ -58,11 +59,16 @@ class Rule:
         return [i for i, aval in enumerate(self.call.out_avals) if is_inexact(aval)]
 
     @property
-    def counts(self) -> tuple[tuple[str, int], ...]:
-        """The integers among the attributes of a call."""
+    def notes(self) -> tuple[tuple[str, int | str], ...]:
+        """The attributes of a call that are not about functions."""
+        found: list[tuple[str, int | str]] = []
         if self.num_residuals is not None:
-            return (("num_residuals", self.num_residuals),)
-        return (("closed_over", self.closed_over),) if "0" in self.own_mask else ()
+            found.append(("num_residuals", self.num_residuals))
+        elif "0" in self.own_mask:
+            found.append(("closed_over", self.closed_over))
+        if self.transpose_only is not None:
+            found.append(("transpose_only", self.transpose_only))
+        return tuple(found)
 
     @property
     def own_mask(self) -> str:
@@ -153,16 +159,10 @@ class Rule:
             "function with the rule in a function of its own",
         )
 
-    def no_forward(self, error: Exception) -> MissingRuleError:
-        """The error where a backward rule has no transpose, and there is no other rule."""
+    def no_transpose(self, error: Exception) -> str:
+        """Says why a linear map is not known whose transpose is a backward rule."""
         name = self.key.removesuffix("_forward")
-        return MissingRuleError(
-            f"no jvp rule for a custom_vjp function: its backward rule `{name}` cannot be "
-            f"transposed: {headline(error)}",
-            where=self.places,
-            do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
-            "linear in the cotangent",
-        )
+        return f"its backward rule `{name}` cannot be transposed: {headline(error)}"
 
     def batched_by_jax(self, kind: str) -> MissingRuleError:
         """The error of a rule that JAX alone could batch."""

@@ -138,23 +138,26 @@ class RuleTable:
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
         """The rule of a linear call that JAX knows by its transpose only.
 
-        Its forward map is the transpose of the user's backward rule.
+        Its map is the transpose of the user's backward rule. Where that has none, the call is for
+        reverse mode, which does not need the map.
         """
         key, identities = self._find("backward only", equation, None)
         if key is None:
             call = jaxprs.equation_alone(equation, debug_info)
             key = self._new_key(_name(equation))
             rule = self._rule(key, "pullback.linear_call", equation, call, None)
-            try:
-                with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
+            unknown = None
+            with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
+                try:
                     forward = staging.forward_of_backward(rule)
-                lifting.check([forward])
-            except LEAKS as error:
-                raise rule.leaking(error) from None
-            except Exception as error:
-                raise rule.no_forward(error) from error
+                    lifting.check([forward])
+                except LEAKS as error:
+                    raise rule.leaking(error) from None
+                except Exception as error:
+                    unknown, forward = rule.no_transpose(error), staging.unknown_map(rule)
             self._keys.update(dict.fromkeys(identities, key))
-            self._rules[key] = dataclasses.replace(rule, decomposition=self.keeper.keep(forward))
+            kept = self.keeper.keep(forward)
+            self._rules[key] = dataclasses.replace(rule, decomposition=kept, transpose_only=unknown)
         return self._rules[key]
 
     def adopt(self, other: RuleTable, key: str) -> str:

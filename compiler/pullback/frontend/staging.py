@@ -298,6 +298,19 @@ def forward_of_backward(rule: Rule) -> Any:
     return tracing.traced(forward, avals[:count], avals[count:])
 
 
+def unknown_map(rule: Rule) -> Any:
+    """In the place of that map where it is not known: NaN, linear in all that it is linear in."""
+    count = rule.num_residuals or 0
+    avals = tracing.structs(rule.call.in_avals)
+    results = [rule.call.out_avals[i] for i in rule.inexact_results]
+
+    def unknown(_, tangents):
+        nan = sum(jax.numpy.sum(jax.numpy.real(t)) for t in tangents) * jax.numpy.nan
+        return [jax.numpy.full(aval.shape, nan, aval.dtype) for aval in results]
+
+    return tracing.traced(unknown, avals[:count], avals[count:])
+
+
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
 

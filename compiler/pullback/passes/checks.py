@@ -9,7 +9,7 @@ from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.dialect.ops import CustomVJPCall, composite_name
+from pullback.dialect.ops import CustomVJPCall, DerivativeCall, LinearCall, composite_name
 from pullback.frontend.locations import user_line
 from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
@@ -173,3 +173,18 @@ def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
             where=user_line(op.operation.location),
             do="give each tangent and cotangent the type of its primal value",
         )
+
+
+def is_unknown(call: DerivativeCall) -> bool:
+    """Whether a call computes NaN in the place of a map that is known by its transpose only."""
+    return isinstance(call, LinearCall) and call.transpose_only is not None
+
+
+def unknown_map(view: Any) -> MissingRuleError:
+    """Forward mode asks for the map of a call that is known by its transpose only."""
+    return MissingRuleError(
+        f"no jvp rule for a custom_vjp function: {view.transpose_only}",
+        where=user_line(view.op.location),
+        do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
+        "linear in the cotangent",
+    )

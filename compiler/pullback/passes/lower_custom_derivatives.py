@@ -8,6 +8,8 @@ from typing import ClassVar
 from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
+from pullback.passes.checks import is_unknown, unknown_map
+from pullback.passes.erase_dead import EraseDead
 from pullback.passes.regions import replace_op
 from pullback.passes.symbols import CALL, erase_unreachable
 
@@ -39,11 +41,22 @@ class LowerCustomDerivatives(Pass):
     name: ClassVar[str] = "lower-custom-derivatives"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Lowers every derivative op, those in rule functions included."""
+        """Lowers every derivative op, those in rule functions included.
+
+        Raises: MissingRuleError if a value is needed of a map that is known by its transpose only.
+        """
+        unknown = False
         for call in ops.walk_calls(module):
-            lower_call(call)
+            if is_unknown(call):
+                unknown = True
+            else:
+                lower_call(call)
         for name, op in ops.named_composites(module):
             if name == remat.SAVED:
                 op.result.replace_all_uses_with(op.operands[0])
                 op.erase()
+        if unknown:
+            EraseDead().run(module, rules)
+            for needed in ops.walk_calls(module):
+                raise unknown_map(needed)
         erase_unreachable(module)

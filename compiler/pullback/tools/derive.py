@@ -10,6 +10,7 @@ import click
 import jax
 
 from pullback._derivation import Signature
+from pullback._edits import as_run
 from pullback._errors import PullbackError, UsageError
 from pullback._slots import spell
 from pullback.frontend.tangents import is_inexact
@@ -175,6 +176,7 @@ def derive(
         if batch is not None:
             axes = in_axes or (0,)  # a single one is for all arguments
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
+        as_run(program.module)  # who reads the text need not know of maps that are not known
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:

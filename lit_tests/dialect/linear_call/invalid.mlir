@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @linear_call_c1(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
-  // expected-error @+1 {{linear_call_c1: unknown attribute 'transposed'; known: num_residuals, refused, rule, transpose}}
+  // expected-error @+1 {{linear_call_c1: unknown attribute 'transposed'; known: num_residuals, refused, rule, transpose, transpose_only}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i64, transposed = @l.t}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -16,6 +16,18 @@ func.func @linear_call_c2(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
   // expected-error @+1 {{linear_call_c2: `num_residuals` is an i64, not 1 : i32}}
   %0 = stablehlo.composite "pullback.linear_call" %r, %x {
     composite_attributes = {num_residuals = 1 : i32, transpose = @l.t}, decomposition = @l
+  } : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>
+func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f32>)
+
+// -----
+
+func.func @linear_call_c2_transpose_only(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
+  // expected-error @+1 {{linear_call_c2: `transpose_only` is a string}}
+  %0 = stablehlo.composite "pullback.linear_call" %r, %x {
+    composite_attributes = {num_residuals = 1 : i64, transpose_only = @l.t}, decomposition = @l
   } : (tensor<f32>, tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>
 }
