@@ -128,7 +128,8 @@ class SelectResults(Pass):
             replace_terminator(block, [results[i] for i in self.order])
             follow_results(function, self.order)
             set_signature(function)
-        dropped = [v for i, v in enumerate(results) if i not in self.order]
+        kept = frozenset(self.order)
+        dropped = [v for i, v in enumerate(results) if i not in kept]
         table = functions(module)
         if not _erase_producers(dropped, Purity(table)):
             erase_dead_ops(block, table)

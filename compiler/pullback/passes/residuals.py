@@ -11,7 +11,8 @@ a branch) reaches primal values through `Residuals`. Each one is, in this order:
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -274,42 +275,64 @@ def minimum_cut(
 
 
 class _FlowGraph:
-    """Maximum flow by shortest augmenting paths; small graphs only."""
+    """Maximum flow by Dinic's algorithm: along all shortest paths at once, as long as there are any.
+
+    A rule for a tree of parameters has thousands of values, each with a path of its own.
+    """
 
     def __init__(self) -> None:
-        self.capacity: dict[Any, dict[Any, int]] = {}
+        self.capacity: dict[Any, dict[Any, int]] = defaultdict(dict)
 
     def edge(self, a: Any, b: Any, capacity: int) -> None:
-        self.capacity.setdefault(a, {})[b] = self.capacity.get(a, {}).get(b, 0) + capacity
-        self.capacity.setdefault(b, {}).setdefault(a, 0)
+        self.capacity[a][b] = self.capacity[a].get(b, 0) + capacity
+        self.capacity[b].setdefault(a, 0)
 
     def run(self, source: Any, sink: Any) -> None:
-        while (path := self._path(source, sink)) is not None:
-            flow = min(self.capacity[a][b] for a, b in path)
-            for a, b in path:
-                self.capacity[a][b] -= flow
-                self.capacity[b][a] += flow
+        while sink in (distances := self._distances(source)):
+            self._fill_shortest(source, sink, distances)
 
-    def _path(self, source: Any, sink: Any) -> list[tuple[Any, Any]] | None:
-        before: dict[Any, Any] = {source: None}
+    def _distances(self, source: Any) -> dict[Any, int]:
+        """Those of all nodes that can be reached."""
+        found = {source: 0}
         queue = deque([source])
         while queue:
             a = queue.popleft()
-            if a == sink:
-                return self._edges(before, sink)
-            for b, room in self.capacity.get(a, {}).items():
-                if room > 0 and b not in before:
-                    before[b] = a
+            for b, room in self.capacity[a].items():
+                if room > 0 and b not in found:
+                    found[b] = found[a] + 1
                     queue.append(b)
-        return None
+        return found
 
-    @staticmethod
-    def _edges(before: dict[Any, Any], node: Any) -> list[tuple[Any, Any]]:
-        edges = []
-        while before[node] is not None:
-            edges.append((before[node], node))
-            node = before[node]
-        return edges
+    def _fill_shortest(self, source: Any, sink: Any, distances: dict[Any, int]) -> None:
+        """Send as much as there is room for along shortest paths; a node without a way on goes."""
+        ways: dict[Any, list[Any]] = {}
+        path = [source]
+        while path:
+            a = path[-1]
+            if a == sink:
+                del path[self._fill(path) + 1 :]
+                continue
+            if a not in ways:
+                nearer = distances[a] + 1
+                ways[a] = [b for b in self.capacity[a] if distances.get(b) == nearer]
+            while ways[a] and self.capacity[a][ways[a][-1]] == 0:
+                ways[a].pop()
+            if ways[a]:
+                path.append(ways[a][-1])
+            else:
+                path.pop()
+                if path:
+                    ways[path[-1]].pop()
+
+    def _fill(self, path: list[Any]) -> int:
+        """Send as much as there is room for along a path; the place of its first full edge."""
+        edges = list(itertools.pairwise(path))
+        rooms = [self.capacity[a][b] for a, b in edges]
+        flow = min(rooms)
+        for a, b in edges:
+            self.capacity[a][b] -= flow
+            self.capacity[b][a] += flow
+        return rooms.index(flow)
 
     def reaches(self, sink: Any) -> set[Any]:
         """Nodes with spare capacity towards the sink."""
@@ -317,7 +340,7 @@ class _FlowGraph:
         queue = deque([sink])
         while queue:
             b = queue.popleft()
-            for a in self.capacity.get(b, {}):
+            for a in self.capacity[b]:
                 if a not in found and self.capacity[a].get(b, 0) > 0:
                     found.add(a)
                     queue.append(a)

@@ -50,7 +50,8 @@ def _position_mask(
                     "use one argument or result of tensor type for each array in it",
                 )
         return mask_of(flags)
-    if len(set(positions)) < len(positions):
+    chosen = frozenset(positions)
+    if len(chosen) < len(positions):
         raise refusal(
             f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
             "name each position once",
@@ -72,7 +73,7 @@ def _position_mask(
                 "which has no derivative",
                 "name positions of float or complex type only",
             )
-    return mask_of([i in positions for i in range(len(types))])
+    return mask_of(i in chosen for i in range(len(types)))
 
 
 def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:

@@ -1,0 +1,68 @@
+"""The choice of residuals: the cheapest set of values, also where there are thousands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from pullback.passes import residuals
+from pullback.passes.residuals import minimum_cut
+
+Inputs = list[list[int] | None]
+
+
+def suffices(needed: set[int], stored: set[int], inputs: Inputs) -> bool:
+    """Whether all that is needed is stored, or can be computed from what is."""
+    known: list[bool] = []
+    for v, sources in enumerate(inputs):
+        known.append(v in stored or (sources is not None and all(known[x] for x in sources)))
+    return all(known[v] for v in needed)
+
+
+@strategies.composite
+def graphs(draw: Callable[..., object]) -> tuple[list[int], Inputs, list[int]]:
+    """Values with what they cost to store, the earlier ones that they need, and some of them."""
+    count = draw(strategies.integers(1, 8))
+    values = range(count)
+    costs = draw(strategies.lists(strategies.integers(1, 5), min_size=count, max_size=count))
+    earlier = [
+        strategies.none() | strategies.lists(strategies.sampled_from(range(i)), unique=True)
+        if i
+        else strategies.none()
+        for i in values
+    ]
+    inputs = [draw(each) for each in earlier]
+    return costs, inputs, draw(strategies.lists(strategies.sampled_from(values), unique=True))
+
+
+@given(graphs())
+@settings(max_examples=200, deadline=None)
+def test_what_is_stored_suffices_and_costs_least(graph):
+    costs, inputs, needed = graph
+    found = minimum_cut(needed, inputs.__getitem__, costs.__getitem__)
+    assert suffices(set(needed), set(found), inputs)
+    subsets = itertools.product([False, True], repeat=len(costs))
+    chosen = [{v for v, is_one in enumerate(flags) if is_one} for flags in subsets]
+    prices = [sum(map(costs.__getitem__, c)) for c in chosen if suffices(set(needed), c, inputs)]
+    assert sum(map(costs.__getitem__, found)) == min(prices)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_values_of_many_parameters_are_chosen_in_few_searches(length, monkeypatch):
+    """Each has a path of its own, of `length` steps: a search for each would be quadratic."""
+    searches = []
+    search = residuals._FlowGraph._distances
+    monkeypatch.setattr(
+        residuals._FlowGraph,
+        "_distances",
+        lambda graph, source: searches.append(source) or search(graph, source),
+    )
+    count = 200 * length
+    found = minimum_cut(
+        range(count), lambda v: [v - 1] if v % length else None, lambda v: 10 - v % length
+    )
+    assert len(found) == 200
+    assert len(searches) <= length + 1
