@@ -275,7 +275,7 @@ def minimum_cut(
 
 
 class _FlowGraph:
-    """Maximum flow by Dinic's algorithm: along all shortest paths at once, as long as there are any.
+    """Maximum flow by Dinic's algorithm: along all shortest paths at once, while there are any.
 
     A rule for a tree of parameters has thousands of values, each with a path of its own.
     """
