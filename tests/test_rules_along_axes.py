@@ -157,3 +157,12 @@ def test_each_item_has_what_its_rule_gives_all_of_them(with_rule: Any, axis: int
         else:
             found = np.sum(m.grad(g)(x) * t)
         np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_a_numpy_array_that_is_mapped_in_the_function(with_rule: Any) -> None:
+    """JAX's own trace fails for these operands of a call."""
+    f = with_rule_of_product(with_rule)
+    xs = np.ones((2, 3))
+    function = lambda w: jnp.sum(w * jax.vmap(f)(xs))  # noqa: E731
+    np.testing.assert_allclose(pb.grad(function)(2.0), jax.grad(function)(2.0))

@@ -16,23 +16,27 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from jax._src import linear_util as _linear_util
+from jax._src import dtypes as _dtypes, linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
 
 
 class _Aligned:
-    """A primitive for functions with rules, which is bound to a rule that follows its function."""
+    """A primitive for functions with rules, which is bound to a rule that follows its function.
+
+    Its operands may be NumPy's, of a batch that is closed over: JAX cannot trace these as they are.
+    """
 
     def __init__(self, primitive: Any, axis: Any) -> None:
         self._primitive, self._axis = primitive, axis
 
     def bind_with_trace(self, trace: Any, *args: Any) -> Any:
-        *args, params = args  # type: ignore[assignment]  # a tuple becomes a list
+        operands, *types, params = args
+        operands = tuple(map(_dtypes.canonicalize_value, operands))
         function, rule, *backward = params["subfuns"]
         stores = function.stores[0], rule.stores[0]  # JAX writes there where the items are
         rule = rule.wrap(_follow, (self._axis, *stores), None)
         params = {**params, "subfuns": (function, rule, *backward)}
-        return self._primitive.bind_with_trace(trace, *args, params)
+        return self._primitive.bind_with_trace(trace, operands, *types, params)
 
 
 def _follow(rule: Callable[..., Any], axis: Any, function: Any, own: Any, *args: Any) -> list[Any]:
