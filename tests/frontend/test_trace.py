@@ -148,6 +148,10 @@ def summed_over_batch(x):
     return jax.lax.psum(x, "batch")
 
 
+def shuffled(x):
+    return jax.lax.pshuffle(x, "batch", [1, 0])
+
+
 def counted(x, count):
     count[...] += 1
     return x * count[...]
@@ -178,6 +182,7 @@ REFUSED = {
     ),
     "stuck": (pb.trace(lambda x: stuck.bind(x)), "cannot lower the function .* no such device"),
     "vmap": (jax.vmap(pb.grad(summed_over_batch), axis_name="batch"), "along 'batch'"),
+    "a permutation": (jax.vmap(pb.grad(shuffled), axis_name="batch"), "along 'batch'"),
     "ref": (lambda x: pb.grad(counted)(x[0], jax.new_ref(0)), "mutable"),
     "unused ref": (lambda x: pb.trace(lambda x, _: x)(x, jax.new_ref(0)), "mutable array"),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax._src import config as _config, core as _core, sharding_impls as _sharding_impls
 from jax._src.interpreters import batching as _batching
+from jax._src.lax import parallel as _parallel
 
 from pullback._jax.objects import has_name, held_by_jax, is_wrapped_function
 from pullback._jax.user_rules import RuleOfOperands
@@ -112,7 +113,10 @@ def of_terms(aval: Any) -> tuple[str, ...]:
 
 def axes_of_vmaps(equation: Any) -> list[str]:
     """The axes an equation works along that are no axes of a mesh."""
-    return sorted(map(str, axes_of(equation) - set(equation.ctx.cur_abstract_mesh.manual_axes)))
+    axes = axes_of(equation)
+    if equation.primitive is _parallel.ppermute_p:  # has no effect
+        axes |= set(equation.params["axis_name"])
+    return sorted(map(str, axes - set(equation.ctx.cur_abstract_mesh.manual_axes)))
 
 
 def axes_of(equation: Any) -> set[Any]:

@@ -120,8 +120,10 @@ class Keeper:
         outer, self.place = self.place, locations.of_equation(equation) or self.place
         self.tracebacks.append(source_info.traceback_of(equation))
         try:
+            _check_axes(equation, self.place)
             if equation.effects:
-                _check_effects(equation, self.place)
+                if references.are_used(equation):
+                    raise mutable_array(self.place)
                 self.rules.only_debugs &= remat.may_repeat(equation.effects)
             check_tangents([*equation.invars, *equation.outvars], self.place)
             return ordering.in_text(self._other_equation(equation, debug_info), debug_info)
@@ -246,10 +248,8 @@ def mutable_array(place: str | None) -> PullbackError:
     )
 
 
-def _check_effects(equation: Any, place: str | None) -> None:
-    """Raises where an equation needs what a module does not have."""
-    if references.are_used(equation):
-        raise mutable_array(place)
+def _check_axes(equation: Any, place: str | None) -> None:
+    """Raises where an equation works along an axis that a module does not have."""
     if axes := named_axes.axes_of_vmaps(equation):
         names = ", ".join(map(repr, axes))
         raise PullbackError(
