@@ -806,6 +806,40 @@ def test_the_cotangent_of_a_sum_over_items_goes_to_each(use: str) -> None:
     )
 
 
+OWN: dict[str, Callable[[Any], Any]] = {
+    "by its index": lambda w: w[jax.lax.axis_index("items")],
+    "in jit": lambda w: jax.jit(lambda w: w[jax.lax.axis_index("items")])(w),
+    "in a branch": lambda w: jax.lax.cond(w[0] > 0, OWN["by its index"], jnp.sum, w),
+    "by psum_scatter": lambda w: jax.lax.psum_scatter(w / 3, "items"),
+}
+"""The element that an item has of a vector that all share."""
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("own", OWN)
+def test_a_sum_over_items_that_differ_by_their_index_alone(own: str) -> None:
+    """As where each device has a slice of the weights. The rule gives the part of an item."""
+
+    def plain(w: Any) -> Any:
+        return jnp.cos(w), jax.lax.psum(jnp.sin(OWN[own](w)), "items")
+
+    def bwd(w: Any, cts: Any) -> Any:
+        is_own = jnp.arange(3) == jax.lax.axis_index("items")
+        return (jnp.where(is_own, cts[1] * jnp.cos(w), 0) - cts[0] * jnp.sin(w),)
+
+    ruled = jax.custom_vjp(plain)
+    ruled.defvjp(lambda w: (ruled(w), w), bwd)
+    w, xs = np.array([0.3, 0.7, -0.2]), np.ones(3)
+
+    def in_two(f: Any) -> Callable[[Any], Any]:
+        inner = lambda w: sum(over_items(lambda _: f(w), xs))  # noqa: E731
+        return lambda w: jnp.sum(jax.vmap(lambda x: inner(w) * x, axis_name="others")(xs))
+
+    found, expected = pb.grad(in_two(ruled))(w), jax.grad(in_two(plain))(w)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.usefixtures("float64")
 def test_an_all_reduce_whose_rule_hands_the_cotangent_on() -> None:
     """The forward half of tensor parallelism: each item is given the cotangent of the sum."""

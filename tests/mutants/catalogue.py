@@ -588,8 +588,8 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/shared_results.py",
-        "of_items(dests) if shared and has_name(axis) else ()",
-        "of_items(dests)",
+        "of_items(dests, axis.name) if shared and has_name(axis) else ()",
+        "of_items(dests, axis.name)",
         ("tests/test_batches.py",),
     ),
     Mutant(

@@ -9,6 +9,7 @@ given the whole cotangent, so a collective of the rule itself would count that o
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,14 +18,14 @@ import jax
 import numpy as np
 from jax._src import linear_util as _linear_util
 
-from pullback._jax import derivatives, jaxprs, named_axes
+from pullback._jax import derivatives, item_indices, jaxprs, named_axes
 from pullback._jax.objects import closed_over, has_name, is_wrapped_function
 
 Dests = Sequence[int | None]
 """Where the items are in the cotangents of each argument; None for one that they share."""
 
-OfItems = Callable[[Dests], Sequence[bool]]
-"""Which results depend on the items."""
+OfItems = Callable[[Dests, Any], Sequence[bool]]
+"""Which results depend on the items along a named axis."""
 
 
 class CountedForEachError(Exception):
@@ -39,9 +40,10 @@ def counted_once(equation: Any) -> Any:
     """A call of such a function, by whose rule what items share has these cotangents once."""
     bwd, function = equation.params["bwd"], equation.params["call_jaxpr"]
 
-    def of_items(dests: Dests) -> Sequence[bool]:
+    def of_items(dests: Dests, axis: Any) -> Sequence[bool]:
         closed_over_first = [False] * (len(function.in_avals) - len(dests))
-        return jaxprs.depending(function, closed_over_first + [d is not None for d in dests])
+        by_value = jaxprs.depending(function, closed_over_first + [d is not None for d in dests])
+        return [*map(operator.or_, by_value, item_indices.depending(function, axis))]
 
     new = _of_rule(bwd, of_items)
     return equation if new is bwd else equation.replace(params={**equation.params, "bwd": new})
@@ -66,7 +68,7 @@ def _of_function(function: Any, of_items: OfItems) -> Any:
         return _batched(function, _of_rule(old, of_items), of_items)
     if used is None:
         return function
-    new = _of_rule(old, lambda dests: _of_all(used, of_items(dests)))
+    new = _of_rule(old, lambda dests, axis: _of_all(used, of_items(dests, axis)))
     return function if new is old else _with(function, bwd=new)
 
 
@@ -90,7 +92,7 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
             for i in range(count, len(values))
             if axes[i] is None and not isinstance(values[i], jax.custom_derivatives.SymbolicZero)
         ]
-        depends = of_items(dests) if shared and has_name(axis) else ()
+        depends = of_items(dests, axis.name) if shared and has_name(axis) else ()
         alone = [i for i in shared if not (depends and depends[i - count])]
         _check_collectives(bwd, axis, axes, values, [i for i in shared if i not in alone])
         if not shared or None not in dests:

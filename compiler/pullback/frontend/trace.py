@@ -13,7 +13,15 @@ import jax
 from pullback import symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
-from pullback._jax import batched_rules, ir, jaxprs, named_axes, references, tracing
+from pullback._jax import (
+    batched_rules,
+    ir,
+    item_indices,
+    jaxprs,
+    named_axes,
+    references,
+    tracing,
+)
 from pullback._platforms import Retarget, together
 from pullback._program import Program
 from pullback._recipe import Recipe
@@ -25,6 +33,7 @@ from pullback.frontend.tangents import check_tangents, is_inexact
 from pullback_runtime import default_backend
 
 batched_rules.install()
+item_indices.install()
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
