@@ -581,6 +581,12 @@ DRIVERS = (
         ("tests/test_batches.py",),
     ),
     Mutant(
+        "_jax/item_indices.py",
+        'return f"along {axis}"',
+        'return "along"',
+        ("tests/test_batches.py",),
+    ),
+    Mutant(
         "_jax/shared_results.py",
         "if axis.name in named_axes.axes_of(equation):",
         "if False:",
