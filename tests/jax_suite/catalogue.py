@@ -85,6 +85,17 @@ RUNS = (
     Run("random_lax_test.py", only=GRADIENTS),
     Run("shard_map_test.py", only=OVER_A_MESH),
     Run("pjit_test.py", only=OVER_A_MESH),
+    Run("sparse_test.py", only=GRADIENTS),
+    Run("sparsify_test.py", only="CustomJVP"),
+    Run("batching_test.py"),
+    Run("debug_nans_test.py"),
+    Run("debugging_primitives_test.py"),
+    Run("generated_fun_test.py"),
+    Run("experimental_rnn_test.py"),
+    Run("hijax_test.py"),
+    Run("jet_test.py"),
+    Run("optimizers_test.py"),
+    Run("x64_context_test.py"),
     Run("batching_test.py", MAPS),
     Run("lax_control_flow_test.py", MAPS),
     Run("lax_vmap_test.py", MAPS),
@@ -292,4 +303,24 @@ IN_BATCHES = (
     ),
 )
 
-KNOWN = OPS + CUSTOM_RULES + LOOPS_AND_SOLVERS + API + MUTABLE_ARRAYS + OVER_MESHES + IN_BATCHES
+LOOKED_INTO = "looks into jitted functions, and has no rule for the call of a program: docs/api.md"
+OF_OWN_TYPES = "values of types of the test's own are refused: docs/api.md"
+ALONE = "a collective along the axis of a vmap around the trace is refused: docs/api.md"
+KEPT_EFFECTS = "an effect that the policy of a checkpoint keeps happens again: docs/api.md"
+
+IN_OTHER_FILES = (
+    Known("batching_test.py::*", ALONE, "differentiate the batch"),
+    Known("debug_nans_test.py::*::testGrad*", WORDS, "in a compiled module"),
+    Known("debugging_primitives_test.py::*::test_remat_of_debug_print*", KEPT_EFFECTS, "y: 3.0"),
+    Known("hijax_test.py::*", OF_OWN_TYPES, "hand on the arrays that it is made of"),
+    Known("hijax_test.py::*::test_custom_vjp_plumbing?", OF_OWN_TYPES, "in the vjp rule of"),
+    Known("hijax_test.py::*::test_hijax_primitive_under_remat", TRACES, "_jvp_execution_count"),
+    Known("jet_test.py::*", LOOKED_INTO, "call_module"),
+    Known("sparsify_test.py::*", LOOKED_INTO, "call_module"),
+    Known("x64_context_test.py::*::test_custom_*", AS_JAX_UNDER_JIT, "p rule of `f`"),
+)
+
+KNOWN = (
+    *(OPS + CUSTOM_RULES + LOOPS_AND_SOLVERS + API),
+    *(MUTABLE_ARRAYS + OVER_MESHES + IN_BATCHES + IN_OTHER_FILES),
+)
