@@ -503,7 +503,7 @@ def test_primitives_of_one_name_have_rules_of_their_own():
         np.testing.assert_allclose(pb.grad(both)(1.5), jax.grad(both)(1.5), rtol=1e-6)
 
 
-OF_JAX = ["sin", "name", "copy", "sort", "scan", "jit", "cond", "checkpoint", "custom_vmap_call"]
+OF_JAX = ["sin", "name", "copy", "sort", "scan", "jit", "cond", "remat2", "custom_vmap_call"]
 OF_JAX += ["stop_gradient", "psum_invariant", "reduce", "sharding_constraint", "linear_call"]
 OF_JAX += ["custom_jvp_call", "custom_vjp_call", "call_hi_primitive", "call_module"]
 

@@ -203,7 +203,7 @@ if hasattr(lax, "stack"):
 if hasattr(lax, "unstack"):
     CASES += [("unstack", lambda x: list(lax.unstack(x)), (MATRIX,))]
 
-WITHOUT_PUBLIC_FUNCTION = {"add_any", "copy", "copy_p", "stack", "unstack"}
+WITHOUT_PUBLIC_FUNCTION = {"add_any", "copy", "stack", "unstack"}
 """Primitives that JAX binds by itself: in sums of cotangents, and in copies."""
 
 

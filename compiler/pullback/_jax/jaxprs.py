@@ -25,8 +25,8 @@ _ClosedJaxpr = getattr(_core, "ClosedJaxpr", _core.Jaxpr)
 CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 
 
-JITTED = frozenset({"jit", "pjit"})
-"""Calls of functions that JAX traces for themselves, once for all that call them."""
+JITTED = "jit"
+"""A call of a function that JAX traces for itself, once for all that call it."""
 
 
 def is_jaxpr(value: object) -> bool:

@@ -63,7 +63,7 @@ def policy_of(equation: Any) -> Callable[..., Any] | None:
     return high.parameters_of(equation).get("policy")
 
 
-_REACHED = jaxprs.JITTED | {"scan", "while", "cond"}
+_REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
 """What a policy reaches into."""
 
 
@@ -72,7 +72,7 @@ def with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
     equations = []
     for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        is_saved = name not in jaxprs.JITTED and _is_saved(equation, policy)
+        is_saved = name != jaxprs.JITTED and _is_saved(equation, policy)
         if name in _REACHED:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
         if is_saved:

@@ -19,7 +19,7 @@ except ImportError:  # JAX 0.10 counts the operands of a scan instead
 
 
 SOLVE = "custom_linear_solve"
-ONCE = frozenset({"jit", "pjit", "custom_jvp_call", "custom_vjp_call", "checkpoint", "closed_call"})
+ONCE = frozenset({"jit", "custom_jvp_call", "custom_vjp_call", "remat2", "closed_call"})
 """Calls of one function, which takes all operands."""
 
 

@@ -22,9 +22,7 @@ BODIES: Bodies = {
     "scan": (("jaxpr", 0),),
     "while": (("cond_jaxpr", 0), ("body_jaxpr", "cond_nconsts")),
     "cond": (("branches", 1),),
-    "remat": (("jaxpr", 0),),
     "remat2": (("jaxpr", 0),),
-    "checkpoint": (("jaxpr", 0),),
 }
 """The parameters of a call that hold its functions, and where the operands of each begin."""
 

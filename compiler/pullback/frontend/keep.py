@@ -42,13 +42,11 @@ BATCHED_BY_JAX = "custom_vmap_call"
 RECURSED = frozenset(
     {
         "jit",
-        "pjit",
         "scan",
         "while",
         "cond",
         "closed_call",
         "eval_jaxpr",
-        "core_call",
         BATCHED_BY_JAX,
         "remat_opt",
         "shard_map",
@@ -71,7 +69,7 @@ differentiates what these lower to accordingly."""
 MARKED = frozenset({"compute_on", "xla_metadata_call", "program_order"})
 """Calls that say where, or how, a function is to run; JAX's rules mark its derivatives, too."""
 
-CHECKPOINT = frozenset({"remat", "remat2", "checkpoint"})
+CHECKPOINT = "remat2"
 
 
 def has_batching_rule(jaxpr: Any) -> bool:
@@ -156,7 +154,7 @@ class Keeper:
             return self._high(equation, debug_info)
         if name in user_rules.BACKWARD_ONLY:
             return self._backward_only(equation, debug_info)
-        if name in CHECKPOINT:
+        if name == CHECKPOINT:
             return self._checkpoint(equation)
         if name in ON_EVERY_DEVICE or name == remat.SAVED:
             return equation

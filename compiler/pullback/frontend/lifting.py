@@ -20,7 +20,7 @@ import jax
 
 from pullback._jax import derivatives, jaxprs, structured, tracing, user_rules
 from pullback.frontend.constants import BODIES
-from pullback.frontend.keep import CHECKPOINT, RECURSED
+from pullback.frontend.keep import RECURSED
 from pullback.frontend.supply import CALLS, Supply
 
 Meanings = Mapping[Any, tuple[Any, ...]]
@@ -31,7 +31,7 @@ _BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
 
 
 # JAX's, and ours. A primitive of a library may hold a function twice, and compare.
-_WITH_CALLS = RECURSED | CHECKPOINT | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
+_WITH_CALLS = RECURSED | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
 
 
 class LeakedError(Exception):

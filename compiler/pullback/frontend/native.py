@@ -69,7 +69,6 @@ NATIVE: dict[str, str] = {
     "optimization_barrier": "one StableHLO op; what moves passes one of its own, as in JAX",
     "reshard": "one Shardy op, linear; kept where JAX's rule says how the cotangent lies",
     "copy": _NOTHING,
-    "copy_p": _NOTHING,
     "name": _NOTHING,
 }
 
@@ -78,7 +77,7 @@ ALSO_COMPLEX = frozenset(
     "dynamic_update_slice concatenate pad split stack unstack select_n gather scatter scatter-add "
     "scatter-sub reduce_sum reduce_window reduce_window_sum dot_general fft real imag complex conj "
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh atan square integer_pow "
-    "optimization_barrier reshard copy copy_p name".split()
+    "optimization_barrier reshard copy name".split()
 )
 """The entries of which the same holds for complex numbers. The others expand into real parts (sin),
 have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the

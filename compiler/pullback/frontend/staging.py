@@ -350,9 +350,8 @@ def _stands_alone(closed: Any) -> bool:
 
     Jitted functions inside do; but those JAX shares between programs as they are.
     """
-    bodies = any(
-        any(jaxprs.bodies_of(e)) for e in closed.eqns if e.primitive.name not in jaxprs.JITTED
-    )
+    others = (e for e in closed.eqns if e.primitive.name != jaxprs.JITTED)
+    bodies = any(any(jaxprs.bodies_of(e)) for e in others)
     return not bodies and not closed.effects and not jaxprs.constants_of(closed)
 
 
