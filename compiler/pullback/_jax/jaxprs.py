@@ -137,10 +137,10 @@ def reached(jaxpr: Any, moving: set[Any]) -> Iterator[Any]:
 
 def argument_paths(closed: Any) -> tuple[str, ...]:
     """The path of each argument of a traced function, such as `params['w']`."""
-    names = opened(closed).debug_info.arg_names
-    count = len(closed.in_avals)
-    names = (names or ()) if len(names or ()) == count else ()
-    return tuple(names) or tuple(f"argument {number}" for number in range(count))
+    names, count = opened(closed).debug_info.arg_names or (), len(closed.in_avals)
+    if len(names) == count:
+        return tuple(names)
+    return tuple(f"argument {number}" for number in range(count))
 
 
 def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
@@ -155,11 +155,8 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
 def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
     """The jaxprs among the parameters of an equation, and where each stands."""
     for name, value in equation.params.items():
-        if is_jaxpr(value):
-            yield name, value
-        elif isinstance(value, (tuple, list)):
-            for body in jaxprs_in(value):
-                yield name, body
+        for body in jaxprs_in((value,)):
+            yield name, body
 
 
 def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:

@@ -210,7 +210,7 @@ class Identities:
         return repr(value) if isinstance(value, Number) else ()  # a zero, or the other
 
     def _structure(self, jaxpr: Any) -> Hashable:
-        opened = getattr(jaxpr, "jaxpr", jaxpr)
+        opened = jaxprs.opened(jaxpr)
         numbers: dict[Any, int] = {}
         for var in (*opened.constvars, *opened.invars):
             numbers[var] = len(numbers)

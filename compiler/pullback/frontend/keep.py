@@ -103,7 +103,7 @@ class Keeper:
 
     def _rewrite(self, jaxpr: Any) -> Any:
         jaxpr = without_mutable_arrays(jaxpr)  # some calls do not tell what they make inside
-        debug_info = getattr(jaxpr, "jaxpr", jaxpr).debug_info
+        debug_info = jaxprs.opened(jaxpr).debug_info
         old = jaxpr.eqns
         new = [self._equation(each, debug_info) for each in in_simpler_terms(jaxpr)]
         if not all(map(operator.is_, old, new)):
@@ -284,18 +284,12 @@ def shares_values(jaxpr: Any) -> bool:
 
     In the body of a checked `shard_map`, JAX counts the cotangent of such a value once.
     """
-    opened = getattr(jaxpr, "jaxpr", jaxpr)
-    moving = {var for var in opened.invars if is_inexact(var.aval)}
-    for equation in opened.eqns:
-        operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
-        if moving.isdisjoint(operands):
-            continue
-        if jaxprs.name_of(equation) in ON_EVERY_DEVICE:
-            return True
-        if any(map(shares_values, jaxprs.jaxprs_in(equation.params.values()))):
-            return True
-        moving.update(equation.outvars)
-    return False
+    moving = {var for var in jaxprs.inputs_of(jaxpr) if is_inexact(var.aval)}
+    return any(
+        jaxprs.name_of(each) in ON_EVERY_DEVICE
+        or any(map(shares_values, jaxprs.jaxprs_in(each.params.values())))
+        for each in jaxprs.reached(jaxpr, moving)
+    )
 
 
 def _checkpoint_name(body: Any) -> str:
