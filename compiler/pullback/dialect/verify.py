@@ -6,7 +6,6 @@ the op) is not checked again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence, Set
 
 from pullback._errors import VerificationError
@@ -26,9 +25,9 @@ from pullback.dialect.ops import (
     view,
     walk_composites,
 )
+from pullback_runtime._jax import place
 
 Types = Sequence[ir.Type]
-_LOCATION = re.compile(r'"([^"]+)":(\d+):(\d+)')
 
 
 def verify(module: ir.Module) -> None:
@@ -296,11 +295,4 @@ def _masked_types(call: DerivativeCall, mask: str) -> list[ir.Type]:
 
 
 def _error(op: ir.Operation, label: str, message: str) -> VerificationError:
-    return VerificationError(f"{label}: {message}", where=location_text(op))
-
-
-def location_text(op: ir.Operation) -> str:
-    """`file:line:column` of the innermost file location of an op."""
-    text = str(op.location)
-    match = _LOCATION.search(text)
-    return ":".join(match.groups()) if match else text
+    return VerificationError(f"{label}: {message}", where=place(op))
