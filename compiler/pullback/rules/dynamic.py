@@ -16,9 +16,9 @@ from pullback.dialect import bounds, build
 from pullback.dialect.build import Value
 from pullback.passes.checks import missing_rule
 from pullback.rules.batching import MappedOp, batch
+from pullback.rules.bodies import body_name
 from pullback.rules.derived import by_expansion
 from pullback.rules.reading import integer_constant
-from pullback.rules.reduction import binary_body
 from pullback.rules.registry import (
     NONDIFFERENTIABLE,
     RULES,
@@ -179,7 +179,7 @@ def _knows_bounds(operation: Any) -> bool:
     if name in _KNOW_BOUNDS or name in NONDIFFERENTIABLE:
         return True
     if name == "stablehlo.reduce":
-        return binary_body(operation) == "stablehlo.add"
+        return body_name(operation.regions[0]) == "stablehlo.add"
     if name not in RULES or RULES[name].family != "elementwise":
         return False
     values = [*operation.operands, *operation.results]

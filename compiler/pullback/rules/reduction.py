@@ -11,7 +11,7 @@ from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
 from pullback.rules.batching import MappedOp, batch, shifted
-from pullback.rules.bodies import applied, check_scalars
+from pullback.rules.bodies import body_name, check_scalars
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
 from pullback.rules.registry import (
@@ -30,16 +30,6 @@ from pullback.rules.registry import (
 from pullback.rules.shape import integers
 
 WORST = {"stablehlo.maximum": -math.inf, "stablehlo.minimum": math.inf}
-
-
-def binary_body(operation: Any) -> str | None:
-    """The op that a region with one binary op on its two arguments applies, or None."""
-    block = operation.regions[0].blocks[0]
-    arguments, found = list(block.arguments), applied(block)
-    if len(arguments) != 2 or found is None or found.op is None:
-        return None
-    either_way = found.operands in (arguments, arguments[::-1])
-    return found.op.name if either_way else None
 
 
 # ------------------------------------------------------------------------------------- sums
@@ -78,7 +68,7 @@ class _Winners:
     """
 
     def __init__(self, op: Op) -> None:
-        worst = WORST[str(binary_body(op.operation))]
+        worst = WORST[body_name(op.operation.regions[0])]
         self.element = build.info(op.operands[0].type).element
         self.number = build.counting(op.operands[0].type)
         mask = compare("EQ", op.x, spread(op, op.result))
@@ -157,7 +147,7 @@ STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
-    body = binary_body(op.operation)
+    body = body_name(op.operation.regions[0])
     if body == "stablehlo.add":
         alone = len(op.operation.regions[0].blocks[0].operations) == 2
         return SUM if alone else CONSTRAINED_SUM
