@@ -53,8 +53,7 @@ class LowerCustomDerivatives(Pass):
                 lower_call(call)
         for name, op in ops.named_composites(module):
             if name == remat.SAVED:
-                op.result.replace_all_uses_with(op.operands[0])
-                op.erase()
+                replace_op(op, op.operands)
         if unknown:
             EraseDead().run(module, rules)
             for needed in ops.walk_calls(module):

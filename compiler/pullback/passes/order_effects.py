@@ -16,6 +16,7 @@ from pullback.passes.regions import (
     BRANCHES,
     blocks,
     operations,
+    replace_op,
     replace_terminator,
     terminator,
 )
@@ -170,10 +171,9 @@ def _call(operation: Any, token: Value) -> Value:
 
 def _put(new: Any, operation: Any) -> Value:
     """Put an op that also gives a token in the place of another; the token."""
-    for old, result in zip(list(operation.results), new.results, strict=False):
-        old.replace_all_uses_with(result)
-    operation.erase()
-    return new.results[len(new.results) - 1]
+    *results, token = new.results
+    replace_op(operation, results)
+    return token
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,14 @@ from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import is_used
-from pullback.passes.regions import BRANCHES, blocks, operations, replace_terminator, terminator
+from pullback.passes.regions import (
+    BRANCHES,
+    blocks,
+    operations,
+    replace_op,
+    replace_terminator,
+    terminator,
+)
 from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import callee
 from pullback.rules import slots
@@ -188,13 +195,11 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
     carried = zip(loop.body.arguments, terminator(loop.body).operands, strict=True)
     values |= dict.fromkeys(a for a, v in carried if v in values and a not in counting)
     with build.inserting(ir.InsertionPoint(operation), operation.location):
-        new = slots.stacked(operation, list(values), loop.trip_count)
+        results = list(slots.stacked(operation, list(values), loop.trip_count).results)
         count = len(operation.results)
-        for old, result in zip(operation.results, list(new.results)[:count], strict=True):
-            old.replace_all_uses_with(result)
-        for buffer in list(new.results)[count : count + len(values)]:
+        for buffer in results[count : count + len(values)]:
             _mark(diff, buffer)
-    operation.erase()
+    replace_op(operation, results[:count])
 
 
 def _return_marked(diff: Differentiation, operation: Any) -> None:
@@ -205,11 +210,9 @@ def _return_marked(diff: Differentiation, operation: Any) -> None:
     with build.inserting(ir.InsertionPoint(operation), operation.location):
         new, _ = slots.returning(operation, rows)
         results, count = list(new.results), len(operation.results)
-        for old, result in zip(operation.results, results[:count], strict=True):
-            old.replace_all_uses_with(result)
         for v in results[count:]:
             _mark(diff, v)
-    operation.erase()
+    replace_op(operation, results[:count])
 
 
 def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
