@@ -62,7 +62,7 @@ class Dependence:
         captured = captures(operation) if len(operation.regions) else ()
         inside = any(v in found for v in captured)
         if operation.name in APART:
-            decides = any(g and k for g, k in zip(given, _decide(operation), strict=True))
+            decides = any(g and k for g, k in zip(given, decide(operation), strict=True))
             return [g or inside or decides for g in given]
         return [inside or any(given)] * len(operation.results)
 
@@ -94,7 +94,7 @@ class Dependence:
         return [v in found for v in terminator(block).operands]
 
 
-def _decide(operation: Any) -> list[bool]:
+def decide(operation: Any) -> list[bool]:
     """The operands by which an op decides on the order: those that the body of a sort compares."""
     if not len(operation.regions):
         return [False] * len(operation.operands)

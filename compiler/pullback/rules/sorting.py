@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from pullback._jax import ir
 from pullback.dialect import build, indexing
 from pullback.dialect.build import Value
 from pullback.dialect.indexing import Dimensions
+from pullback.passes.dependence import decide
 from pullback.rules.batching import MappedOp, batch, batch_alike
 from pullback.rules.calls import before
 from pullback.rules.reaching import each_its_own
@@ -64,10 +66,8 @@ _BY_KEY, _BY_PAYLOAD = _sort_rule(never), _sort_rule(apart)
 
 def _sort_variant(op: Op) -> Rule:
     """Linear if the comparator reads no active operand."""
-    arguments = op.operation.regions[0].blocks[0].arguments
-    keys = [next(iter(v.uses), None) is not None for v in arguments]
-    moved = zip(op.active, keys[::2], keys[1::2], strict=True)
-    return _BY_KEY if any(a and (x or y) for a, x, y in moved) else _BY_PAYLOAD
+    compared = decide(op.operation)
+    return _BY_KEY if any(map(operator.and_, op.active, compared)) else _BY_PAYLOAD
 
 
 by_variant("stablehlo.sort", _sort_variant)
