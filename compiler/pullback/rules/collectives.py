@@ -50,7 +50,8 @@ def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
 # -------------------------------------------------------------------------------- reductions
 
 
-def _sum(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
+def added(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
+    """The sum of what several devices hold, or this device's part of it."""
     new = build.emit(name, [type], [ct], attributes, regions=1)
     build.fill_binary(new.regions[0], "stablehlo.add", build.tensor((), build.info(type).element))
     return new.results[0]
@@ -59,7 +60,7 @@ def _sum(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
 def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
     """The same sum of cotangents."""
     groups = _groups(op)
-    return _each(op, cts, lambda ct, type: _sum(ct, groups, type, "stablehlo.all_reduce"))
+    return _each(op, cts, lambda ct, type: added(ct, groups, type, "stablehlo.all_reduce"))
 
 
 def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
@@ -110,7 +111,7 @@ linear("stablehlo.cross-replica-sum", cross_replica_sum)
 def all_gather(op: Op, cts: Tangents) -> list[Value | None]:
     """Every device's copy of a part counts: add them, and leave each device its part."""
     attributes = _groups(op) | {"scatter_dimension": build.i64(build.number(op, "all_gather_dim"))}
-    return _each(op, cts, lambda ct, type: _sum(ct, attributes, type, "stablehlo.reduce_scatter"))
+    return _each(op, cts, lambda ct, type: added(ct, attributes, type, "stablehlo.reduce_scatter"))
 
 
 def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:

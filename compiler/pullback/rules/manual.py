@@ -29,6 +29,7 @@ from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse
 from pullback.rules.annotations import summed
 from pullback.rules.calls import before, scatter
+from pullback.rules.collectives import added
 from pullback.rules.registry import Op, Tangents, jointly, rule
 
 
@@ -299,7 +300,4 @@ def _sum(ct: Value, groups: list[list[int]]) -> Value:
         "channel_handle": build.attr("#stablehlo.channel_handle<handle = 1, type = 1>"),
         "use_global_device_ids": build.attr("unit"),
     }
-    op = build.emit("stablehlo.all_reduce", [ct.type], [ct], attributes, regions=1)
-    element = build.tensor((), build.info(ct.type).element)
-    build.fill_binary(op.regions[0], "stablehlo.add", element)
-    return op.results[0]
+    return added(ct, attributes, ct.type, "stablehlo.all_reduce")
