@@ -188,9 +188,11 @@ def _power_base(op: Op, t: Value) -> Value:
 
 def _power_exponent(op: Op, t: Value) -> Value:
     """log(x) x^y, and 0 where x is 0."""
-    x = op.lhs
-    safe = select(compare("EQ", x, 0.0), full_like(x, 1), x)
-    return mul(t, mul(log(safe), op.result))
+    return mul(t, mul(log(_or_one(op.lhs)), op.result))
+
+
+def _or_one(v: Value) -> Value:
+    return select(compare("EQ", v, 0.0), full_like(v, 1), v)
 
 
 elementwise("stablehlo.power", _power_base, _power_exponent)
@@ -328,9 +330,7 @@ def _signed(op: Op, t: Value) -> Value:
 
 def _direction(op: Op) -> Value:
     """conj(x) / |x|."""
-    size = op.result
-    safe = select(compare("EQ", size, 0.0), full_like(size, 1), size)
-    return div(build.conj(op.x), build.complex_(safe, None))
+    return div(build.conj(op.x), build.complex_(_or_one(op.result), None))
 
 
 @rule("stablehlo.sign", family="elementwise")
@@ -359,8 +359,7 @@ class Sign:
 
 def _size(op: Op) -> Value:
     """|x|, and 1 where x is 0."""
-    size = abs(op.x)
-    return select(compare("EQ", size, 0.0), full_like(size, 1), size)
+    return _or_one(abs(op.x))
 
 
 @rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear")
@@ -480,12 +479,12 @@ nondifferentiable(
 )
 
 # --------------------------------------------------------------------------------- batches
-_ALIKE = (
+_BATCHED_ALIKE = (
     "abs and bitcast_convert ceil compare complex convert count_leading_zeros divide floor imag "
     "is_finite multiply not or popcnt real reduce_precision round_nearest_afz round_nearest_even "
     "shift_left shift_right_arithmetic shift_right_logical sign subtract xor"
 )
-batch_alike(*(f"stablehlo.{name}" for name in _ALIKE.split()))
+batch_alike(*(f"stablehlo.{name}" for name in _BATCHED_ALIKE.split()))
 
 
 @batch("stablehlo.select", "stablehlo.clamp")
