@@ -191,8 +191,6 @@ def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
 
 # What the primitive needs of tracing, lowering and differentiation.
 
-NOT_MAPPED = None  # how JAX marks an argument without a batch axis
-
 
 def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
     """Result types; inside shard_map they vary over every axis that an input varies over.

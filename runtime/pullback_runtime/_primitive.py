@@ -279,14 +279,14 @@ def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
 
 
 def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tuple[Any, ...]]:
-    in_axes = tuple(None if axis is _jax.NOT_MAPPED else axis for axis in axes)
+    in_axes = tuple(axes)
     size = next(
         arg.shape[axis] for arg, axis in zip(args, in_axes, strict=True) if axis is not None
     )
     along = _jax.explicit_axis(args, in_axes)
     batched, out_axes = _rule("batching", "batch", handle)(handle, in_axes, size, along)
     outs = _jax.lying_along(along, call_module(batched, *args), out_axes, handle.out_avals)
-    return outs, tuple(_jax.NOT_MAPPED if axis is None else axis for axis in out_axes)
+    return outs, out_axes
 
 
 _jax.ad.primitive_jvps[call_module_p] = _jvp
