@@ -168,14 +168,12 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
     """
     if b"composite" not in content:
         return
-    foreign = sorted(name for name in composite_names(module) if not _is_ours(name))
+    composites = _jax.operations_named(module, "stablehlo.composite")
+    names = {op.attributes["name"].value for op in composites}
+    foreign = sorted(name for name in names if not name.startswith(PULLBACK_COMPOSITES))
     excepted = f"{{except={','.join(foreign)}}}" if foreign else ""
     pass_name = f"stablehlo-legalize-composite-to-call{excepted}"
     _jax.run_passes(module, f"builtin.module(func.func({pass_name}))")
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(PULLBACK_COMPOSITES)
 
 
 def refuse_fatal_calls(module: Any) -> None:
@@ -219,12 +217,6 @@ def _called_in(function: Any) -> list[str]:
         for name, attribute in _CALLS.items()
         for call in _jax.operations_named(function.operation, name)
     ]
-
-
-def composite_names(module: ir.Module) -> set[str]:
-    """Names of all stablehlo.composite ops."""
-    composites = _jax.operations_named(module, "stablehlo.composite")
-    return {op.attributes["name"].value for op in composites}
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
