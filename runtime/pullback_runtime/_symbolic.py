@@ -111,28 +111,24 @@ def _refusing_damage() -> Iterator[None]:
         ) from error
 
 
+@_refusing_damage()
 def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Types of the arguments and of the results."""
-    with _refusing_damage():
-        scope = jax.export.SymbolicScope(described["constraints"])
-        shape = functools.cache(functools.partial(jax.export.symbolic_shape, scope=scope))
+    scope = jax.export.SymbolicScope(described["constraints"])
+    shape = functools.cache(functools.partial(jax.export.symbolic_shape, scope=scope))
 
-        def avals(pairs: Any) -> tuple[Any, ...]:
-            return tuple(
-                _jax.core.ShapedArray(shape(text) if text else (), _avals.dtype_named(name))
-                for name, text in pairs
-            )
+    def avals(pairs: Any) -> tuple[Any, ...]:
+        return tuple(
+            _jax.core.ShapedArray(shape(text) if text else (), _avals.dtype_named(name))
+            for name, text in pairs
+        )
 
-        return avals(described["in_avals"]), avals(described["out_avals"])
+    return avals(described["in_avals"]), avals(described["out_avals"])
 
 
+@_refusing_damage()
 def restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
     """The exported function whose `@main` is that of the module, with flat arguments."""
-    with _refusing_damage():
-        return _restore(module, described, platforms, name)
-
-
-def _restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
     in_avals, out_avals = signature(described)
     version = _jax.stablehlo.get_current_version()
     with module.context, ir.Location.unknown(module.context):
