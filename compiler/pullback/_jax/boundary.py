@@ -8,19 +8,14 @@ import jax
 from jax._src import lax as _lax
 
 from pullback._jax import tracing
+from pullback_runtime._avals import is_key, physical
 
-
-def physical(value: Any) -> Any:
-    """An array as the module takes it: the words of a PRNG key, anything else as it is."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
-        return jax.random.key_data(value)
-    return value
+__all__ = ["logical", "physical", "physical_type"]
 
 
 def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
     """The type of what `physical` gives for an array of this type."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if is_key(aval):
         words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         return jax.ShapeDtypeStruct(words.shape, words.dtype)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=tracing.sharding_of(aval))
@@ -28,7 +23,7 @@ def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
 
 def logical(value: Any, aval: Any) -> Any:
     """The inverse of `physical`, for a result of this type."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if is_key(aval):
         return jax.random.wrap_key_data(value, impl=aval.dtype._impl)
     return _weaken(value) if getattr(aval, "weak_type", False) else value
 
