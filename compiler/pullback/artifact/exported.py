@@ -25,6 +25,7 @@ from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op
+from pullback.passes.signatures import set_signature
 from pullback.passes.stock import run_stock
 from pullback.passes.symbols import erase_unreachable
 from pullback.symbolic import Stored, SymbolicProgram
@@ -121,7 +122,7 @@ def _program_of(
 
 def _refine(module: ir.Module) -> None:
     """Infers, in place, the types in functions that were exported while dimensions were symbols."""
-    if refinement.is_polymorphic(module, drop=True):
+    if refinement.take_polymorphism(module):
         with _jax.working_in(module):
             run_stock(module, "canonicalize")  # sizes depend on the number of a platform
             refinement.refine(module)
@@ -300,8 +301,6 @@ def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
                 old[position].replace_all_uses_with(new)
         for _ in kept:
             block.erase_argument(0)
-        inputs = [argument.type for argument in block.arguments]
-        kind = ir.FunctionType.get(inputs, function.type.results)
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
         if "arg_attrs" in function.attributes:
             del function.attributes["arg_attrs"]
+        set_signature(function)

@@ -35,7 +35,7 @@ from pullback.passes.manager import run_stages
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op, terminator
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import follow_arguments, set_signature
 from pullback.passes.symbols import (
     CALL,
     CALLS,
@@ -58,7 +58,6 @@ PASSES = {each.name: each for each in (InlineCalls, JVP, VJP, ReorderOperands, S
 TIDY = "symbol-dce"
 WHY_NOT = "not_kept"
 SMALL = 64  # ops of functions to inline: those that compute sizes, such as a quotient, are smaller
-ARGUMENTS = "arg_attrs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +112,7 @@ class Kept:
         module = clone(self.module)
         high_level.restore(module, erase=False)
         take_entry(module, entry)
-        refinement.is_polymorphic(module, drop=True)
+        refinement.take_polymorphism(module)
         names = functions(module)
         high_level.put_checkpoints(module, [each for each in self.checkpoints if each in names])
         return module
@@ -229,9 +228,7 @@ def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]
                 argument.replace_all_uses_with(_scalar(value, argument.type))
         for _ in values:
             block.erase_argument(0)
-        if ARGUMENTS in table[name].attributes:
-            kept = list(ir.ArrayAttr(table[name].attributes[ARGUMENTS]))[len(values) :]
-            table[name].attributes[ARGUMENTS] = ir.ArrayAttr.get(kept)
+        follow_arguments(table[name], range(len(values), len(values) + len(block.arguments)))
         set_signature(table[name])
     for function in table.values():
         for name in CALLS:

@@ -22,12 +22,12 @@ REFINE = (
 )
 
 
-def is_polymorphic(module: ir.Module, drop: bool = False) -> bool:
-    """Whether JAX says that dimensions were symbols; with `drop` it says so no more."""
+def take_polymorphism(module: ir.Module) -> bool:
+    """Whether JAX says that dimensions were symbols; it says so no more."""
     attributes = module.operation.attributes
     found = POLYMORPHIC in attributes
     is_so = found and ir.BoolAttr(attributes[POLYMORPHIC]).value
-    if found and drop:
+    if found:
         del attributes[POLYMORPHIC]
     return is_so
 
