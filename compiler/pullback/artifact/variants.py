@@ -42,13 +42,8 @@ def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tup
 def alone(module: ir.Module, entry: str) -> ir.Module:
     """A copy in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
-    _keep(copy, entry)
-    return copy
-
-
-def _keep(module: ir.Module, entry: str) -> None:
-    """Makes one entry `@main`, and erases the others."""
     if entry == "main":
-        erase_unreachable(module)
+        erase_unreachable(copy)
     else:
-        take_entry(module, entry)
+        take_entry(copy, entry)
+    return copy
