@@ -348,22 +348,15 @@ def _misfit(primal: Any, other: Any, what: str, where: str) -> ArgumentMismatchE
 
 def _fits_with_none(primals: Any, given: Any) -> bool:
     """Whether the trees agree when None stands for the tangent of an integer."""
+    leaves, tree = jax.tree.flatten(primals)
     try:
-        pairs: Sequence[Any] = jax.tree.leaves(
-            jax.tree.map(lambda primal, other: _Pair(primal, other), primals, given)
-        )
+        others = tree.flatten_up_to(given)
     except ValueError:
         return False
     return all(
-        jax.tree_util.all_leaves([pair.other]) or (pair.other is None and not _moves(pair.primal))
-        for pair in pairs
+        jax.tree_util.all_leaves([other]) or (other is None and not _moves(primal))
+        for primal, other in zip(leaves, others, strict=True)
     )
-
-
-@dataclass(frozen=True)
-class _Pair:
-    primal: Any
-    other: Any
 
 
 def _moves(primal: Any) -> bool:
