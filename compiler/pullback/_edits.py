@@ -75,6 +75,12 @@ def exchange_entry(module: ir.Module, name: str) -> None:
             symbols.replace_all_symbol_uses(old, new, module.operation)
 
 
+def type_of_entry(module: ir.Module) -> str | None:
+    """None where the module has no function @main."""
+    entry = functions(module).get("main")
+    return None if entry is None else str(entry.attributes["function_type"])
+
+
 def drop_function(module: ir.Module, name: str) -> None:
     """Erases @name, and what only it refers to."""
     functions(module)[name].erase()

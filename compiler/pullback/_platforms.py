@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pullback_runtime
-from pullback._edits import clone
+from pullback._edits import clone, type_of_entry
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.passes.symbols import CALL, callee, functions, text_of
@@ -183,7 +183,7 @@ def on(program: Program, platform: str) -> Program:
     if program.retarget is None:
         return _alone(program)
     made = program.retarget(platform)
-    same = _type_of_entry(made) == _type_of_entry(program)
+    same = type_of_entry(made.module) == type_of_entry(program.module)
     return dataclasses.replace(
         program,
         module=made.module,
@@ -191,10 +191,6 @@ def on(program: Program, platform: str) -> Program:
         interface=program.interface if same else made.interface,
         variants=(),
     )
-
-
-def _type_of_entry(program: Program) -> str:
-    return str(functions(program.module)["main"].attributes["function_type"])
 
 
 def _variant(program: Program, platform: str) -> Program | None:

@@ -12,14 +12,13 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms
-from pullback._edits import as_run, clone
+from pullback._edits import as_run, clone, type_of_entry
 from pullback._errors import PullbackError
 from pullback._interface import HasInterface, Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback.passes import manager
 from pullback.passes.pipelines import Stage
-from pullback.passes.symbols import functions
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
 
@@ -131,7 +130,7 @@ class Program(HasInterface):
         """A copy of the module, behind a pipeline."""
         module = clone(self.module)
         manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
-        before, after = map(_type_of_entry, (self.module, module))
+        before, after = map(type_of_entry, (self.module, module))
         if before != after:
             raise PullbackError(
                 "the pipeline changes the type of @main, which a program cannot follow\n"
@@ -272,9 +271,3 @@ class Program(HasInterface):
         """The result of the function from the results of `@main`."""
         leaves = map(boundary.logical, results, self.out_avals)
         return jax.tree.unflatten(self.out_tree, leaves)
-
-
-def _type_of_entry(module: ir.Module) -> str | None:
-    """None where the module has no function @main."""
-    entry = functions(module).get("main")
-    return None if entry is None else str(entry.attributes["function_type"])
