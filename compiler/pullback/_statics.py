@@ -45,9 +45,8 @@ def falling_back(
     def fixing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function with arguments fixed, and those that are left; None where none can be."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        mine = jax.tree.leaves(
-            [[i in _resolved(differentiated, args)] * _size(arg) for i, arg in enumerate(args)]
-        )
+        resolved = {number % len(args) for number in differentiated if args}
+        mine = jax.tree.leaves([[i in resolved] * _size(arg) for i, arg in enumerate(args)])
         mine += [False] * (len(leaves) - len(mine))
         plain = {
             i: leaf for i, leaf in enumerate(leaves) if not mine[i] and not isinstance(leaf, ARRAYS)
@@ -107,10 +106,6 @@ def fix(fun: Callable[..., Any], tree: Any, values: dict[int, Any]) -> Callable[
         return fun(*args, **kwargs)
 
     return function
-
-
-def _resolved(argnums: Any, args: tuple[Any, ...]) -> set[int]:
-    return {number % len(args) for number in argnums} if args else set()
 
 
 def _size(tree: Any) -> int:
