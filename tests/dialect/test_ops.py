@@ -59,15 +59,11 @@ def test_views(module: ir.Module) -> None:
     jvp, vjp, linear = ops.walk_calls(module)
     assert isinstance(jvp, ops.CustomJVPCall)
     assert (jvp.decomposition, jvp.rule_key, jvp.mask) == ("f", "f#0", "11")
-    assert (jvp.jvp(), jvp.jvp("11"), jvp.jvp("01"), jvp.jvp("10")) == (
-        "f.jvp",
-        "f.jvp",
-        "f.jvp.01",
-        None,
-    )
+    assert [jvp.jvp(mask) for mask in ("11", "01", "10")] == ["f.jvp", "f.jvp.01", None]
     assert (jvp.transpose("10"), jvp.transpose("11")) == ("f.t.10", None)
     assert isinstance(vjp, ops.CustomVJPCall)
-    assert (vjp.fwd, vjp.bwd, vjp.jvp(), vjp.rule_key) == ("g.fwd", "g.bwd", None, None)
+    assert vjp.pairs() == [("g.fwd", "g.bwd", vjp.mask)]
+    assert (vjp.jvp(vjp.mask), vjp.rule_key) == (None, None)
     assert isinstance(linear, ops.LinearCall)
     assert (linear.decomposition, linear.transpose, linear.num_residuals) == ("l", "l.t", 1)
     assert [len(linear.residuals), len(linear.linear_operands)] == [1, 1]
@@ -108,9 +104,9 @@ def test_symbol_references_survive_a_portable_artifact(module: ir.Module) -> Non
     artifact = _jax.stablehlo.serialize_portable_artifact(module, version)
     raw = _jax.stablehlo.deserialize_portable_artifact(_jax.context(), artifact)
     assert 'jvp = "f.jvp"' in str(raw)
-    assert ops.restore_symbol_refs(ops.walk_composites(raw)) == 6
-    assert ops.restore_symbol_refs(ops.walk_composites(raw)) == 0
-    assert str(raw) == before
+    for _ in range(2):
+        ops.restore_symbol_refs(ops.walk_composites(raw))
+        assert str(raw) == before
     assert str(parse_module(artifact)) == before
     verify(raw)
 

@@ -138,10 +138,8 @@ class DerivativeCall:
         refused = self.refused
         return refused.get(f"{kind}.{mask}", None if "0" in mask else refused.get(kind))
 
-    def _masked(self, kind: str, mask: str | None) -> str | None:
+    def _masked(self, kind: str, mask: str) -> str | None:
         """Symbol of `kind` for a mask; the plain name means all ones."""
-        if mask is None:
-            return self._symbol(kind)
         found = self._symbol(f"{kind}.{mask}")
         if found is None and "0" not in mask:
             return self._symbol(kind)
@@ -154,7 +152,7 @@ class CustomJVPCall(DerivativeCall):
     NAME = "pullback.custom_jvp_call"
     __slots__ = ()
 
-    def jvp(self, mask: str | None = None) -> str | None:
+    def jvp(self, mask: str) -> str | None:
         """Name of the jvp rule for the perturbed inexact operands of `mask`."""
         return self._masked("jvp", mask)
 
@@ -174,18 +172,11 @@ class CustomVJPCall(DerivativeCall):
     NAME = "pullback.custom_vjp_call"
     __slots__ = ()
 
-    @property
-    def fwd(self) -> str | None:
-        """Name of the function that returns outputs and residuals."""
-        return self._symbol("fwd")
-
-    @property
-    def bwd(self) -> str | None:
-        """Name of the function from residuals and cotangents to cotangents."""
-        return self._symbol("bwd")
-
     def pairs(self) -> list[tuple[str, str, str]]:
-        """Each `fwd` and `bwd`, and the mask of the operands that this `bwd` has cotangents of."""
+        """Each `fwd` and `bwd`, and the mask of the operands that this `bwd` has cotangents of.
+
+        The one returns outputs and residuals; the other is of residuals and cotangents.
+        """
         names = self.symbols
         found = [(n.partition(".")[2], names[n]) for n in names if n.partition(".")[0] == "fwd"]
         return [
@@ -193,7 +184,7 @@ class CustomVJPCall(DerivativeCall):
             for mask, fwd in found
         ]
 
-    def jvp(self, mask: str | None = None) -> str | None:
+    def jvp(self, mask: str) -> str | None:
         """Name of the jvp rule, when the user gave one as well."""
         return self._masked("jvp", mask)
 
@@ -292,8 +283,8 @@ def call(
     return made
 
 
-def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
-    """Turns rule names that are strings into symbol references; returns how many.
+def restore_symbol_refs(composites: Iterable[ir.Operation]) -> None:
+    """Turns rule names that are strings into symbol references.
 
     A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
     What refusing rules say is read once, so that damage to it shows here.
@@ -301,8 +292,7 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
     Args:
       composites: what `walk_composites` found.
     """
-    restored = 0
-    known: dict[ir.Attribute, tuple[ir.Attribute, int]] = {}  # calls of one function have the same
+    known: dict[ir.Attribute, ir.Attribute] = {}  # calls of one function have the same
     for op in composites:
         attributes = op.attributes
         given = attributes.get("composite_attributes", None)
@@ -310,13 +300,11 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> int:
             continue
         if given not in known:
             known[given] = _with_symbol_refs(given)
-        attributes["composite_attributes"], names = known[given]
-        restored += names
-    return restored
+        attributes["composite_attributes"] = known[given]
 
 
-def _with_symbol_refs(given: ir.Attribute) -> tuple[ir.Attribute, int]:
-    """The same dictionary with symbol references for strings, and how many."""
+def _with_symbol_refs(given: ir.Attribute) -> ir.Attribute:
+    """The same dictionary with symbol references for strings."""
     entries = {named.name: named.attr for named in ir.DictAttr(given)}
     symbols = {
         name: _attribute(name, ir.StringAttr(attribute).value, given.context)
@@ -325,7 +313,7 @@ def _with_symbol_refs(given: ir.Attribute) -> tuple[ir.Attribute, int]:
     }
     if REFUSED in entries:
         _texts(entries[REFUSED])
-    return ir.DictAttr.get(entries | symbols, given.context), len(symbols)
+    return ir.DictAttr.get(entries | symbols, given.context)
 
 
 def _texts(dictionary: ir.Attribute) -> dict[str, str]:
