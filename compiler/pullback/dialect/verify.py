@@ -60,7 +60,7 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
     """custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
     check.attribute_names(1, {RULE, REFUSED, "jvp", "closed_over"}, masked={"jvp", "transpose"})
-    check.attribute_kinds(2, integers={"closed_over"})
+    check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
     check.masks(4)
@@ -81,7 +81,7 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
     check = _Checker(call, "custom_vjp_call", functions)
     known = {RULE, REFUSED, "fwd", "bwd", "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"})
-    check.attribute_kinds(2, integers={"closed_over"})
+    check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
     masks = {kind: check.masks_of(kind) for kind in ("fwd", "bwd")}
@@ -116,8 +116,9 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
     """linear_call_c1 … c7."""
     check = _Checker(call, "linear_call", functions)
     check.attribute_names(1, {RULE, REFUSED, TRANSPOSE_ONLY, "transpose", "num_residuals"})
-    check.attribute_kinds(2, integers={"num_residuals"})
-    _verify_num_residuals(check, call)
+    check.attribute_kinds(2)
+    check.require(3, "num_residuals" in call.attributes, "`num_residuals` is missing")
+    check.count(3, "num_residuals", call.num_residuals)
     check.symbols_resolve(4)
     linear = [operand.type for operand in call.linear_operands]
     results = [result.type for result in call.results]
@@ -127,11 +128,6 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
         residuals = [operand.type for operand in call.residuals]
         check.function_type(6, call.transpose, [*residuals, *results], linear)
     check.refusals(7, {"transpose"})
-
-
-def _verify_num_residuals(check: _Checker, call: LinearCall) -> None:
-    check.require(3, "num_residuals" in call.attributes, "`num_residuals` is missing")
-    check.count(3, "num_residuals", call.num_residuals)
 
 
 _VERIFIERS: dict[type[DerivativeCall], Callable[..., None]] = {
@@ -163,7 +159,7 @@ class _Checker:
             allowed = [*sorted(plain), *(f"{kind}.<mask>" for kind in sorted(masked))]
             self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
 
-    def attribute_kinds(self, number: int, integers: Set[str] = frozenset()) -> None:
+    def attribute_kinds(self, number: int) -> None:
         """Texts are strings, `refused` a dictionary, counts are i64; the others name functions."""
         for name, attribute in self.attributes.items():
             if name in (RULE, TRANSPOSE_ONLY):
@@ -171,7 +167,7 @@ class _Checker:
             elif name == REFUSED:
                 is_dictionary = isinstance(attribute, ir.DictAttr)
                 self.require(number, is_dictionary, f"`refused` is a dictionary, not {attribute}")
-            elif name in integers:
+            elif name in ("closed_over", "num_residuals"):
                 is_count = str(attribute).endswith(": i64")
                 self.require(number, is_count, f"`{name}` is an i64, not {attribute}")
             else:
