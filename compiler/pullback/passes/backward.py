@@ -7,7 +7,7 @@ whose results the backward one takes as residuals; `transpose` is of a function 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,15 +45,11 @@ class Split:
 
 
 def vjp_in_place(
-    diff: Differentiation,
-    name: str,
-    mask: str,
-    ct_mask: str,
-    seed: Callable[[Value], Value] | None = None,
+    diff: Differentiation, name: str, mask: str, ct_mask: str, unit_cotangent: bool
 ) -> None:
     """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
 
-    With `seed`, cotangents are computed from the outs instead of being arguments.
+    With a unit cotangent, no cotangent is an argument.
     """
     function, block = diff.function(name), diff.block(name)
     arguments, taken = list(block.arguments), block.arguments.types
@@ -65,11 +61,12 @@ def vjp_in_place(
     loc = function.location
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
-            frame.accumulate(out, seed(out) if seed else block.add_argument(type, loc))
+            ct = build.full_like(out, 1) if unit_cotangent else block.add_argument(type, loc)
+            frame.accumulate(out, ct)
         frame.run()
         cts = _cotangents(frame, wrt, types)
     replace_terminator(block, [*terminator(block).operands, *cts])
-    seeds = [] if seed else _masked(given, ct_mask)
+    seeds = [] if unit_cotangent else _masked(given, ct_mask)
     set_signature(function, [*taken, *seeds], [*given, *types])
 
 

@@ -9,6 +9,7 @@ An op without a batching rule runs for one item after the other, in a loop.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ class Batching:
     def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
         """Which carries of a loop depend on the batch: all that change, if its condition does."""
         cond, body = blocks(operation)
-        unchanged = list(map(_is_same, terminator(body).operands, body.arguments))
+        unchanged = list(map(operator.eq, terminator(body).operands, body.arguments))
         flags, before = list(flags), None
         while flags != before:
             before = flags
@@ -171,10 +172,6 @@ class Batching:
     def ends_apart(self, cond: Any, flags: Flags, known: set[Value]) -> bool:
         """Whether the condition of a loop with such carries depends on the batch."""
         return any(self.block_flags(cond, _with(known, cond, flags)))
-
-
-def _is_same(v: Value, argument: Value) -> bool:
-    return bool(v == argument)
 
 
 def _with(known: set[Value], block: Any, flags: Flags) -> set[Value]:

@@ -8,7 +8,6 @@ from typing import ClassVar
 from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
-from pullback.dialect import build
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import split_entry, vjp_in_place
 from pullback.passes.base import Pass, Rules
@@ -51,8 +50,7 @@ class VJP(Pass):
             if self.split:
                 split_entry(diff, self.entry, mask, ct_mask)
             else:
-                seed = _one if self.unit_cotangent else None
-                vjp_in_place(diff, self.entry, mask, ct_mask, seed)
+                vjp_in_place(diff, self.entry, mask, ct_mask, self.unit_cotangent)
 
     def _check_unit(self, diff: Differentiation, ct_mask: str) -> None:
         """Raises NotDifferentiableError if there is not one cotangent to leave out."""
@@ -64,7 +62,3 @@ class VJP(Pass):
                 where=user_line(diff.function(self.entry).location),
                 do="name the result with outs=, or pass cotangents",
             )
-
-
-def _one(v: build.Value) -> build.Value:
-    return build.full_like(v, 1)
