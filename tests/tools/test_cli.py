@@ -12,6 +12,7 @@ import jax
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+LIT_TESTS = EXAMPLES.parent / "lit_tests"
 
 
 def test_help_lists_the_commands(pullback_command):
@@ -19,12 +20,6 @@ def test_help_lists_the_commands(pullback_command):
     assert result.exit_code == 0
     for command in ("derive", "dump", "info", "opt", "run"):
         assert f"\n  {command} " in result.stdout
-
-
-def test_it_is_a_module_to_run_as_well(pullback_command):
-    command = [sys.executable, "-m", "pullback", "--version"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert printed == pullback_command("--version").stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
@@ -117,11 +112,11 @@ def test_a_module_is_found_in_the_working_directory(pullback_command, monkeypatc
 
 
 def terminal_output(environment: dict[str, str]) -> str:
-    """What `pullback dump` writes to a terminal."""
+    """What `pullback dump` writes to a terminal, of a module that has a linear call."""
     pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
     command = "from pullback.tools.cli import main; main()"
-    target = str(EXAMPLES / "rules.py:train_step")
+    target = str(LIT_TESTS / "dialect" / "linear_call" / "valid.mlir")
     process = subprocess.Popen(
         [sys.executable, "-c", command, "dump", target],
         stdout=follower,
