@@ -81,10 +81,7 @@ def test_topology_and_device_exclude_each_other():
     )
 
 
-FOUR_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-
-
-def test_an_explicit_device_is_where_it_runs(in_process):
+def test_it_runs_on_an_explicit_device_or_where_its_arguments_are(in_process):
     script = f"""
     import jax, numpy as np, pullback_runtime as runtime
     x = np.ones(2, np.float32)
@@ -94,18 +91,11 @@ def test_an_explicit_device_is_where_it_runs(in_process):
     print(*executable(jax.device_put(x, jax.devices()[1]))[0].devices())
     print(*runtime.compile({TEXT!r}, device=jax.devices()[3])(x)[0].devices())
     print(*runtime.compile({TEXT!r}, backend="cpu")(x)[0].devices())
+    print(*runtime.compile({TEXT!r})(jax.device_put(x, jax.devices()[1]))[0].devices())
     """
-    lines = in_process(script, **FOUR_DEVICES).split("\n")
-    assert lines[:5] == ["Executable(@main on cpu:2)", *(f"cpu:{i}" for i in (2, 2, 3, 0))]
-
-
-def test_without_a_device_it_runs_where_its_arguments_are(in_process):
-    script = f"""
-    import jax, numpy as np, pullback_runtime as runtime
-    x = jax.device_put(np.ones(2, np.float32), jax.devices()[1])
-    print(*runtime.compile({TEXT!r})(x)[0].devices())
-    """
-    assert in_process(script, **FOUR_DEVICES).strip() == "cpu:1"
+    printed = in_process(script, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    devices = [f"cpu:{i}" for i in (2, 2, 3, 0, 1)]
+    assert printed.splitlines() == ["Executable(@main on cpu:2)", *devices]
 
 
 def test_the_runtime_does_not_import_the_compiler(in_process):

@@ -201,7 +201,7 @@ def test_a_lazy_handle_makes_its_module_when_it_is_lowered(sine, module_of):
     assert made == [1]
 
 
-MESH = """
+ON_A_MESH = """
 import jax, jax.numpy as jnp, numpy as np, pullback_runtime as runtime
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
@@ -210,40 +210,26 @@ x = jax.device_put(np.arange(8, dtype=np.float32), split)
 def call(function, *args):
     handle = runtime.make_handle(jax.jit(function).lower(*args).compiler_ir())
     return lambda *given: runtime.call_module(handle, *given)[0]
-"""
 
-
-@pytest.fixture
-def on_a_mesh(in_process):
-    def run(script: str) -> list[str]:
-        flags = "--xla_force_host_platform_device_count=4"
-        return in_process(MESH + script, XLA_FLAGS=flags).splitlines()
-
-    return run
-
-
-def test_sharded_arguments_stay_sharded(on_a_mesh):
-    printed = on_a_mesh("""
 y = jax.jit(call(lambda v: v * 2 + v.sum(), x))(x)
 print(*y.sharding.spec, np.asarray(y).tolist())
-""")
-    assert printed == ["x [28.0, 30.0, 32.0, 34.0, 36.0, 38.0, 40.0, 42.0]"]
 
-
-def test_inside_shard_map_the_module_sees_the_shard(on_a_mesh):
-    printed = on_a_mesh("""
 program = call(lambda v, w: v.sum() + w + v, x[:2], np.float32(1))
 mapped = jax.shard_map(program, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
 print(np.asarray(jax.jit(mapped)(x, np.float32(1))).tolist())
-""")
-    assert printed == ["[2.0, 3.0, 8.0, 9.0, 14.0, 15.0, 20.0, 21.0]"]
 
-
-def test_a_module_with_a_mesh_of_its_own(on_a_mesh):
-    printed = on_a_mesh("""
 total = jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
 pinned = call(lambda v: jax.lax.with_sharding_constraint(v + 1, split), x)
 program = jax.jit(lambda v: call(total, x)(pinned(pinned(v))))
 print(program.lower(x).as_text().count("sdy.mesh @"), np.asarray(program(x)).tolist())
-""")
-    assert printed == ["1 [20.0, 24.0]"]
+"""
+
+
+def test_on_a_mesh(in_process):
+    """Sharded arguments stay so; `shard_map` hands on shards; a module may have a mesh itself."""
+    printed = in_process(ON_A_MESH, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert printed.splitlines() == [
+        "x [28.0, 30.0, 32.0, 34.0, 36.0, 38.0, 40.0, 42.0]",
+        "[2.0, 3.0, 8.0, 9.0, 14.0, 15.0, 20.0, 21.0]",
+        "1 [20.0, 24.0]",
+    ]
