@@ -339,10 +339,6 @@ def test_transforms_of_several_real_dimensions_are_kept(f) -> None:
     assert list(program.rules) == ["fft"]
 
 
-def test_a_square_lowers_to_what_jax_lowers_it_to() -> None:
-    assert list(pb.trace(lax.square)(jnp.ones(3)).rules) == []
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_a_reciprocal_power_has_one_rule_for_all_orders(n: int) -> None:
     """JAX's rule has another power in it, whose rule has another one."""
