@@ -59,7 +59,7 @@ def _depending(closed: Any, arguments: Sequence[bool], mark: str) -> list[bool]:
 
     for equation in jaxpr.eqns:
         given = [moves(atom) for atom in equation.invars]
-        if equation.primitive.name in jaxprs.JITTED:
+        if equation.primitive.name == jaxprs.JITTED:
             found = _depending(equation.params["jaxpr"], given, mark)
             moving.update(var for var, does in zip(equation.outvars, found, strict=True) if does)
         elif any(given) or _is_marked(equation, mark):
