@@ -275,3 +275,26 @@ def test_expansions_are_found_in_modules_of_other_contexts(monkeypatch) -> None:
             monkeypatch.setattr(_contexts, "MOST", most)
             x = jnp.asarray(REALS / 3, "float32")
             assert name in of_export(expansions.OPS[name], x).asm()
+
+
+def softplus_as_text() -> str:
+    return jax.jit(jax.nn.softplus).lower(jnp.ones(3)).as_text()
+
+
+def test_what_was_put_back_is_not_looked_for_once_more() -> None:
+    """The function of a call that has the rule is the expansion itself."""
+    x = jnp.array([-1.0, 0.0, 2.0])
+    program = pb.load(softplus_as_text().encode())
+    again = pb.load(str(program).encode())
+    assert str(again) == str(program)
+    derived = pb.load(str(again.vjp()).encode())
+    np.testing.assert_allclose(derived(x, jnp.ones(3))[1], jax.nn.sigmoid(x), rtol=1e-6)
+
+
+def test_a_function_of_the_name_of_one_that_is_put_back_stays() -> None:
+    """Where rules were lowered away, what was put back is a function like any other."""
+    x = jnp.array([-1.0, 0.0, 2.0])
+    plain = pb.load(softplus_as_text().encode()).run_passes("lower-custom-derivatives")
+    again = pb.load(str(plain).encode())
+    np.testing.assert_allclose(again(x), jax.nn.softplus(x), rtol=1e-6)
+    np.testing.assert_allclose(again.vjp()(x, jnp.ones(3))[1][0], jax.nn.sigmoid(x), rtol=1e-6)

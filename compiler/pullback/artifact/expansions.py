@@ -25,7 +25,14 @@ from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.regions import BRANCHES, replace_op
-from pullback.passes.symbols import CALL, called, erase_unreachable
+from pullback.passes.symbols import (
+    CALL,
+    CALLS,
+    Symbols,
+    called,
+    erase_unreachable,
+    names_in,
+)
 from pullback_runtime._jax import operations_named
 
 Function = Callable[[Any], Any]
@@ -167,12 +174,29 @@ def put_back(module: ir.Module) -> None:
     if not operations_named(module, *INSIDE):
         return
     place = _Place(module)
-    found = [place.put_back(root) for root in reversed(operations_named(module, *ROOTS))]
+    given = _with_rules_beside(module)
+    searched = [function for name, function in place.known.items() if name not in given]
+    roots = [root for function in searched for root in operations_named(function, *ROOTS)]
+    found = [place.put_back(root) for root in reversed(roots)]
     if any(found):
         for function in place.known.values():
             for block in function.regions[0].blocks:
                 erase_dead_ops(block, place.known)
         erase_unreachable(module)
+
+
+def _with_rules_beside(module: ir.Module) -> set[str | None]:
+    """Functions that are called with rules and not otherwise: none is differentiated itself.
+
+    Those put back are among them, where a module that has them is read once more.
+    """
+    beside, others = set[str | None](), set[str | None]()
+    for op in operations_named(module, *CALLS):
+        has_rules = isinstance(ops.view(op), ops.CustomJVPCall | ops.CustomVJPCall)
+        function, *rules = names_in(op)
+        (beside if has_rules else others).add(function)
+        others.update(rules)
+    return beside - others
 
 
 class _Place:
@@ -182,6 +206,8 @@ class _Place:
         self.module = module
         self.reading = Reading(module)
         self.known = self.reading.functions
+        self._symbols = Symbols(module)
+        self._with_rules = dict[str, tuple[str, str]]()
 
     def put_back(self, root: ir.Operation) -> bool:
         """Puts in the place of an op what it is the last step of, if it is."""
@@ -222,8 +248,12 @@ class _Place:
 
     def _call(self, name: str, last: Step, result: Value, x: Value) -> Value:
         """A call of the steps that were found, with the rule of that name."""
-        primal = f"{name}.{'x'.join(map(str, (*build.shape(x), build.info(x.type).element)))}"
-        jvp = f"{primal}.jvp"
+        asked = f"{name}.{'x'.join(map(str, (*build.shape(x), build.info(x.type).element)))}"
+        is_new = asked not in self._with_rules
+        if is_new:  # a function of the module may have either name
+            primal = self._symbols.unique(asked)
+            self._with_rules[asked] = primal, self._symbols.unique(f"{primal}.jvp")
+        primal, jvp = self._with_rules[asked]
 
         def call(x: Value) -> Value:
             return ops.call(ops.CustomJVPCall, primal, [x], [x.type], jvp=jvp).result
@@ -232,7 +262,7 @@ class _Place:
             value = call(x)
             return [value, build.mul(t, RULES[name].slope(x, value))]
 
-        if jvp not in self.known:
+        if is_new:
             self._add(primal, [x.type], lambda x: [_copy(last, result, {ARGUMENT: x})])
             self._add(jvp, [x.type] * 2, rule)
         return call(x)
@@ -247,6 +277,7 @@ class _Place:
             function = _jax.func.FuncOp(name, kind, visibility="private")
             block = function.add_entry_block()
         self.known[name] = function.operation
+        self._symbols.add(name, function.operation)
         with build.inserting(ir.InsertionPoint(block), ir.Location.unknown(self.module.context)):
             build.emit("func.return", (), emit(*block.arguments))
 

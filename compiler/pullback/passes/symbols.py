@@ -168,7 +168,7 @@ def leave_copy(module: ir.Module, entry: str) -> None:
         return
     known = functions(module)
     calls = operations_named(module, *CALLS)
-    if entry not in known or not any(entry in _named(op) for op in calls):
+    if entry not in known or not any(entry in names_in(op) for op in calls):
         return
     if _calls_itself(known, entry):
         return
@@ -182,7 +182,7 @@ def leave_copy(module: ir.Module, entry: str) -> None:
         ir.SymbolTable.replace_all_symbol_uses(entry, name, module.operation)
 
 
-def _named(operation: ir.Operation) -> list[str | None]:
+def names_in(operation: ir.Operation) -> list[str | None]:
     """The functions that a call names: the one that it calls, and those of rules."""
     name = "composite_attributes"
     attributes = ir.DictAttr(operation.attributes[name]) if name in operation.attributes else ()
