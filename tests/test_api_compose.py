@@ -161,6 +161,14 @@ def test_jit_with_static_arguments():
     assert ours(3.0, 2, mode="down") == 3.0
     assert jax.grad(ours)(3.0, 2, mode="up") == 6.0
     assert pb.grad(ours)(3.0, 2, mode="up") == 6.0
+    decorated = pb.jit(static_argnums=1, static_argnames="mode")(power)
+    assert pb.grad(decorated)(3.0, 2, mode="up") == 6.0
+
+
+@pytest.mark.parametrize("transform", [pb.jit, pb.grad, pb.hessian])
+def test_what_is_no_function_is_refused_at_once(transform):
+    with pytest.raises(TypeError, match="expected a function, got 3"):
+        transform(3)
 
 
 def test_a_rule_of_another_program_keeps_its_meaning():

@@ -386,8 +386,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     return Partial(transposed_fun, tuple(transposed.constants))
 
 
+_LATER = object()
+
+
 def jit(
-    fun: Callable[..., Any],
+    fun: Any = _LATER,
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
@@ -396,11 +399,17 @@ def jit(
     """`jax.jit` of the function's Program: derivatives of a call are derived in the IR.
 
     Args:
-      fun: a function that JAX can trace, or a Program.
+      fun: a function that JAX can trace, or a Program. Without it, what takes the function, as in
+        `@pb.jit(static_argnums=1)`.
       static_argnums: positions of arguments that are Python values.
       static_argnames: names of such arguments.
       options: further options of `jax.jit`, such as `donate_argnums` and `out_shardings`.
     """
+    if fun is _LATER:
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames, **options
+        )
+    _statics.check_function(fun)
 
     @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pullback import _slots
 from pullback._cache import has_hash
-from pullback._errors import PullbackError
+from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback.frontend.identity import Identities
 from pullback_runtime._lazy import Recent
 
@@ -25,6 +25,14 @@ ARRAYS = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
 FLOATS = (float, complex)
 MOST = 1024
 """Sets of fixed arguments, for each of which there is a compiled program."""
+
+
+def check_function(given: Any) -> None:
+    """Raises where what is to be transformed can never be called."""
+    if not callable(given):
+        raise ArgumentMismatchError(
+            f"expected a function, got {given!r}", do="pass a function that JAX can trace"
+        )
 
 
 def falling_back(
@@ -38,6 +46,7 @@ def falling_back(
     Args:
       argnums: the positions of differentiated arguments, which are always traced.
     """
+    check_function(fun)
     fixed = Recent(MOST)  # functions, and the identities that keep alive what these are known by
     failed = Recent(MOST)  # types of arguments that had to be fixed, and were
     differentiated = _slots.several(argnums)
