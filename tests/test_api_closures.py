@@ -176,6 +176,12 @@ def test_a_bounded_loop_ends_at_its_bound():
         squared(2.0, -1)
 
 
+@pytest.mark.parametrize(("goes_on", "found"), [(3.0, r"float32\[\]"), ((True,), "'bool")])
+def test_the_condition_of_a_bounded_loop_is_one_bool(goes_on, found):
+    with pytest.raises(TypeError, match=f"a boolean scalar, but it returned .?{found}"):
+        pb.bounded_while_loop(lambda x: goes_on, lambda x: x, 1.0, 3)
+
+
 @pytest.mark.parametrize(("order", "expected"), [(1, 1 / 6), (2, -1 / 108), (3, 1 / 648)])
 def test_derivatives_of_a_bounded_loop(order, expected):
     function = newton

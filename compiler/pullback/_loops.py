@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from pullback._errors import ArgumentMismatchError
 from pullback._jax import primitives
+from pullback_runtime._arguments import spell
 
 
 def bounded_while_loop(
@@ -46,7 +47,15 @@ def bounded_while_loop(
 
     def proceed(state: tuple[Any, Any]) -> Any:
         step, value = state
-        return primitives.trip_bound(step < max_steps, max_steps) & cond_fun(value)
+        goes_on = cond_fun(value)
+        returned = jax.tree.map(lambda leaf: spell(jax.typeof(leaf)), goes_on)
+        if returned != "bool[]":
+            raise ArgumentMismatchError(
+                f"cond_fun must return a boolean scalar, but it returned {returned}",
+                where="pb.bounded_while_loop",
+                do="compare: `lambda value: value < bound`",
+            )
+        return primitives.trip_bound(step < max_steps, max_steps) & goes_on
 
     def advance(state: tuple[Any, Any]) -> Any:
         step, value = state
