@@ -112,8 +112,19 @@ def open_module(
 ) -> Opened:
     """The module in a file or in bytes; raises ArtifactError for everything that is not one."""
     content = read_bytes(source)
-    with refusing_damage():
-        return _open(content, context or _jax.context())
+    try:
+        with refusing_damage():
+            return _open(content, context or _jax.context())
+    except ArtifactError as error:
+        if isinstance(source, str | os.PathLike):
+            raise _of_file(os.fspath(source), error) from error.__cause__
+        raise
+
+
+def _of_file(name: str, error: ArtifactError) -> ArtifactError:
+    """An error that says in which file; MLIR has a hyphen for the name of any text."""
+    where = name if error.where is None else f"{name}, {error.where}"
+    return ArtifactError(error.message.replace('"-":', f'"{name}":'), where=where, do=error.do)
 
 
 class refusing_damage:

@@ -66,13 +66,24 @@ def text_alone(op: Any, **limits: int) -> str:
     return str(op.operation.clone(ip=False).get_asm(assume_verified=True, **limits))
 
 
+_ESCAPED = re.compile(r"\\(\\|[0-9A-F]{2})")
+
+
+def unescaped(text: str) -> str:
+    """What MLIR wrote between quotes: all but printable ASCII as bytes, in two digits each."""
+    if "\\" not in text:
+        return text
+    characters = _ESCAPED.sub(lambda m: m[1] if m[1] == "\\" else chr(int(m[1], 16)), text)
+    return characters.encode("latin-1").decode("utf-8", "replace")
+
+
 _PLACE = re.compile(r'"([^"]+)":(\d+(?::\d+)?)')
 
 
 def place(op: Any) -> str:
     """Where an op stands: the first file and line that its location has, such as `model.py:7:3`."""
     found = _PLACE.search(str(op.location))
-    return ":".join(found.groups()) if found else str(op.location)
+    return f"{unescaped(found[1])}:{found[2]}" if found else str(op.location)
 
 
 @made_once

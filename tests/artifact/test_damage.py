@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -228,6 +229,17 @@ def test_a_file_of_another_kind_is_refused_without_the_words_of_a_parser_of_flat
     with pytest.raises(pb.ArtifactError) as caught:
         pb.load(b"\x89PNG\r\n\x1a\n" + bytes(50))
     assert caught.value.where == "a file of 58 bytes without pullback's digest"
+
+
+def test_the_file_is_named(tmp_path):
+    text, cut = tmp_path / "text.mlir", tmp_path / "cut.mlirbc"
+    text.write_text("func.func @main(")
+    with pytest.raises(pb.ArtifactError, match=re.escape(f'"{text}":1:')):
+        pb.load(text)
+    cut.write_bytes(artifact.serialize(pb.trace(jnp.sin)(1.0))[:-100])
+    with pytest.raises(pb.ArtifactError) as caught:
+        pb.load(cut)
+    assert caught.value.where.startswith(f"{cut}, a file of ")
 
 
 def test_a_dialect_that_jaxlib_lacks():

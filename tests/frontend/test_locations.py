@@ -82,6 +82,14 @@ def test_locations_as_other_frontends_write_them() -> None:
             assert locations.user_line(module.operation.location) == place, text
 
 
+def test_names_that_are_not_ascii() -> None:
+    with ir.Context() as context:
+        plain = ir.Location.file("caf\u00e9\\n.mlir", 3, 5, context)
+        assert locations.user_line(plain) == "caf\u00e9\\n.mlir:3:5"
+        named = ir.Location.name("gr\u00f6\u00dfe", plain, context)
+        assert locations.user_line(named) == "caf\u00e9\\n.mlir:3, in gr\u00f6\u00dfe"
+
+
 def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     assert locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from pullback._jax import ir, source_info
+from pullback_runtime._jax import unescaped
 
 # What JAX's inliner puts around a location has no name: loc(""("model.mlir":7:3)).
 _FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
@@ -36,7 +37,9 @@ def user_line(location: ir.Location) -> str | None:
 def user_frame(location: ir.Location) -> str | None:
     """The same where it names the function around that line, as JAX does, and parsers do not."""
     found = _FRAME.finditer(str(location))
-    frames = ((each["file"], int(each["line"]), each["function"]) for each in found)
+    frames = (
+        (unescaped(each["file"]), int(each["line"]), unescaped(each["function"])) for each in found
+    )
     return _described(frame for frame in frames if not frame[0].startswith(_INSIDE_JAX))
 
 
@@ -94,7 +97,7 @@ def describe(file: str, line: int, function: str) -> str:
 def _plain_line(location: ir.Location) -> str | None:
     """The first bare `file:line:column`: MLIR's parser, and other frontends, put these on ops."""
     found = _PLAIN.search(str(location))
-    return f"{_short(found['file'])}:{found['line']}" if found else None
+    return f"{_short(unescaped(found['file']))}:{found['line']}" if found else None
 
 
 def _short(file: str) -> str:
