@@ -59,6 +59,12 @@ def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Dev
         return None if backend is None else devices(backend)[0]
     if isinstance(device, int):
         return _numbered(backend, device)
+    if isinstance(device, str):
+        raise BackendNotFoundError(
+            f"{device!r} is neither a device nor the index of one",
+            where=f"compile(device={device!r})",
+            do="pick from pullback_runtime.devices()",
+        )
     if backend is not None and _platform(device) != _platform(devices(backend)[0]):
         raise BackendNotFoundError(
             f"device {device} is not one of backend {backend!r}",

@@ -45,7 +45,7 @@ def compile(
     *,
     backend: str | None = None,
     device: jax.Device | int | None = None,
-    donate_argnums: Sequence[int] = (),
+    donate_argnums: int | Sequence[int] = (),
     topology: str | None = None,
     arg_names: Sequence[str] | None = None,
     entry: str = "main",
@@ -71,7 +71,7 @@ def compile(
         _check_whole(mesh, device, topology)
     options = Options(
         device=None if topology or mesh else _backend.pick_device(backend, device),
-        donate_argnums=tuple(donate_argnums),
+        donate_argnums=(donate_argnums,) if isinstance(donate_argnums, int) else (*donate_argnums,),
         topology=topology,
         arg_names=None if arg_names is None else tuple(arg_names),
         entry=entry,

@@ -16,7 +16,7 @@ from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _va
 from pullback_runtime._artifact import Opened, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
-from pullback_runtime._errors import ArgumentError
+from pullback_runtime._errors import ArgumentError, MissingTransformError
 from pullback_runtime._executable import Executable
 from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_call
@@ -142,6 +142,15 @@ class LoadedProgram:
         in_tree, avals = self.trees[0], exported.in_avals
         names = self._names or [f"argument {number}" for number in range(len(avals))]
 
+        call = jax.custom_jvp(exported.call)
+
+        @call.defjvp
+        def differentiate(primals: Any, tangents: Any) -> Any:
+            raise MissingTransformError(
+                "the runtime does not differentiate a program with symbolic dimensions",
+                do="load it by pullback.load; without the compiler, call the file of a derivative",
+            )
+
         def main(*leaves: Any) -> Any:
             if len(leaves) != len(avals):
                 raise ArgumentError(
@@ -151,7 +160,7 @@ class LoadedProgram:
                 )
             if not any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves):
                 _symbolic.sizes(leaves, avals, in_tree, names)
-            return exported.call(*leaves)
+            return call(*leaves)
 
         return jax.jit(main)
 

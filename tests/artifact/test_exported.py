@@ -21,6 +21,11 @@ def export(function, *args, **options):
     return jax.export.export(jax.jit(function), **options)(*args)
 
 
+def test_what_is_no_export_is_refused():
+    with pytest.raises(pb.ArtifactError, match="cannot make a program of bytes"):
+        pb.from_exported(b"serialised")
+
+
 def test_a_program_becomes_an_exported():
     args, kwargs = models.arguments()
     exported = models.program().to_exported()

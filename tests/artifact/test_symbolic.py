@@ -477,6 +477,12 @@ def test_a_file_can_name_no_passes_but_those_that_derive_programs(stages):
         kept.Kept.read(module, {"kept_origin": described})
 
 
+def test_the_runtime_does_not_differentiate(saved):
+    loaded, (args, kwargs) = pullback_runtime.load(saved), arguments(2)
+    with pytest.raises(pullback_runtime.MissingTransformError, match="symbolic dimensions"):
+        jax.jvp(lambda *args: loaded(*args, **kwargs), args, args)
+
+
 def test_the_runtime_counts_flat_arguments(saved):
     with pytest.raises(pullback_runtime.ArgumentError, match="4 arrays are expected, and 1 were"):
         pullback_runtime.load(saved).flat(jnp.ones(3))

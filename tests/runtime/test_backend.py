@@ -53,6 +53,11 @@ def test_no_such_device():
     )
 
 
+def test_the_name_of_a_device_is_none():
+    with pytest.raises(runtime.BackendNotFoundError, match="'cpu:0' is neither a device nor"):
+        runtime.compile(TEXT, device="cpu:0")
+
+
 def test_a_device_of_another_backend(monkeypatch):
     monkeypatch.setattr("pullback_runtime._backend._platform", lambda device: str(id(device)))
     stranger = type("Stranger", (), {"__repr__": lambda self: "Stranger(id=0)"})()

@@ -402,6 +402,9 @@ def test_an_op_that_the_backend_lacks():
 
 
 def test_donating_what_is_not_there():
+    assert refused(runtime.ArgumentError, TEXT, donate_argnums=2) == refused(
+        runtime.ArgumentError, TEXT, donate_argnums=(2,)
+    )
     assert refused(runtime.ArgumentError, TEXT, donate_argnums=(2,)) == (
         "cannot donate argument 2: @main takes 2 arguments\n"
         "  where: compile(donate_argnums=(2,))\n"

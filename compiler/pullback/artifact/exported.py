@@ -67,6 +67,11 @@ def from_exported(exported: Any) -> Any:
     itself becomes the rule of the program, so that this one honours them. With symbolic dimensions,
     what comes back is a SymbolicProgram, which is such a program once sizes are given.
     """
+    if not isinstance(exported, jax.export.Exported):
+        raise ArtifactError(
+            f"cannot make a program of {type(exported).__name__}",
+            do="pass a jax.export.Exported; pb.load reads what it has serialised",
+        )
     return _from(exported, None)
 
 
