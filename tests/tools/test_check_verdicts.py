@@ -156,9 +156,10 @@ def test_other_inputs_can_be_asked_for(tmp_path):
     code, output = check(tmp_path, source, "f32[3]", "--inputs", "-2", "-1")
     assert code == 1
     assert "FAIL named jvp: relative difference 2 " in output
-    code, output = check(tmp_path, source, "f32[3]", "--inputs", "1", "1")
-    assert code == 2
-    assert "--inputs" in output
+    for bounds in (("1", "1"), ("0", "inf")):
+        code, output = check(tmp_path, source, "f32[3]", "--inputs", *bounds)
+        assert code == 2
+        assert "--inputs wants two numbers, the smaller one first" in output
 
 
 def test_rules_of_functions_that_only_rules_call_are_checked(tmp_path):

@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from pullback.tools import module_io
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIT_TESTS = EXAMPLES.parent / "lit_tests"
 
@@ -51,6 +53,11 @@ def test_unknown_command(pullback_command):
     result = pullback_command("dmup")
     assert result.exit_code == 2
     assert "No such command 'dmup'" in result.stderr
+
+
+def test_a_closed_standard_input_is_empty(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert module_io.standard_input() == module_io.read_bytes("-") == b""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 import jax
 import numpy as np
@@ -50,8 +52,10 @@ def check(
     that are one, and booleans. One that is not finite there is skipped. A rule that is wrong for
     other inputs is not noticed. A rule that is false on purpose is reported: exit code 1.
     """
-    if not bounds[0] < bounds[1]:
-        raise UsageError("--inputs wants a smaller number first", do="write --inputs -2 2")
+    if not bounds[0] < bounds[1] or not all(map(math.isfinite, bounds)):
+        raise UsageError(
+            "--inputs wants two numbers, the smaller one first", do="write --inputs -2 2"
+        )
     loaded = load_target(target, arguments)
     program = Source(target, loaded.trace()).fixed("a check", do="write numbers in --args")
     closed = loaded.call(jax.make_jaxpr(loaded.function))

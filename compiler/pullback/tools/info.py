@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pullback.artifact.programs import ORDER
 from pullback.artifact.write import rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
-from pullback.tools.module_io import is_text
+from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.sources import entry_option
 from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _meshes, _symbolic
@@ -28,7 +27,7 @@ from pullback_runtime import _artifact, _container, _meshes, _symbolic
 @entry_option
 def info(file: str, entry: str | None) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
-    content = _artifact.read_bytes(sys.stdin.buffer.read() if file == "-" else Path(file))
+    content = _artifact.read_bytes(standard_input() if file == "-" else Path(file))
     with naming(file):
         program = pullback.load(content, entry=entry or "main")
     for label, text in rows(content, program):

@@ -18,14 +18,21 @@ SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
 _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 
 
+def standard_input() -> bytes:
+    """All of standard input, which a shell may have closed: then there is nothing."""
+    return sys.stdin.buffer.read() if sys.stdin is not None else b""
+
+
 def read_bytes(path: str) -> bytes:
     """The content of a file, or of standard input for `-`.
 
     Raises:
       PullbackError: when it cannot be read.
     """
+    if path == "-":
+        return standard_input()
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise PullbackError(f"cannot read {path}: {error.strerror}") from error
 

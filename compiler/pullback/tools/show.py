@@ -54,7 +54,7 @@ def show_ir(text: str) -> None:
 def write(text: str, output: Path) -> None:
     """Writes text to a file, with one newline at its end."""
     with into_its_folder(output):
-        output.write_text(text.rstrip("\n") + "\n")
+        output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from pullback import Program
 from pullback._errors import UsageError
 from pullback.passes.options import parse_number
 from pullback.symbolic import SymbolicProgram
+from pullback.tools.module_io import standard_input
 from pullback.tools.targets import Target, is_target, load_target, naming
 
 
@@ -92,6 +92,6 @@ def _load(spec: str, arguments: str | None, platform: str | None, entry: str | N
         return Source(spec, target.trace(platform), target)
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
-    content = sys.stdin.buffer.read() if spec == "-" else spec
+    content = standard_input() if spec == "-" else spec
     with naming(spec):
         return Source(spec, pullback.load(content, entry=entry or "main"))

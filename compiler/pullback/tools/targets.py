@@ -214,7 +214,7 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
             for each in signature.parameters.values()
             if each.kind is each.KEYWORD_ONLY and each.default is each.empty
         ]
-        do = "separate the arguments by commas, as in --args 'f32[8,128], i32[8]'"
+        do = "give their types, separated by commas, as in --args 'f32[8,128], i32[8]'"
         if keywords:
             do = f"name a function that has {', '.join(keywords)} bound, as functools.partial does"
         raise UsageError(
