@@ -167,8 +167,7 @@ def _split_between(
     for v in _masked(outs, ct_mask):
         draft_block.add_argument(v.type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
-        anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-        residuals = Residuals(block, anchor, lambda v: None, lambda v: frame.current(v))
+        residuals = Residuals(block, lambda v: None, lambda v: frame.current(v))
         frame = Reverse(diff, residuals, linear)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
@@ -182,7 +181,7 @@ def _split_between(
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
-    backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, anchor, cts)
+    backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, cts)
     return Split(forward, backward, kept, [ct is not None for ct in cts])
 
 
@@ -211,7 +210,6 @@ def _finish_backward(
     draft: str,
     chosen: list[Value],
     residuals: Residuals,
-    anchor: Any,
     cts: list[Value | None],
 ) -> str:
     """Move the draft's ops under a signature with the residuals in front."""
@@ -227,7 +225,6 @@ def _finish_backward(
     for old, new in zip(ct_arguments, arguments[len(chosen) :], strict=True):
         old.replace_all_uses_with(new)
     residuals.settle(dict(zip(chosen, arguments, strict=False)))
-    anchor.erase()
     for view in list(draft_block.operations):
         block.append(view.operation)
     diff.drop_function(draft)

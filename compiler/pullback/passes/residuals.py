@@ -51,6 +51,7 @@ CHEAP = (
 )
 
 _INFINITE = 1 << 60
+_CAST = "builtin.unrealized_conversion_cast"
 
 
 def hands_on(operation: Any) -> bool:
@@ -125,11 +126,10 @@ def _position(v: Value) -> int:
 
 
 class Residuals:
-    """Primal values of `block`, as seen from a backward block.
+    """Primal values of `block`, as seen from a backward block, at whose start it is made.
 
     Args:
       block: the primal block.
-      anchor: an op at the start of the backward block; what is stored is read before it.
       leaf: gives the backward value of a free primal value, or None.
       current: gives what stands for a primal value by now: what is one value is stored once.
     """
@@ -137,7 +137,6 @@ class Residuals:
     def __init__(
         self,
         block: Any,
-        anchor: Any,
         leaf: Callable[[Value], Value | None],
         current: Callable[[Value], Value],
     ) -> None:
@@ -145,7 +144,8 @@ class Residuals:
         self._find_leaf = leaf
         self._current = current
         self._leaves: dict[Value, Value | None] = {}
-        self.ip = ir.InsertionPoint(anchor)
+        self._anchor = build.emit(_CAST, [build.scalar("i1")], ())
+        self.ip = ir.InsertionPoint(self._anchor)  # in front of all that reads residuals
         self.values: dict[Value, Value] = {}
         self.placeholders: dict[Value, Any] = {}
         self._free: dict[Value, bool] = {}
@@ -198,9 +198,7 @@ class Residuals:
         return found
 
     def _placeholder(self, v: Value) -> Value:
-        operation = ir.Operation.create(
-            "builtin.unrealized_conversion_cast", results=[v.type], loc=build.here.loc, ip=self.ip
-        )
+        operation = ir.Operation.create(_CAST, results=[v.type], loc=build.here.loc, ip=self.ip)
         self.placeholders[v] = operation
         return operation.result
 
@@ -240,6 +238,7 @@ class Residuals:
                 placeholder.result.replace_all_uses_with(found)
                 placeholder.erase()
         self.placeholders.clear()
+        self._anchor.erase()
 
 
 def minimum_cut(

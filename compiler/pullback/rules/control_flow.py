@@ -129,8 +129,7 @@ class _Branch:
     def emit(self, region: Any, cts: Tangents, wrt: Sequence[Value]) -> None:
         block = region.blocks.append()
         with build.inserting(ir.InsertionPoint(block)):
-            self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-            self.residuals = Residuals(self.block, self.anchor, self._leaf, self.frame.current)
+            self.residuals = Residuals(self.block, self._leaf, self.frame.current)
             for v, ct in self.seeds:
                 self.frame.accumulate(v, ct)
             self.frame.run()
@@ -151,7 +150,6 @@ def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
     for branch, row, place in zip(branches, rows, places, strict=True):
         pairs = zip(branch.chosen, row, strict=True)
         branch.residuals.settle({v: frame.primal(results[place[now]]) for v, now in pairs})
-        branch.anchor.erase()
 
 
 for _name in BRANCHES:

@@ -261,14 +261,14 @@ class _Stacked(_Reversed):
     def _stacked_value(self, v: Value, stack: Stack) -> Value:
         """A value that the loop stacks anyway, read from its result."""
         buffer = self.outer.primal(self.outer.current(self.op.results[stack.carry]))
-        with build.inserting(ir.InsertionPoint(self.anchor)):
+        with build.inserting(self.residuals.ip):
             slot = stack.read(buffer, self.iteration)
             return build.reshape(slot, build.shape(v))
 
     def _counter_value(self, v: Value) -> Value:
         """start + step * iteration, in the counter's own type, which may have no negative step."""
         counter: Any = self.loop.counter
-        with build.inserting(ir.InsertionPoint(self.anchor)):
+        with build.inserting(self.residuals.ip):
             i = build.convert(self.iteration, build.info(v.type).element)
             if abs(counter.step) != 1:
                 i = build.mul(i, abs(counter.step))
@@ -331,8 +331,7 @@ class _Stacked(_Reversed):
         done, *arguments = body.arguments
         last = build.sub(self.total, 1)
         self.iteration = build.sub(last, done)
-        self.anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-        self.residuals = Residuals(self.loop.body, self.anchor, self._leaf, self.frame.current)
+        self.residuals = Residuals(self.loop.body, self._leaf, self.frame.current)
         frame, loop = self.frame, self.loop
         for v, ct in zip(self.free, arguments[len(self.carries) :], strict=True):
             frame.accumulate(v, ct)
@@ -358,11 +357,10 @@ class _Stacked(_Reversed):
         if values:
             buffers = self._stack(values)
         stored = {}
-        with build.inserting(ir.InsertionPoint(self.anchor)):
+        with build.inserting(self.residuals.ip):
             for v, buffer in zip(chosen, buffers, strict=True):
                 stored[v] = slots.read(self.outer.primal(buffer), self.iteration)
         self.residuals.settle(stored)
-        self.anchor.erase()
 
     def _stack(self, values: list[Value]) -> list[Value]:
         op = self.op

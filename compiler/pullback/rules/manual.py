@@ -214,8 +214,7 @@ class _Reversed:
     def run(self, cts: Tangents) -> list[Value | None]:
         op, shardings = self.op, self.shardings
         with build.inserting(ir.InsertionPoint(self.block)):
-            anchor = build.emit("builtin.unrealized_conversion_cast", [build.scalar("i1")], ())
-            self.residuals = Residuals(self.primal, anchor, self._leaf, self.frame.current)
+            self.residuals = Residuals(self.primal, self._leaf, self.frame.current)
             self._seed(cts)
             self.frame.run()
             self.frame.assert_carried(self.leaves)
@@ -226,8 +225,7 @@ class _Reversed:
                 (),
                 [_sum(ct, shardings.copies(s)) for ct, s in pairs if ct is not None],
             )
-        self.residuals.settle(self._stored(ir.InsertionPoint(anchor)))
-        anchor.erase()
+        self.residuals.settle(self._stored())
         flags = [ct is not None for ct in found]
         new = build.emit(
             op.name,
@@ -250,7 +248,7 @@ class _Reversed:
                 copies = len(self.shardings.copies(sharding)[0])
                 self.frame.accumulate(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
 
-    def _stored(self, ip: Any) -> dict[Value, Value]:
+    def _stored(self) -> dict[Value, Value]:
         """What the primal body returns as well, as the backward body reads it there."""
         op, shardings = self.op, self.shardings
         chosen = self.residuals.choose()
@@ -273,7 +271,7 @@ class _Reversed:
         results = list(new.results)
         count = len(op.results)
         op.frame.replace(op, results[:count])
-        with build.inserting(ip):
+        with build.inserting(self.residuals.ip):
             return {
                 v: build.reshape(
                     self._argument(row.type, op.frame.primal(stack), sharding), build.shape(v)
