@@ -1061,6 +1061,14 @@ def test_what_needs_a_tangent_that_only_goes_back_does_not_run(tmp_path):
     with pytest.raises(pb.MissingRuleError, match="no jvp rule for a custom_vjp"):
         pb.grad(slope)(X)
 
+    def by_what_it_keeps(bound):
+        return jax.jvp(lambda x: clipped(x, bound), (X,), (Y,))[1]
+
+    program = pb.trace(by_what_it_keeps)(X)
+    for derivative in (program.jvp, program.vjp):
+        with pytest.raises(pb.MissingRuleError, match="no jvp rule for a custom_vjp"):
+            derivative()
+
 
 # ------------------------------------------------------------- terms that are zero or NaN
 

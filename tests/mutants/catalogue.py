@@ -636,6 +636,30 @@ DRIVERS = (
     ),
     Mutant(
         "passes/residuals.py",
+        "            self.capacity[b][a] += flow",
+        "",
+        ("tests/passes/test_minimum_cut.py",),
+    ),
+    Mutant(
+        "passes/residuals.py",
+        "and (v, 0) not in reaches",
+        "",
+        ("tests/passes/test_minimum_cut.py",),
+    ),
+    Mutant(
+        "_edits.py",
+        "has_order(module) or any(map(is_unknown, ops.walk_calls(module)))",
+        "has_order(module)",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "rules/linear_calls.py",
+        "        return [Refused(unknown_map(view))] * len(op.results)",
+        "        pass",
+        ("tests/test_user_rules.py",),
+    ),
+    Mutant(
+        "passes/residuals.py",
         "and not len(operation.attributes)",
         "",
         ("tests/passes", "tests/test_memory.py"),
