@@ -50,9 +50,9 @@ def test_what_is_stored_suffices_and_costs_least(graph):
     assert sum(map(costs.__getitem__, found)) == min(prices)
 
 
-@pytest.mark.parametrize("length", [1, 5])
-def test_values_of_many_parameters_are_chosen_in_few_searches(length, monkeypatch):
-    """Each has a path of its own, of `length` steps: a search for each would be quadratic."""
+@pytest.fixture
+def searches(monkeypatch):
+    """One entry for each search of the graph: one for each value would be quadratic."""
     searches = []
     search = residuals._FlowGraph._distances
     monkeypatch.setattr(
@@ -60,6 +60,23 @@ def test_values_of_many_parameters_are_chosen_in_few_searches(length, monkeypatc
         "_distances",
         lambda graph, source: searches.append(source) or search(graph, source),
     )
+    return searches
+
+
+def test_parts_of_the_values_of_a_chain_are_chosen_in_one_search(searches):
+    """The path to each is longer than that to the one before."""
+    count = 100
+    inputs = [None, *([v] for v in range(count - 1)), *([v] for v in range(count))]
+    found = minimum_cut(
+        range(count, 2 * count), inputs.__getitem__, lambda v: 1 if v >= count else 2 * count
+    )
+    assert sorted(found) == [*range(count, 2 * count)]
+    assert len(searches) == 1
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_values_of_many_parameters_are_chosen_in_few_searches(length, searches):
+    """Each has a path of its own, of `length` steps."""
     count = 200 * length
     found = minimum_cut(
         range(count), lambda v: [v - 1] if v % length else None, lambda v: 10 - v % length

@@ -276,7 +276,9 @@ def minimum_cut(
 class _FlowGraph:
     """Maximum flow by Dinic's algorithm: along all shortest paths at once, while there are any.
 
-    A rule for a tree of parameters has thousands of values, each with a path of its own.
+    A rule for a tree of parameters has thousands of values, each with a path of its own. In a long
+    chain these are of all lengths: so the flow starts along any paths, of which no edge is in a
+    circle. What is wrong in that is mended along shortest ones.
     """
 
     def __init__(self) -> None:
@@ -287,8 +289,9 @@ class _FlowGraph:
         self.capacity[b].setdefault(a, 0)
 
     def run(self, source: Any, sink: Any) -> None:
+        self._fill_paths(source, sink, None)
         while sink in (distances := self._distances(source)):
-            self._fill_shortest(source, sink, distances)
+            self._fill_paths(source, sink, distances)
 
     def _distances(self, source: Any) -> dict[Any, int]:
         """Those of all nodes that can be reached."""
@@ -302,8 +305,12 @@ class _FlowGraph:
                     queue.append(b)
         return found
 
-    def _fill_shortest(self, source: Any, sink: Any, distances: dict[Any, int]) -> None:
-        """Send as much as there is room for along shortest paths; a node without a way on goes."""
+    def _fill_paths(self, source: Any, sink: Any, distances: dict[Any, int] | None) -> None:
+        """Send as much as there is room for along paths; a node without a way on goes.
+
+        Args:
+          distances: those from the source, for the shortest paths only.
+        """
         ways: dict[Any, list[Any]] = {}
         path = [source]
         while path:
@@ -312,8 +319,10 @@ class _FlowGraph:
                 del path[self._fill(path) + 1 :]
                 continue
             if a not in ways:
-                nearer = distances[a] + 1
-                ways[a] = [b for b in self.capacity[a] if distances.get(b) == nearer]
+                ways[a] = [b for b, room in reversed(self.capacity[a].items()) if room > 0]
+                if distances is not None:
+                    nearer = distances[a] + 1
+                    ways[a] = [b for b in ways[a] if distances.get(b) == nearer]
             while ways[a] and self.capacity[a][ways[a][-1]] == 0:
                 ways[a].pop()
             if ways[a]:
