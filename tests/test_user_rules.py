@@ -1043,6 +1043,22 @@ def test_a_jvp_rule_may_push_through_a_backward_rule_that_is_not_linear(body, tm
             program.jvp()(X, X)
 
 
+def test_a_rule_that_only_goes_back_may_return_another_float_type():
+    @jax.custom_vjp
+    def mixed(x, y):
+        return x * y
+
+    def bwd(args, ct):
+        kept = jnp.where(ct > 0, 1, 0 * ct)
+        return kept * args[1], kept * args[0]
+
+    mixed.defvjp(lambda *args: (mixed(*args), args), bwd)
+    f = pushing_through(lambda x, _: mixed(x, x.astype(jnp.float16)))
+    x = jnp.array([0.5, 2.0])
+    staged = pb.load(str(pb.trace(f)(x).stage_rules()).encode())
+    same(staged.grad()(x), jax.grad(f)(x))
+
+
 def test_what_needs_a_tangent_that_only_goes_back_does_not_run(tmp_path):
     def moved(x):
         return jax.jvp(lambda x: clipped(x, X), (x,), (x,))[1]

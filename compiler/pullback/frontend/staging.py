@@ -129,9 +129,7 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
     def backward(residuals, cotangents):
         found = pull(residuals, dict(zip(inexact, cotangents, strict=True)))
         wanted = [rule.call.in_avals[i] for i in chosen]
-        # JAX lets a backward rule return another float type than its argument's.
-        typed = [converted(ct, aval.dtype) for aval, ct in zip(wanted, found, strict=True)]
-        return [_part(rule, *each) for each in zip(wanted, typed, strict=True)]
+        return [_part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 
     residuals = tracing.structs(forward.out_avals[len(outs) :])
     cotangents = tracing.cotangents(outs[i] for i in inexact)
@@ -209,6 +207,11 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
     return ct * jax.lax.pcast(share, terms, to="reduced")  # JAX divides no sums of terms
 
 
+def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """Cotangents of their types: JAX lets a backward rule return another than its argument's."""
+    return [converted(ct, aval.dtype) for aval, ct in zip(avals, cotangents, strict=True)]
+
+
 def converted(value: Any, dtype: Any) -> Any:
     """An array, or one of Python's numbers, in this type; of a complex one the real part."""
     found = jax.typeof(value).dtype
@@ -253,7 +256,7 @@ def _transposed(
         pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
         found = pull([whole(rule, *each) for each in zip(given, cotangents, strict=True)])
         wanted = [rule.call.in_avals[i] for i in chosen]
-        return [part(rule, *each) for each in zip(wanted, found, strict=True)]
+        return [part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 
     def alone(args, cotangents):
         full, cts = [None] * len(avals), [None] * len(rule.call.out_avals)
