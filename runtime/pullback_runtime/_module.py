@@ -26,6 +26,8 @@ from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
 PULLBACK_COMPOSITES = "pullback."
+PULLBACK_LINEAR_CALL = "pullback.linear_call"
+TRANSPOSE_ONLY = "transpose_only"
 PREPARED_APART = 1 << 18
 """A module of more bytes is made ready in a context of its own."""
 
@@ -170,10 +172,37 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
         return
     composites = _jax.operations_named(module, "stablehlo.composite")
     names = {op.attributes["name"].value for op in composites}
+    if PULLBACK_LINEAR_CALL in names:
+        for op in composites:
+            _mark_unknown(op)
     foreign = sorted(name for name in names if not name.startswith(PULLBACK_COMPOSITES))
     excepted = f"{{except={','.join(foreign)}}}" if foreign else ""
     pass_name = f"stablehlo-legalize-composite-to-call{excepted}"
     _jax.run_passes(module, f"builtin.module(func.func({pass_name}))")
+
+
+def _mark_unknown(op: ir.Operation) -> None:
+    """Puts a call that no backend has in the place of a map that is known by its transpose only.
+
+    Its function would compute NaN. XLA drops the call where nothing needs the value.
+    """
+    given = op.attributes.get("composite_attributes", None)
+    if given is None or TRANSPOSE_ONLY not in given:
+        return
+    why = f"{PULLBACK_LINEAR_CALL} known by its transpose only: {given[TRANSPOSE_ONLY].value}"
+    with op.context:
+        attributes = {"call_target_name": ir.StringAttr.get(why)}
+    marked = ir.Operation.create(
+        "stablehlo.custom_call",
+        results=[result.type for result in op.results],
+        operands=list(op.operands),
+        attributes=attributes,
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    for old, new in zip(op.results, marked.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
 
 
 def refuse_fatal_calls(module: Any) -> None:

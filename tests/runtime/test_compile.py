@@ -401,6 +401,25 @@ def test_an_op_that_the_backend_lacks():
     assert "look for an op this backend lacks" in message
 
 
+@pytest.mark.parametrize("result", ["0", "x"])
+def test_a_map_that_is_known_by_its_transpose_only(result):
+    text = f"""func.func @main(%x: tensor<f32>) -> tensor<f32> {{
+      %0 = stablehlo.composite "pullback.linear_call" %x {{
+        composite_attributes = {{num_residuals = 0 : i64, transpose_only = "it clips"}},
+        decomposition = @unknown
+      }} : (tensor<f32>) -> tensor<f32>
+      return %{result} : tensor<f32>
+    }}
+    func.func private @unknown(%x: tensor<f32>) -> tensor<f32> {{
+      %nan = stablehlo.constant dense<0x7FC00000> : tensor<f32>
+      return %nan : tensor<f32>
+    }}"""
+    if result == "x":
+        assert runtime.compile(text)(np.float32(2))[0] == 2
+    else:
+        assert "known by its transpose only: it clips" in refused(runtime.CompileError, text)
+
+
 def test_donating_what_is_not_there():
     assert refused(runtime.ArgumentError, TEXT, donate_argnums=2) == refused(
         runtime.ArgumentError, TEXT, donate_argnums=(2,)
