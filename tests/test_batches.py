@@ -841,6 +841,24 @@ def test_a_sum_over_items_that_differ_by_their_index_alone(own: str) -> None:
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("scope", ["items", "along items"])
+def test_an_axis_of_the_same_name_inside_of_a_function_is_none_of_its_items(scope: str) -> None:
+    """Nor is a scope of the user's. All items share the result, so its cotangent counts once."""
+
+    def weighted(w: Any) -> Any:
+        with jax.named_scope(scope):
+            return jnp.sum(
+                jax.vmap(lambda v: jax.lax.axis_index("items") * jnp.sin(v), axis_name="items")(w)
+            )
+
+    ruled = jax.custom_vjp(weighted)
+    ruled.defvjp(lambda w: (ruled(w), w), lambda w, ct: (ct * jax.grad(weighted)(w),))
+    w, xs = np.array([0.3, 0.7, -0.2]), np.ones(2)
+    f = lambda w: jnp.sum(jax.vmap(lambda x: ruled(w) * x, axis_name="items")(xs))  # noqa: E731
+    np.testing.assert_allclose(pb.grad(f)(w), 2 * jax.grad(weighted)(w), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
 def test_an_all_reduce_whose_rule_hands_the_cotangent_on() -> None:
     """The forward half of tensor parallelism: each item is given the cotangent of the sum."""
 

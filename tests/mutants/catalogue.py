@@ -582,8 +582,8 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/item_indices.py",
-        'return f"along {axis}"',
-        'return "along"',
+        'return f"pullback: along {axis.name} of {axis.size}"',
+        'return "pullback: along"',
         ("tests/test_batches.py",),
     ),
     Mutant(
@@ -594,8 +594,8 @@ DRIVERS = (
     ),
     Mutant(
         "_jax/shared_results.py",
-        "of_items(dests, axis.name) if shared and has_name(axis) else ()",
-        "of_items(dests, axis.name)",
+        "of_items(dests, axis) if shared and has_name(axis) else ()",
+        "of_items(dests, axis)",
         ("tests/test_batches.py",),
     ),
     Mutant(

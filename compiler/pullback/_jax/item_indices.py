@@ -32,14 +32,15 @@ def _marking(batch: Callable[..., Any]) -> Callable[..., Any]:
     def marked(axis: Any, operands: Any, dims: Any, axis_name: Any, **params: Any) -> Any:
         if axis.name not in (axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)):
             return batch(axis, operands, dims, axis_name=axis_name, **params)
-        with _source_info.extend_name_stack(_mark(axis.name)):
+        with _source_info.extend_name_stack(_mark(axis)):
             return batch(axis, operands, dims, axis_name=axis_name, **params)
 
     return marked
 
 
 def _mark(axis: Any) -> str:
-    return f"along {axis}"
+    """A function may have an axis of the same name for itself, mostly of another size."""
+    return f"pullback: along {axis.name} of {axis.size}"
 
 
 def depending(closed: Any, axis: Any) -> list[bool]:

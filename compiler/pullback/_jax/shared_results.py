@@ -92,7 +92,7 @@ def _batched(function: Any, bwd: Any, of_items: OfItems) -> Callable[..., Any]:
             for i in range(count, len(values))
             if axes[i] is None and not isinstance(values[i], jax.custom_derivatives.SymbolicZero)
         ]
-        depends = of_items(dests, axis.name) if shared and has_name(axis) else ()
+        depends = of_items(dests, axis) if shared and has_name(axis) else ()
         alone = [i for i in shared if not (depends and depends[i - count])]
         _check_collectives(bwd, axis, axes, values, [i for i in shared if i not in alone])
         if not shared or None not in dests:
