@@ -142,14 +142,15 @@ class LoadedProgram:
         in_tree, avals = self.trees[0], exported.in_avals
         names = self._names or [f"argument {number}" for number in range(len(avals))]
 
-        call = jax.custom_jvp(exported.call)
-
-        @call.defjvp
-        def differentiate(primals: Any, tangents: Any) -> Any:
+        def pull(residuals: None, cotangents: Any) -> Any:
             raise MissingTransformError(
                 "the runtime does not differentiate a program with symbolic dimensions",
                 do="load it by pullback.load; without the compiler, call the file of a derivative",
             )
+
+        # With a jvp rule, it would be refused where no derivative is asked for, too.
+        call = jax.custom_vjp(exported.call)
+        call.defvjp(lambda *leaves: (exported.call(*leaves), None), pull)
 
         def main(*leaves: Any) -> Any:
             if len(leaves) != len(avals):

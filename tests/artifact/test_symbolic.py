@@ -479,8 +479,14 @@ def test_a_file_can_name_no_passes_but_those_that_derive_programs(stages):
 
 def test_the_runtime_does_not_differentiate(saved):
     loaded, (args, kwargs) = pullback_runtime.load(saved), arguments(2)
+
+    def total(args):
+        return sum(map(jnp.sum, jax.tree.leaves(loaded(*args, **kwargs))))
+
     with pytest.raises(pullback_runtime.MissingTransformError, match="symbolic dimensions"):
-        jax.jvp(lambda *args: loaded(*args, **kwargs), args, args)
+        jax.grad(total)(args)
+    stopped = jax.grad(lambda args: jax.lax.stop_gradient(total(args)))(args)
+    assert not any(map(jnp.any, jax.tree.leaves(stopped)))
 
 
 def test_the_runtime_counts_flat_arguments(saved):
