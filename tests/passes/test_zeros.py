@@ -152,3 +152,38 @@ def test_what_all_devices_have_is_zero_where_each_has_zeros(start):
     end = list(module.body.operations[1].regions[0].blocks[0].operations)[-1]
     assert zeros.is_zero(end.operands[0]) is (start == 0)
     assert zeros.stays_zero(end.operands[0], {}) is (start == 0)
+
+
+def test_only_those_operands_of_a_call_are_looked_at_that_a_result_depends_on(monkeypatch):
+    """A rule for a tree of thousands of parameters is called with each, and has as many results."""
+    count = 30
+    tensor = "tensor<2xf64>"
+    types = ", ".join([tensor] * count)
+    arguments = ", ".join(f"%x{i}: {tensor}" for i in range(count))
+    names = ", ".join(f"%x{i}" for i in range(count))
+    module = ir.Module.parse(
+        f"""
+        func.func @main({arguments}) -> ({types}) {{
+          %0 = stablehlo.constant dense<0.0> : {tensor}
+          %1:{count} = call @same(%0, {names.partition(", ")[2]}) : ({types}) -> ({types})
+          return {", ".join(f"%1#{i}" for i in range(count))} : {types}
+        }}
+        func.func private @same({arguments}) -> ({types}) {{
+          return {names} : {types}
+        }}
+        """,
+        _jax.context(),
+    )
+    functions = {symbol(each): each for each in module.body.operations}
+    results = functions["main"].regions[0].blocks[0].operations[1].operands
+    asked = []
+    sources_of = zeros._Search._sources_of
+
+    def counted(self, v, known):
+        asked.append(v)
+        return sources_of(self, v, known)
+
+    monkeypatch.setattr(zeros._Search, "_sources_of", counted)
+    assert [zeros.is_zero(v, functions) for v in results] == [True, *[False] * (count - 1)]
+    assert not any(zeros.stays_zero(v, functions) for v in results[1:])
+    assert len(asked) < 10 * count

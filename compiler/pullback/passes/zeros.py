@@ -134,6 +134,7 @@ class _Search:
         self.with_derivatives = with_derivatives
         self.steps = MOST_VALUES
         self.depth = 0
+        self._calls: dict[Any, tuple[Any, Known]] = {}  # by the block of the function
 
     def holds(self, v: Value, known: Known) -> bool:
         """Whether a value is zero, given of others whether they are; adds what it finds."""
@@ -164,6 +165,9 @@ class _Search:
         """The values on which it depends whether this one is zero; and whether one is enough."""
         if v in known:
             return _YES if known[v] else _NO
+        if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
+            operands, outside = self._calls[v.owner]
+            return _YES if self.holds(operands[v.arg_number], outside) else _NO
         return self._sources_of(v, known)
 
     def _sources_of(self, v: Value, known: Known) -> _Sources:
@@ -222,20 +226,34 @@ class _Search:
         return _YES if zero[index] else _NO
 
     def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
-        """A result of a call is zero where the function's is, given which operands are."""
+        """A result of a call is zero where the function's is, given which operands are.
+
+        Only those are looked at that it depends on: calls have thousands, and as many results.
+        """
         function = self.functions.get(called(operation) or "")
         if function is None or not len(function.regions[0].blocks):
             return _NO
         block = function.regions[0].blocks[0]
-        with self._deeper() as is_allowed:
+        with self._deeper() as is_allowed, self._called(block, operation.operands, known):
             if not is_allowed:
                 return _NO
-            pairs = zip(block.arguments, operation.operands, strict=True)
-            zero = {argument: self.holds(v, known) for argument, v in pairs}
-            if self.with_derivatives and not all(zero[a] for a in _moved(operation, block)):
+            inside: Known = {}
+            moved = _moved(operation, block) if self.with_derivatives else ()
+            if not all(self.holds(argument, inside) for argument in moved):
                 return _NO
-            found = self.holds(terminator(block).operands[index], zero)
+            found = self.holds(terminator(block).operands[index], inside)
         return _YES if found else _NO
+
+    @contextlib.contextmanager
+    def _called(self, block: Any, operands: Any, outside: Known) -> Iterator[None]:
+        """A search in a function whose arguments are these operands of a call."""
+        before = self._calls.get(block)
+        self._calls[block] = operands, outside
+        yield
+        if before is None:
+            del self._calls[block]
+        else:
+            self._calls[block] = before
 
     @contextlib.contextmanager
     def _deeper(self) -> Iterator[bool]:
@@ -275,15 +293,14 @@ class _TermSearch(_Search):
         return super()._sources_of(v, known)
 
 
-def _moved(operation: Any, block: Any) -> list[Value]:
+def _moved(operation: Any, block: Any) -> Iterator[Value]:
     """The arguments through which a rule may give a call other derivatives than its code has."""
     view = ops.view(operation)
-    if view is None:
-        return []
-    moved = list(block.arguments)
-    if isinstance(view, ops.LinearCall):
-        moved = moved[view.num_residuals :]
-    return [argument for argument in moved if build.inexact(argument.type)]
+    if view is not None:
+        first = view.num_residuals if isinstance(view, ops.LinearCall) else 0
+        for i in range(first, len(block.arguments)):
+            if build.inexact(block.arguments[i].type):
+                yield block.arguments[i]
 
 
 def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
