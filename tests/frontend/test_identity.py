@@ -458,3 +458,52 @@ def test_a_jitted_function_mapped_over_another_axis_has_another_rule(make: Any) 
     w = jnp.arange(9.0).reshape(3, 3)
     assert jnp.allclose(pb.grad(both)(x, w), jax.grad(both)(x, w))
     assert len(pb.trace(both)(x, w).rules._rules) == 2
+
+
+def holding_twice(held: Any) -> Any:
+    """A function with a rule; both hold another."""
+
+    @jax.custom_jvp
+    def function(x: Any) -> Any:
+        return held(x)
+
+    function.defjvp(lambda primals, tangents: jax.jvp(held, primals, tangents))
+    return function
+
+
+def test_a_function_that_is_held_twice_is_looked_into_once(monkeypatch: Any) -> None:
+    """Each holds the next by two ways: so many levels have 2**25 ways to the last."""
+    looked_into = []
+    of_function = Identities._of_function
+
+    def counted(self: Any, function: Any, inside: Any) -> Any:
+        looked_into.append(function)
+        return of_function(self, function, inside)
+
+    monkeypatch.setattr(Identities, "_of_function", counted)
+    levels = 25
+    function: Any = jnp.sin
+    for _ in range(levels):
+        function = holding_twice(function)
+    one, other = (signature(function, by_contents=False) for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert len(looked_into) < 30 * levels
+    assert one != signature(holding_twice(function), by_contents=False)
+
+
+def test_a_function_is_known_by_its_place_where_it_holds_one_around_it() -> None:
+    """What a function in a circle is, depends on where the circle is entered."""
+
+    def circle(first: Any, second: Any) -> tuple[Any, Any]:
+        def one(x: Any) -> Any:
+            return first, other(x)
+
+        def other(x: Any) -> Any:
+            return second, one(x)
+
+        return one, other
+
+    assert signature(*circle(1, 2)) == signature(*circle(1, 2))
+    assert signature(*circle(1, 2)) != signature(*circle(2, 1))
+    assert signature(*circle(1, 2), circle(1, 2)) != signature(*circle(1, 2), circle(1, 3))

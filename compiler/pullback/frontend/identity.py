@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from numbers import Number
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -30,6 +31,8 @@ AT_ONCE = frozenset({str, int, bool, type(None)})
 
 DEEPEST = 12
 """Objects inside so many others are told apart by address."""
+
+NOTHING_AROUND = 1 << 30
 
 
 def _reads_globals(function: types.FunctionType) -> bool:
@@ -56,6 +59,36 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
+class _Part:
+    """A part of a signature that others may share: equal ones are one object, hashed once.
+
+    Without it, a function that holds another by two ways, which does so as well, and so on, has a
+    signature of exponential size.
+    """
+
+    __slots__ = ("__weakref__", "_contents", "_hash")
+
+    def __init__(self, contents: Hashable) -> None:
+        self._contents = contents
+        self._hash = hash(contents)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, _Part) and self._contents == other._contents
+
+
+_parts_in_use: WeakValueDictionary[Hashable, _Part] = WeakValueDictionary()
+
+
+def _part(contents: Hashable) -> _Part:
+    found = _parts_in_use.get(contents)
+    return _parts_in_use.setdefault(contents, _Part(contents)) if found is None else found
+
+
 class Identities:
     """Signatures of functions and jaxprs; keeps alive what it identified by address.
 
@@ -74,6 +107,8 @@ class Identities:
         self._alive: dict[int, Any] = {}
         self._structures: dict[int, Hashable] = {}
         self._met: dict[int, int] = {}
+        self._functions: dict[tuple[int, int], Hashable] = {}
+        self._outermost = NOTHING_AROUND
         self._by_contents = False
 
     def begin(self, by_contents: bool) -> None:
@@ -84,22 +119,24 @@ class Identities:
         """
         self._by_contents = by_contents
         self._met.clear()
+        self._functions.clear()
         self.may_change = self.reads_globals = False
 
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
         """A signature that is equal for calls whose rules, in these functions, compute the same."""
-        outer = self._known
+        outer = self._known, self._functions
         self._known = {} if equation is None else user_rules.rule_inside(equation).known
+        self._functions = {}
         try:
             return self._value(functions, ())
         finally:
-            self._known = outer
+            self._known, self._functions = outer
 
     def jaxpr(self, jaxpr: Any) -> Hashable:
         """A signature that is equal for jaxprs with the same equations, up to variable names."""
         if id(jaxpr) not in self._structures:
             self._alive[id(jaxpr)] = jaxpr
-            self._structures[id(jaxpr)] = self._structure(jaxpr)
+            self._structures[id(jaxpr)] = _part(self._structure(jaxpr))
         return self._structures[id(jaxpr)]
 
     def parameters(self, params: dict[str, Any]) -> Hashable:
@@ -115,7 +152,9 @@ class Identities:
         if isinstance(value, np.generic):
             return kind, value.dtype, value.tobytes()
         if id(value) in enclosing:
-            return "itself", len(enclosing) - enclosing.index(id(value))
+            position = enclosing.index(id(value))
+            self._outermost = min(self._outermost, position)
+            return "itself", len(enclosing) - position
         inside = (*enclosing, id(value))
         if kind is types.FunctionType:
             return self._python_function(value, inside)
@@ -159,6 +198,18 @@ class Identities:
         )
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
+        """That of a function, found once, unless it depends on what is around it or came before."""
+        key = id(function), min(len(inside), DEEPEST + 1)
+        if key not in self._functions:
+            outer, self._outermost = self._outermost, NOTHING_AROUND
+            found = _part(self._of_function(function, inside))
+            if self._outermost >= len(inside) - 1:
+                self._functions[key] = found
+            self._outermost = min(outer, self._outermost)
+            return found
+        return self._functions[key]
+
+    def _of_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
         self._alive[id(function)] = function
         cells = tuple(contents(cell) for cell in function.__closure__ or ())
         closed_over = self._values(cells, inside)
@@ -198,6 +249,7 @@ class Identities:
             functions = objects.functions_of(value)
             self.may_change |= not functions and not objects.stays_as_it_is(value)
             return "object", id(value), self._values(functions, inside)
+        self._outermost = -1
         if id(value) in self._met:
             return "again", self._met[id(value)]
         self._met[id(value)] = len(self._met)
