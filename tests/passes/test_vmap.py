@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import pullback as pb
 from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback.passes.batching import Batching
 from pullback.passes.manager import run_pipeline, run_stages
 from pullback.passes.vmap import VMap
 from pullback_runtime import _module, call_module, make_handle
@@ -160,3 +163,23 @@ def test_results_of_a_composite_that_all_items_share(around: str) -> None:
         found = jax.jit(lambda *xs: call_module(make_handle(str(module)), *xs))(a, b)
     np.testing.assert_allclose(found[0], np.sin(a), rtol=1e-12)
     np.testing.assert_allclose(found[1], np.cos(b), rtol=1e-12)
+
+
+def test_loops_in_loops_are_looked_into_in_polynomial_time(monkeypatch):
+    """What a loop in a batch hands on is asked for more than once, and so are the loops in it."""
+    asked = []
+    loop_flags = Batching.loop_flags
+
+    def counted(self, *args):
+        asked.append(args)
+        return loop_flags(self, *args)
+
+    def nested(depth, x):
+        if not depth:
+            return jnp.sin(x)
+        return jax.lax.scan(lambda c, _: (nested(depth - 1, c), None), x, None, length=2)[0]
+
+    program = pb.trace(lambda x: nested(6, x))(jnp.ones(2)).vjp(0)
+    monkeypatch.setattr(Batching, "loop_flags", counted)
+    program.vmap(0, axis_size=2)
+    assert len(asked) < 100
