@@ -167,6 +167,7 @@ class _Reversed:
         self.stacks = stacks or {}
         self.outer = op.frame
         self.arguments = list(loop.body.arguments)
+        self._indices = {argument: i for i, argument in enumerate(self.arguments)}
         self.frame = Reverse(self.outer.diff, self._primal, self.outer.linear)
         activity = loop_activity(op)
         active = [a for a, c in zip(self.arguments, activity.carries, strict=True) if c]
@@ -246,9 +247,9 @@ class _Stacked(_Reversed):
         """What stands for a primal value of the body in front of the loop."""
         if not isinstance(v, ir.BlockArgument):
             return v if block_of(v.owner) != self.loop.body else None
-        if v not in self.arguments:
+        index = self._indices.get(v)
+        if index is None:
             return v
-        index = self.arguments.index(v)
         return self.loop.inits[index] if self.loop.is_invariant(index) else None
 
     def _alias(self, v: Value) -> Stack | None:
