@@ -1029,6 +1029,12 @@ def pushing_through(body):
     return lambda x: jnp.sum(f(x, 0.3 * jnp.ones(2)) * Y)
 
 
+@pytest.mark.parametrize("body", [*BODIES.values(), jax.checkpoint(BODIES["called"])])
+def test_a_tangent_that_only_goes_back_may_be_there_and_unused(body):
+    f = pushing_through(body)
+    same(pb.jit(lambda x: jax.jvp(f, (x,), (x,))[0])(X), f(X))
+
+
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_jvp_rule_may_push_through_a_backward_rule_that_is_not_linear(body, tmp_path):
     f = pushing_through(body)

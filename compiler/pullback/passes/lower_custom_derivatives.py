@@ -10,6 +10,7 @@ from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
 from pullback.passes.checks import is_unknown, unknown_map
 from pullback.passes.erase_dead import EraseDead
+from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.regions import replace_op
 from pullback.passes.symbols import CALL, erase_unreachable
 
@@ -55,6 +56,7 @@ class LowerCustomDerivatives(Pass):
             if name == remat.SAVED:
                 replace_op(op, op.operands)
         if unknown:
+            InlineCalls(checkpoint=True).run(module, rules)  # they may return what nobody needs
             EraseDead().run(module, rules)
             for needed in ops.walk_calls(module):
                 raise unknown_map(needed)
