@@ -18,6 +18,7 @@ from pullback_runtime import _container
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
+import jax
 import jax.numpy as jnp
 from jax import nn
 def f(x, y): return jnp.sin(x) * y + nn.relu(y)
@@ -26,6 +27,10 @@ def norm(x, y): return jnp.sum(x * y)
 def pair(x, n): return x * x, n
 table = jnp.linspace(0.0, 1.0, 200)
 def closed(x): return table * x
+clipped = jax.custom_vjp(lambda x: x * 1.0)
+clipped.defvjp(lambda x: (x * 1.0, None), lambda _, ct: (jnp.clip(ct, -1, 1),))
+pushing = jax.custom_jvp(lambda x: clipped(x) ** 2)
+pushing.defjvp(lambda p, t: jax.jvp(lambda x: clipped(x) ** 2, p, t))
 """
 
 
@@ -58,6 +63,15 @@ def test_vjp(pullback_command, code):
     value, pull = jax.vjp(functions()["f"], X, Y)
     for found, expected in zip(evaluate(text, X, Y, CT), (value, *pull(CT)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_tangent_that_only_goes_back_is_not_written(pullback_command, code):
+    target = (f"{code}:pushing", "--args", "f32[2]")
+    value, ct = evaluate(pullback_command("derive", *target, "--vjp").stdout, X, CT)
+    np.testing.assert_allclose((value, ct), (X**2, np.clip(2 * CT * X, -1, 1)))
+    refused = pullback_command("derive", *target, "--jvp")
+    assert refused.exit_code == 2
+    assert "no jvp rule for a custom_vjp function" in refused.stderr
 
 
 def test_a_hyphen_is_stdout(pullback_command, code, monkeypatch, tmp_path):

@@ -176,7 +176,8 @@ def derive(
         if batch is not None:
             axes = in_axes or (0,)  # a single one is for all arguments
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
-        as_run(program.module)  # who reads the text need not know of maps that are not known
+        if not isinstance(program, SymbolicProgram):  # of which JAX needs each value
+            as_run(program.module)  # who reads the text need not know of maps that are not known
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
