@@ -171,9 +171,10 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
     if b"composite" not in content:
         return
     composites = _jax.operations_named(module, "stablehlo.composite")
-    names = {op.attributes["name"].value for op in composites}
-    if PULLBACK_LINEAR_CALL in names:
-        for op in composites:
+    named = [(op.attributes["name"].value, op) for op in composites]
+    names = {name for name, _ in named}
+    for name, op in named:
+        if name == PULLBACK_LINEAR_CALL:
             _mark_unknown(op)
     foreign = sorted(name for name in names if not name.startswith(PULLBACK_COMPOSITES))
     excepted = f"{{except={','.join(foreign)}}}" if foreign else ""
