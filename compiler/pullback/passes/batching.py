@@ -43,9 +43,6 @@ Flags = Sequence[bool]
 Wanted = Sequence[bool | None] | None
 """For each result: with the batch axis, summed over it, or as it comes."""
 
-LoopFlags = dict[tuple[Any, str, frozenset[Value]], list[bool]]
-"""Which carries of loops depend on the batch, given which operands and captured values do."""
-
 
 class Batching:
     """The state of one run of the pass over one module.
@@ -137,32 +134,21 @@ class Batching:
 
         return self.diff.cached(("batched results", name, mask_of(flags)), find)
 
-    def block_flags(
-        self, block: Any, known: set[Value], found: LoopFlags | None = None
-    ) -> list[bool]:
-        """Which values that a block ends with depend on the batch; `known` grows.
-
-        `found` is of loops in there, while the module stays as it is: each loop asks more than once
-        for the loops in it, so without it time is exponential in how deep they are.
-        """
-        found = {} if found is None else found
+    def block_flags(self, block: Any, known: set[Value]) -> list[bool]:
+        """Which values that a block ends with depend on the batch; `known` grows."""
         for operation in operations(block):
             values = [*operation.operands, *captures(operation)]
             if any(v in known for v in values):
-                flags = self._op_flags(operation, known, found)
+                flags = self._op_flags(operation, known)
                 known.update(r for r, f in zip(operation.results, flags, strict=True) if f)
         return [v in known for v in terminator(block).operands]
 
-    def _op_flags(self, operation: Any, known: set[Value], found: LoopFlags) -> list[bool]:
+    def _op_flags(self, operation: Any, known: set[Value]) -> list[bool]:
         flags, name = [v in known for v in operation.operands], operation.name
         if name == "stablehlo.while":
-            captured = frozenset(known.intersection(captures(operation)))
-            key = operation, mask_of(flags), captured
-            if key not in found:
-                found[key] = self.loop_flags(operation, flags, known, found)
-            return found[key]
+            return self.loop_flags(operation, flags, known)
         if name in BRANCHES and not flags[0]:
-            rows = [self.block_flags(block, set(known), found) for block in blocks(operation)]
+            rows = [self.block_flags(block, set(known)) for block in blocks(operation)]
             return list(map(any, zip(*rows, strict=True)))
         if name == "stablehlo.optimization_barrier":
             return flags
@@ -170,11 +156,17 @@ class Batching:
             return self.result_flags(function, flags)
         return [True] * len(operation.results)
 
-    def loop_flags(
-        self, operation: Any, flags: Flags, known: set[Value], found: LoopFlags | None = None
-    ) -> list[bool]:
-        """Which carries of a loop depend on the batch: all that change, if its condition does."""
-        found = {} if found is None else found
+    def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
+        """Which carries of a loop depend on the batch: all that change, if its condition does.
+
+        Each asks more than once for the loops in it: without a note of what they answered, time
+        would be exponential in how deep they are.
+        """
+        captured = frozenset(known.intersection(captures(operation)))
+        key = "loop flags", operation, mask_of(flags), captured
+        return self.diff.while_analyzing(key, lambda: self._loop_flags(operation, flags, known))
+
+    def _loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
         cond, body = blocks(operation)
         unchanged = list(map(operator.eq, terminator(body).operands, body.arguments))
         flags, before = list(flags), None
@@ -182,8 +174,8 @@ class Batching:
             before = flags
             if self.ends_apart(cond, flags, known):
                 flags = [f or not same for f, same in zip(flags, unchanged, strict=True)]
-            after = self.block_flags(body, _with(known, body, flags), found)
-            flags = [a or b for a, b in zip(flags, after, strict=True)]
+            found = self.block_flags(body, _with(known, body, flags))
+            flags = [a or b for a, b in zip(flags, found, strict=True)]
         return flags
 
     def ends_apart(self, cond: Any, flags: Flags, known: set[Value]) -> bool:
