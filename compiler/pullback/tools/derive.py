@@ -176,8 +176,6 @@ def derive(
         if batch is not None:
             axes = in_axes or (0,)  # a single one is for all arguments
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
-        if not isinstance(program, SymbolicProgram):  # of which JAX needs each value
-            as_run(program.module)  # who reads the text need not know of maps that are not known
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
             program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
@@ -191,4 +189,6 @@ def derive(
         )
     if isinstance(program, SymbolicProgram):
         note("what has symbolic dimensions has no rules as text; a .mlirbc file holds them")
+    else:
+        as_run(program.module)  # raises: who reads the text may take NaN for the value of a map
     show_ir(program.asm()) if output in (None, Path("-")) else write(program.asm(), output)
