@@ -654,7 +654,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/linear_calls.py",
-        "        return [Refused(unknown_map(view))] * len(op.results)",
+        "        return [Refused(missing_map(view))] * len(op.results)",
         "        pass",
         ("tests/test_user_rules.py",),
     ),

@@ -180,7 +180,7 @@ def is_unknown(call: DerivativeCall) -> bool:
     return isinstance(call, LinearCall) and call.transpose_only is not None
 
 
-def unknown_map(view: Any) -> MissingRuleError:
+def missing_map(view: Any) -> MissingRuleError:
     """Forward mode asks for the map of a call that is known by its transpose only."""
     return MissingRuleError(
         f"no jvp rule for a custom_vjp function: {view.transpose_only}",

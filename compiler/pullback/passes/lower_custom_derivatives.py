@@ -8,7 +8,7 @@ from typing import ClassVar
 from pullback._jax import ir, remat
 from pullback.dialect import ops
 from pullback.passes.base import Pass, Rules
-from pullback.passes.checks import is_unknown, unknown_map
+from pullback.passes.checks import is_unknown, missing_map
 from pullback.passes.erase_dead import EraseDead
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.regions import replace_op
@@ -59,5 +59,5 @@ class LowerCustomDerivatives(Pass):
             InlineCalls(checkpoint=True).run(module, rules)  # they may return what nobody needs
             EraseDead().run(module, rules)
             for needed in ops.walk_calls(module):
-                raise unknown_map(needed)
+                raise missing_map(needed)
         erase_unreachable(module)

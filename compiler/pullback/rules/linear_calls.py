@@ -11,7 +11,7 @@ from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import mask_of
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import split
-from pullback.passes.checks import unknown_map
+from pullback.passes.checks import is_unknown, missing_map
 from pullback.passes.forward import Refused, unrefused
 from pullback.passes.inlining import call
 from pullback.passes.reverse import check_no_term
@@ -58,8 +58,8 @@ def linear_call_jvp(op: Op, tangents: Tangents) -> list[Any]:
     """l(r, dv) + (dl/dr)(r, v) dr."""
     view, diff = ops.view(op.operation), op.frame.diff
     count = view.num_residuals
-    if any(op.active[:count]) and view.transpose_only is not None:
-        return [Refused(unknown_map(view))] * len(op.results)
+    if any(op.active[:count]) and is_unknown(view):
+        return [Refused(missing_map(view))] * len(op.results)
     total: list[Any] = [None] * len(op.results)
     if any(op.active[count:]):
         given = [build.instantiate(t, v) for t, v in zip(tangents, op.operands, strict=True)][
@@ -99,7 +99,7 @@ def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]
     view = ops.view(op.operation)
     residuals = [op.operand(i) for i in range(count)]
     given = [op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
-    if view.transpose_only is not None:
+    if is_unknown(view):
         return call(op.frame.diff, linear_transpose(op), [*residuals, *given])
     transposed = ops.call(
         ops.LinearCall,
@@ -114,8 +114,8 @@ def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]
 
 def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     view, diff = ops.view(op.operation), op.frame.diff
-    if view.transpose_only is not None:
-        raise unknown_map(view)
+    if is_unknown(view):
+        raise missing_map(view)
     flags = op.active[:count]
     mask = mask_of(flags) + "0" * (len(op.operands) - count)
     pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
