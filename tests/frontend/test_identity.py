@@ -507,3 +507,37 @@ def test_a_function_is_known_by_its_place_where_it_holds_one_around_it() -> None
     assert signature(*circle(1, 2)) == signature(*circle(1, 2))
     assert signature(*circle(1, 2)) != signature(*circle(2, 1))
     assert signature(*circle(1, 2), circle(1, 2)) != signature(*circle(1, 2), circle(1, 3))
+
+
+@pytest.mark.parametrize("by_contents", [False, True])
+def test_a_function_that_holds_one_around_it_is_another_one_elsewhere(by_contents: bool) -> None:
+    """It goes back to that one there, too, and not to the one which it is in."""
+
+    def calling(function: Any) -> Any:
+        return lambda x: function(x)
+
+    def pair(goes_to_the_first: bool) -> tuple[Any, Any]:
+        def make(constant: int) -> tuple[Any, Any]:
+            inner: Any = None
+
+            def outer(x: Any) -> Any:
+                return constant, inner(x)
+
+            def hold(function: Any) -> None:
+                nonlocal inner
+                inner = function
+
+            return outer, hold
+
+        (first, hold_in_first), (second, hold_in_second) = make(1), make(2)
+        back = calling(first)
+        hold_in_first(back)
+        hold_in_second(back if goes_to_the_first else calling(second))
+        return first, second
+
+    assert signature(*pair(True), by_contents=by_contents) == signature(
+        *pair(True), by_contents=by_contents
+    )
+    assert signature(*pair(True), by_contents=by_contents) != signature(
+        *pair(False), by_contents=by_contents
+    )

@@ -175,7 +175,7 @@ def test_only_those_operands_of_a_call_are_looked_at_that_a_result_depends_on(mo
         _jax.context(),
     )
     functions = {symbol(each): each for each in module.body.operations}
-    results = functions["main"].regions[0].blocks[0].operations[1].operands
+    results = functions["main"].regions[0].blocks[0].operations[2].operands
     asked = []
     sources_of = zeros._Search._sources_of
 
