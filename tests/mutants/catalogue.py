@@ -53,8 +53,14 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "return x, neg(mul(div(ct, y), div(op.lhs, y))) if second else None",
-        "return x, neg(mul(ct, div(op.lhs, y))) if second else None",
+        "return x, neg(mul(quotient, div(op.lhs, repeated)))",
+        "return x, neg(mul(ct, div(op.lhs, repeated)))",
+        rule("stablehlo.divide-divisor-repeated-outside"),
+    ),
+    Mutant(
+        ELEMENTWISE,
+        "neg(div(unbroadcast(repeat, mul(quotient, op.lhs)), y))",
+        "neg(unbroadcast(repeat, mul(quotient, op.lhs)))",
         rule("stablehlo.divide-repeated-divisor"),
     ),
     Mutant(

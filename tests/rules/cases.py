@@ -67,6 +67,14 @@ ELEMENTWISE = [
         [real(2, 3, low=0.5), real(2, low=0.5), real(low=0.5)],
         "repeated-divisor",
     ),
+    Case(
+        "stablehlo.divide",
+        lambda x, y: lax.cond(
+            x[0, 0] > 1, lambda z: z / x, lambda z: x / z, lax.broadcast_in_dim(y, (2, 3), (0,))
+        ),
+        [real(2, 3, low=0.5), real(2, low=0.5)],
+        "divisor-repeated-outside",
+    ),
     Case("stablehlo.remainder", lax.rem, [floats([5.3, -5.3, 7.1]), floats([2.0, 1.5, -2.2])]),
     Case(  # x / y is rounded to 10 and -20, and JAX takes the whole part of that
         "stablehlo.remainder",

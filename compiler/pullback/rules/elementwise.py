@@ -48,6 +48,7 @@ from pullback.rules.registry import (
     separately,
     unsupported,
 )
+from pullback.rules.shape import unbroadcast
 
 
 def same(op: Op, t: Value) -> Value:
@@ -119,14 +120,22 @@ def _quotient_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
 
 
 def _by_repeated_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
-    """The same, with a broadcast of the divisor that has no other use, and no quotient used twice.
+    """The same for a divisor that is a smaller one, repeated: its terms are summed, then divided.
 
-    XLA multiplies by a reciprocal of the small divisor then, and keeps no array of full size.
+    Its broadcast is repeated, too: XLA takes the reciprocal of what is small where that has no
+    other use, and keeps no array of full size.
     """
-    (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner
-    y = build.clone(repeat.operation, [op.frame.primal(repeat.operands[0])]).results[0]
-    x = div(ct, y) if first else None
-    return x, neg(mul(div(ct, y), div(op.lhs, y))) if second else None
+    (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner.operation
+    (source,) = repeat.operands
+    y = op.frame.primal(source)
+    repeated = build.clone(repeat, [y]).result
+    quotient = div(ct, repeated)
+    x = quotient if first else None
+    if second and source not in op.frame.active:  # repeated outside of the region of this op
+        return x, neg(mul(quotient, div(op.lhs, repeated)))
+    if second:
+        op.frame.accumulate(source, neg(div(unbroadcast(repeat, mul(quotient, op.lhs)), y)))
+    return x, None
 
 
 def _by_what_is_divided(op: Op) -> Rule:

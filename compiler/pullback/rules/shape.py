@@ -44,12 +44,17 @@ def reverse(op: Op, cts: Tangents) -> list[Value | None]:
 
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     """Sum over the dimensions that were added or stretched."""
-    dimensions, types = op.attributes["broadcast_dimensions"], (op.operands[0].type, op.result_type)
-    summed, order, reshaped = _unbroadcast(dimensions, *types)
-    ct = build.reduce_sum(cts[0], summed)
+    return [unbroadcast(op, cts[0])]
+
+
+def unbroadcast(op: Any, ct: Value | None) -> Value | None:
+    """The transpose of a `stablehlo.broadcast_in_dim`, given as an Op or an operation."""
+    types = op.operands[0].type, op.results[0].type
+    summed, order, reshaped = _unbroadcast(op.attributes["broadcast_dimensions"], *types)
+    ct = build.reduce_sum(ct, summed)
     if order is not None:
         ct = build.permute(ct, order)
-    return [ct if reshaped is None else build.emit1("stablehlo.reshape", reshaped, [ct])]
+    return ct if reshaped is None else build.emit1("stablehlo.reshape", reshaped, [ct])
 
 
 @_jax.cached
