@@ -70,7 +70,7 @@ ELEMENTWISE = [
     Case(
         "stablehlo.divide",
         lambda x, y: lax.cond(
-            x[0, 0] > 1, lambda z: z / x, lambda z: x / z, lax.broadcast_in_dim(y, (2, 3), (0,))
+            x[0, 0] > 0, lambda z: x / z, lambda z: z * x, lax.broadcast_in_dim(y, (2, 3), (0,))
         ),
         [real(2, 3, low=0.5), real(2, low=0.5)],
         "divisor-repeated-outside",
