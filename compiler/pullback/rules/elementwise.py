@@ -85,10 +85,10 @@ class Subtract:
 class Multiply:
     """Each factor times the change of the other. For a square, twice the same term.
 
-    In reverse, the cotangent times twice the factor: XLA computes a sum of two equal terms again
-    for each use, with all that it is made of, and keeps a product. Twice the cotangent would
-    overflow in half precision where losses are scaled; twice a factor does not where its square
-    does not.
+    In reverse, the cotangent times twice the factor: XLA joins the 2 with other constants, and
+    computes a sum of two equal terms again for each use, with all that it is made of. Twice the
+    cotangent would overflow in half precision where losses are scaled; twice a factor does not
+    where its square does not.
     """
 
     @staticmethod
@@ -102,7 +102,7 @@ class Multiply:
     def vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
         (ct,), (first, second) = cts, op.active
         if first and op.operands[0] == op.operands[1]:
-            return mul(ct, add(op.rhs, op.rhs)), None
+            return mul(ct, mul(op.rhs, 2.0)), None
         return mul(ct, op.rhs) if first else None, mul(op.lhs, ct) if second else None
 
 

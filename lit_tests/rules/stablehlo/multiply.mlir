@@ -37,6 +37,7 @@ func.func @square(%x: tensor<4xf64>) -> tensor<4xf64> {
 // TWICE-LABEL: func.func @square
 // TWICE-SAME: (%[[X:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // TWICE: %[[MULTIPLY:.*]] = stablehlo.multiply %[[X]], %[[X]]
-// TWICE: %[[ADD:.*]] = stablehlo.add %[[X]], %[[X]]
-// TWICE: %[[OF_X:.*]] = stablehlo.multiply %[[CT]], %[[ADD]]
+// TWICE: %[[TWO:.*]] = stablehlo.constant dense<2.000000e+00>
+// TWICE: %[[DOUBLE:.*]] = stablehlo.multiply %[[X]], %[[TWO]]
+// TWICE: %[[OF_X:.*]] = stablehlo.multiply %[[CT]], %[[DOUBLE]]
 // TWICE: return %[[MULTIPLY]], %[[OF_X]]
