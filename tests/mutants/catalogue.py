@@ -47,8 +47,8 @@ ELEMENTWISE = "rules/elementwise.py"
 FORMULAS = (
     Mutant(
         ELEMENTWISE,
-        "return x, neg(mul(div(ct, op.rhs), op.result)) if second else None",
-        "return x, mul(div(ct, op.rhs), op.result) if second else None",
+        "neg(_by_divisor(op, ct)) if second else None",
+        "_by_divisor(op, ct) if second else None",
         rule("stablehlo.divide"),
     ),
     Mutant(
@@ -71,8 +71,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "lambda op, t: div(mul(t, 0.5), op.result)",
-        "lambda op, t: div(t, op.result)",
+        "lambda op, t: mul(t, div(0.5, op.result))",
+        "lambda op, t: mul(t, div(1.0, op.result))",
         rule("stablehlo.sqrt"),
     ),
     Mutant(

@@ -121,7 +121,7 @@ def test_what_tells_two_ops_apart(pair, wrt):
 
 def test_what_is_one_value_for_a_rule_stays_one():
     text = str(pb.trace(lambda x: x * x)(SQUARE).vjp().module)
-    assert text.count("stablehlo.multiply") == 2, text
+    assert "stablehlo.add" not in text, text
 
 
 @pytest.mark.parametrize(

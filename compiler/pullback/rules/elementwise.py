@@ -108,15 +108,22 @@ class Multiply:
 
 def _quotient_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     """d(x / y) = dx / y - (x / y) (dy / y); apart, for both terms are infinite at y = 0."""
-    dx, dy = (div(t, op.rhs) for t in tangents)
-    return [sub(dx, mul(dy, op.result))]
+    dx, dy = tangents
+    return [sub(div(dx, op.rhs), None if dy is None else _by_divisor(op, dy))]
 
 
 def _quotient_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
     (ct,), (first, second) = cts, op.active
-    x = div(ct, op.rhs) if first else None
-    # Not x, but a quotient again: XLA keeps what is used twice, and fuses what is not.
-    return x, neg(mul(div(ct, op.rhs), op.result)) if second else None
+    return div(ct, op.rhs) if first else None, neg(_by_divisor(op, ct)) if second else None
+
+
+def _by_divisor(op: Op, t: Value) -> Value:
+    """(x / y) (t / y), of the reciprocal of y: XLA keeps a quotient that is used once more.
+
+    It fuses what this is made of. The square of y might be too large for its type.
+    """
+    reciprocal = div(1.0, op.rhs)
+    return mul(mul(t, reciprocal), mul(op.lhs, reciprocal))
 
 
 def _by_repeated_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
@@ -178,7 +185,7 @@ elementwise(
 )
 elementwise("stablehlo.log", lambda op, t: div(t, op.x))
 elementwise("stablehlo.log_plus_one", lambda op, t: div(t, add(op.x, 1.0)))
-elementwise("stablehlo.sqrt", lambda op, t: div(mul(t, 0.5), op.result))
+elementwise("stablehlo.sqrt", lambda op, t: mul(t, div(0.5, op.result)))
 elementwise("stablehlo.rsqrt", lambda op, t: mul(t, mul(-0.5, div(op.result, op.x))))
 elementwise(
     "stablehlo.cbrt",

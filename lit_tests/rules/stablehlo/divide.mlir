@@ -18,20 +18,26 @@ func.func @rows(%x: tensor<2x4xf64>, %y: tensor<2xf64>) -> tensor<2x4xf64> {
 // JVP-LABEL: func.func @f
 // JVP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[DX:.*]]: {{.*}}, %[[DY:.*]]: {{.*}})
 // JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
-// JVP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[DX]], %[[Y]]
-// JVP-NEXT: %[[DIVIDE2:.*]] = stablehlo.divide %[[DY]], %[[Y]]
-// JVP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE2]], %[[DIVIDE]]
-// JVP-NEXT: %[[SUBTRACT:.*]] = stablehlo.subtract %[[DIVIDE1]], %[[MULTIPLY]]
+// JVP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// JVP-NEXT: %[[OF_DX:.*]] = stablehlo.divide %[[DX]], %[[Y]]
+// JVP-NEXT: %[[RECIPROCAL:.*]] = stablehlo.divide %[[ONE]], %[[Y]]
+// JVP-NEXT: %[[CHANGE:.*]] = stablehlo.multiply %[[DY]], %[[RECIPROCAL]]
+// JVP-NEXT: %[[QUOTIENT:.*]] = stablehlo.multiply %[[X]], %[[RECIPROCAL]]
+// JVP-NEXT: %[[OF_DY:.*]] = stablehlo.multiply %[[CHANGE]], %[[QUOTIENT]]
+// JVP-NEXT: %[[SUBTRACT:.*]] = stablehlo.subtract %[[OF_DX]], %[[OF_DY]]
 // JVP-NEXT: return %[[DIVIDE]], %[[SUBTRACT]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})
 // VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[X]], %[[Y]]
-// VJP-NEXT: %[[DIVIDE1:.*]] = stablehlo.divide %[[CT]], %[[Y]]
-// VJP-NEXT: %[[DIVIDE2:.*]] = stablehlo.divide %[[CT]], %[[Y]]
-// VJP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DIVIDE2]], %[[DIVIDE]]
+// VJP: %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+// VJP-NEXT: %[[DX:.*]] = stablehlo.divide %[[CT]], %[[Y]]
+// VJP-NEXT: %[[RECIPROCAL:.*]] = stablehlo.divide %[[ONE]], %[[Y]]
+// VJP-NEXT: %[[CHANGE:.*]] = stablehlo.multiply %[[CT]], %[[RECIPROCAL]]
+// VJP-NEXT: %[[QUOTIENT:.*]] = stablehlo.multiply %[[X]], %[[RECIPROCAL]]
+// VJP-NEXT: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CHANGE]], %[[QUOTIENT]]
 // VJP-NEXT: %[[NEGATE:.*]] = stablehlo.negate %[[MULTIPLY]]
-// VJP-NEXT: return %[[DIVIDE]], %[[DIVIDE1]], %[[NEGATE]]
+// VJP-NEXT: return %[[DIVIDE]], %[[DX]], %[[NEGATE]]
 
 // ROWS-LABEL: func.func @rows
 // ROWS-SAME: (%[[X:.*]]: {{.*}}, %[[Y:.*]]: {{.*}}, %[[CT:.*]]: {{.*}})

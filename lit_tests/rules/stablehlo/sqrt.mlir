@@ -10,14 +10,14 @@ func.func @f(%x: tensor<4xf64>) -> tensor<4xf64> {
 // JVP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[DX:.*]]: tensor<4xf64>)
 // JVP: %[[SQRT:.*]] = stablehlo.sqrt %[[X]]
 // JVP: %[[C:.*]] = stablehlo.constant dense<5.000000e-01>
-// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[C]]
-// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[SQRT]]
-// JVP: return %[[SQRT]], %[[DIVIDE]]
+// JVP: %[[DIVIDE:.*]] = stablehlo.divide %[[C]], %[[SQRT]]
+// JVP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[DX]], %[[DIVIDE]]
+// JVP: return %[[SQRT]], %[[MULTIPLY]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4xf64>, %[[CT:.*]]: tensor<4xf64>)
 // VJP: %[[SQRT:.*]] = stablehlo.sqrt %[[X]]
 // VJP: %[[C:.*]] = stablehlo.constant dense<5.000000e-01>
-// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[C]]
-// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[MULTIPLY]], %[[SQRT]]
-// VJP: return %[[SQRT]], %[[DIVIDE]]
+// VJP: %[[DIVIDE:.*]] = stablehlo.divide %[[C]], %[[SQRT]]
+// VJP: %[[MULTIPLY:.*]] = stablehlo.multiply %[[CT]], %[[DIVIDE]]
+// VJP: return %[[SQRT]], %[[MULTIPLY]]
