@@ -220,7 +220,8 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
     if recipe is None:
         return None
     flags = recipe.must_batch(in_axes)
-    again = _made_again(recipe, flags, size, along)
+    with program.rules.settings():
+        again = _made_again(recipe, flags, size, along)
     if again is None:
         return None
 

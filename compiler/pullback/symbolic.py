@@ -7,6 +7,7 @@ rules differentiate it, custom rules included.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,7 @@ class SymbolicProgram(HasInterface):
       order: how often `flat` can be differentiated; None without limit.
       stored: what its file holds.
       origin: the program that it is derived from, if it is, by the passes in `stages`.
+      settings: what enters the settings of JAX that it was traced under.
     """
 
     interface: Interface
@@ -88,6 +90,7 @@ class SymbolicProgram(HasInterface):
     stored: Stored = Stored()
     origin: SymbolicProgram | None = None
     stages: tuple[Stage, ...] = ()
+    settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     constants: ClassVar[tuple[jax.Array, ...]] = ()
     recipe: ClassVar[None] = None
@@ -108,7 +111,8 @@ class SymbolicProgram(HasInterface):
             has_symbols = any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
             found = None if has_symbols else self._at(tuple(self._sizes(leaves).items()))
             if found is None:  # or a file from which not all types follow
-                return self._unflatten(self.flat(*leaves))
+                with self.settings():
+                    return self._unflatten(self.flat(*leaves))
             return found(*args, **kwargs)
 
         return jax.jit(program)
@@ -223,6 +227,7 @@ class SymbolicProgram(HasInterface):
             interface,
             flat,
             self.platforms,
+            settings=self.settings,
             order=self.order and self.order - 1,
             origin=self.origin or self,
             stages=(*self.stages, *stages),
@@ -264,7 +269,8 @@ class SymbolicProgram(HasInterface):
         def main(*args: Any, **kwargs: Any) -> Any:
             return self._unflatten(self.flat(*self._leaves(args, kwargs)))
 
-        return jax.export.export(jax.jit(main), platforms=chosen)(*args, **kwargs)
+        with self.settings():
+            return jax.export.export(jax.jit(main), platforms=chosen)(*args, **kwargs)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Writes one file that `pullback.load` reads; see `pullback.artifact.save`."""

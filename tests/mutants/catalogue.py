@@ -438,7 +438,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/rules.py",
-        "table._checked_axes, table._configuration = self._checked_axes, self._configuration",
+        "table._checked_axes, table.settings = self._checked_axes, self.settings",
         "table._checked_axes = self._checked_axes",
         ("tests/test_retarget.py",),
     ),
@@ -1073,7 +1073,7 @@ VALUES_OF_RULES = "tests/test_rules_that_close_over.py"
 AROUND = (
     Mutant(
         "_jax/tracing.py",
-        "if state.value != value:",
+        "if setting.value != value:",
         "if False:",
         ("tests/frontend/test_rules.py",),
     ),

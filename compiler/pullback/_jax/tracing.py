@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -117,31 +119,59 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
     )
 
 
-_CONFIGURATION = (
-    _config.enable_x64,
-    _config.explicit_x64_dtypes,
-    _config.default_matmul_precision,
-    _config.numpy_dtype_promotion,
-    _config.numpy_rank_promotion,
-    _config.threefry_partitionable,
-    _config.default_prng_impl,
-    _config.softmax_custom_jvp,
+_ELSEWHERE = frozenset(
+    {
+        "abstract_mesh_context_manager",
+        "axis_env_state",
+        "check_vma",
+        "jax_default_device",
+        "mesh_context_manager",
+    }
 )
+"""What JAX traces under, and is no setting of a program: it is the caller's, or of an equation."""
 
 
-def configuration() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """What enters again the settings of JAX, as they are now, on which depends what is computed."""
-    values = [(state, state.value) for state in _CONFIGURATION]
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of JAX on which depends what is traced; a call enters them again."""
+
+    values: tuple[tuple[Any, Any], ...]
 
     @contextlib.contextmanager
-    def entered() -> Iterator[None]:
+    def __call__(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for state, value in values:
-                if state.value != value:
-                    stack.enter_context(state(value))
+            for setting, value in self.values:
+                if setting.value != value:
+                    stack.enter_context(_set_to(setting, value))
             yield
 
-    return entered
+
+def settings() -> Settings:
+    """The settings as they are now."""
+    return Settings(tuple((each, each.value) for each in _settings(_config.trace_context_names())))
+
+
+def _set_to(setting: Any, value: Any) -> contextlib.AbstractContextManager[None]:
+    is_option = isinstance(setting, _config.State)
+    return setting(value) if is_option else _config.UserContext(setting, value)
+
+
+@functools.lru_cache(maxsize=1)
+def _settings(names: tuple[str, ...]) -> list[Any]:
+    """JAX's settings of these names, users' own (`jax.make_user_context`) among them.
+
+    The random bits of a new key are what JAX itself does not trace anew for.
+    """
+    held = [*_config.config_states.values(), *vars(_config).values()]
+    users = [each for each in held if type(each) is _config.UserConfig]
+    if names.count(_OF_USERS) > len(users):  # nothing but their users has them
+        users = [each for each in gc.get_objects() if type(each) is _config.UserConfig]
+    found = {each.name: each for each in held if isinstance(each, _config.config_ext.Config)}
+    chosen = [found[name] for name in names if name in found and name not in _ELSEWHERE]
+    return [_config.default_prng_impl, *chosen, *(each._obj for each in users)]
+
+
+_OF_USERS = "user_context"  # the one name of all that users make
 
 
 @_util.cache()

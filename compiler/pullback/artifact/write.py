@@ -293,7 +293,8 @@ def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any)
             do="leave out platforms, allow_refusals and order: for one platform save "
             "program.for_platform(…), and with the others program.with_shapes(…)",
         )
-    return symbolic.pieces(program, target)
+    with program.settings():
+        return symbolic.pieces(program, target)
 
 
 def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:

@@ -13,7 +13,7 @@ from pullback._errors import (
     NotDifferentiableError,
     headline,
 )
-from pullback._jax import high, structured, user_rules
+from pullback._jax import high, structured, tracing, user_rules
 from pullback._jax.shared_results import CountedForEachError
 from pullback.dialect import masks
 from pullback.frontend import closures, lifting, locations, staging
@@ -40,6 +40,7 @@ class Rule:
     decomposition: Any
     num_residuals: int | None
     where: str
+    settings: tracing.Settings
     generation: int = 0
     checked_axes: tuple[str, ...] = ()
     policy: Callable[..., Any] | None = None

@@ -61,14 +61,14 @@ class RuleTable:
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
         self.policy: Callable[..., Any] | None = None
-        self._configuration = tracing.configuration()
+        self.settings = tracing.settings()
         self._identities = Identities()
         self.keeper = Keeper(self)
 
     def for_platform(self, platform: str) -> RuleTable:
         """A new table for the same function on another platform."""
         table = RuleTable((platform,), self.dimensions)
-        table._checked_axes, table._configuration = self._checked_axes, self._configuration
+        table._checked_axes, table.settings = self._checked_axes, self.settings
         return table
 
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
@@ -101,22 +101,26 @@ class RuleTable:
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""
         axes = *self._checked_axes, *named_axes.checked_axes(equation)
-        return self._under(axes, self.policy)
+        return self._under(axes, self.policy, self.settings)
 
     def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in a checkpoint of this policy."""
-        return self._under(self._checked_axes, policy)
+        return self._under(self._checked_axes, policy, self.settings)
 
     @contextlib.contextmanager
     def _under(
-        self, checked_axes: tuple[str, ...], policy: Callable[..., Any] | None
+        self,
+        checked_axes: tuple[str, ...],
+        policy: Callable[..., Any] | None,
+        settings: tracing.Settings,
     ) -> Iterator[None]:
-        outer = self._checked_axes, self.policy
-        self._checked_axes, self.policy = checked_axes, policy
+        outer = self._checked_axes, self.policy, self.settings
+        self._checked_axes, self.policy, self.settings = checked_axes, policy, settings
         try:
-            yield
+            with settings():
+                yield
         finally:
-            self._checked_axes, self.policy = outer
+            self._checked_axes, self.policy, self.settings = outer
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
         """The rule of a kept equation: the one already known for equal calls, or a new one."""
@@ -208,7 +212,7 @@ class RuleTable:
             return self._batched_sources(rule.batch, kind, mask)
         traced = self.traced_rule(rule, kind, mask)
         names = rule.symbols(kind, mask)
-        with self._under(rule.checked_axes, rule.policy):
+        with self._under(rule.checked_axes, rule.policy, rule.settings):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
     def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
@@ -293,13 +297,13 @@ class RuleTable:
         try:
             checked = bool(rule.checked_axes)
             with (
-                self._configuration(),
+                rule.settings(),
                 tracing.whole_tracebacks(),
                 named_axes.tracing_context_of(rule.call, checked),
             ):
                 closed = staging.traced(rule, kind, chosen, *given)
             lifting.check(closed)
-            with self._under(rule.checked_axes, rule.policy):
+            with self._under(rule.checked_axes, rule.policy, rule.settings):
                 return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
         except LEAKS as error:
             raise rule.leaking(error) from None
@@ -333,13 +337,13 @@ class RuleTable:
     def as_traced(self, closed: Any) -> Iterator[None]:
         """The settings of JAX, and the named axes, with which this was traced."""
         checked = bool(self._checked_axes)
-        with self._configuration(), named_axes.tracing_context_of(closed, checked):
+        with self.settings(), named_axes.tracing_context_of(closed, checked):
             yield
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""
         other = rebinding.other_function(user_rules.rule_inside(equation).rule, self._others_here)
-        settings = self._checked_axes, self._policy_of(equation), equation.ctx, other
+        settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx, other
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
             identity = self._identity(equation, decomposition, by_contents)
@@ -369,6 +373,7 @@ class RuleTable:
             num_residuals=user_rules.num_residuals(equation),
             where=self.keeper.place or "an unknown line",
             generation=self._generation,
+            settings=self.settings,
             checked_axes=self._checked_axes,
             policy=self._policy_of(equation),
             closed_over=user_rules.rule_inside(equation).closed_over,

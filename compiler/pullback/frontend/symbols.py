@@ -46,8 +46,10 @@ def traced(
 
     def member(values: Mapping[str, int]) -> Any:
         args, kwargs = jax.tree.map(functools.partial(dimensions.sized, values), example)
-        return _with_fixed(of_sizes, fixed, named)(*args, **kwargs)
+        with settings():
+            return _with_fixed(of_sizes, fixed, named)(*args, **kwargs)
 
+    settings = tracing.settings()
     closed = stages.jaxpr
     interface = Interface(
         in_tree,
@@ -56,7 +58,7 @@ def traced(
         tuple(map(_struct, closed.out_avals)),
         jaxprs.argument_paths(closed)[-in_tree.num_leaves or len(closed.in_avals) :],
     )
-    return SymbolicProgram(interface, flat, platforms, member)
+    return SymbolicProgram(interface, flat, platforms, member, settings=settings)
 
 
 def _statics(function: Any, argnums: Any, argnames: Any, count: int) -> tuple[set[int], set[str]]:

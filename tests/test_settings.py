@@ -1,0 +1,103 @@
+"""What is traced is traced under the settings of JAX that its program was traced under."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import config
+from jax.experimental.xla_metadata import set_xla_metadata
+
+import pullback as pb
+
+scale = jax.make_user_context(1.0)
+
+X = np.arange(4, dtype=np.float32)
+
+
+@jax.custom_vjp
+def scaled(x):
+    return x
+
+
+scaled.defvjp(lambda x: (x, None), lambda _, ct: (scale.value * ct,))
+
+
+def loss(x):
+    return jnp.sum(scaled(x))
+
+
+def test_settings_of_users_are_those_of_the_program() -> None:
+    program = pb.trace(loss)(X)
+    with scale(3.0):
+        assert program.grad()(X)[0] == jax.grad(program)(X)[0] == 1
+        other = pb.trace(loss)(X)
+    assert other.grad()(X)[0] == jax.grad(other)(X)[0] == 3
+    assert program.grad()(X)[0] == jax.grad(program)(X)[0] == 1
+
+
+def test_options_that_jax_traces_anew_for_are_those_of_the_program() -> None:
+    def bits(x):
+        return jax.random.normal(jax.random.key(0), x.shape)
+
+    @jax.custom_jvp
+    def noisy(x):
+        return x
+
+    noisy.defjvp(lambda p, t: (p[0], t[0] * bits(p[0])))
+    with config.random_seed_offset(5):
+        program, expected = pb.trace(noisy)(X), bits(X)
+    np.testing.assert_allclose(program.jvp()(X, np.ones_like(X))[1], expected, rtol=1e-6)
+
+
+def test_what_is_said_of_the_caller_is_not_said_of_a_rule() -> None:
+    program = pb.trace(loss)(X)
+    with set_xla_metadata(mark="here"):
+        assert "mark" not in str(program.grad().module)
+
+
+def test_a_program_in_another_one_keeps_its_settings() -> None:
+    """And so do the rules of its rules."""
+
+    @jax.custom_jvp
+    def twice(x):
+        return x
+
+    twice.defjvp(lambda p, t: (p[0], jnp.sum(scaled(p[0])) * t[0]))
+    own = pb.trace(lambda x: loss(x) + jnp.sum(twice(x)))(X)
+    with scale(3.0):
+        inner = pb.trace(lambda x: loss(x) + jnp.sum(twice(x)))(X)
+    both = pb.trace(lambda x: inner(x) + own(x))(X)
+    gradient = both.grad()
+    assert gradient(X)[0] == 3 + 1 + 2 * np.sum(X)
+    _, moved = gradient.jvp()(X, np.ones_like(X))
+    np.testing.assert_allclose(moved, (3 + 1) * 4)
+
+
+def test_a_batch_is_made_again_under_the_settings_of_the_program() -> None:
+    @jax.custom_batching.custom_vmap
+    def mapped(x):
+        return x
+
+    mapped.def_vmap(lambda size, batched, x: (scale.value * x, True))
+    program = pb.trace(lambda x: jnp.sum(mapped(x)))(X)
+    with scale(3.0):
+        np.testing.assert_allclose(jax.vmap(program)(np.stack([X, X])), [6, 6])
+    np.testing.assert_allclose(jax.vmap(program)(np.stack([X, X])), [6, 6])
+
+
+@pytest.mark.parametrize("how", ["called", "saved"])
+def test_each_size_of_symbols_is_traced_under_the_settings_of_the_program(how, tmp_path) -> None:
+    """Whoever asks for it first, and where that is kept."""
+    (n,) = jax.export.symbolic_shape("n")
+    with scale(2.0):
+        program = pb.trace(lambda x: scale.value * loss(x))(jax.ShapeDtypeStruct((n,), "float32"))
+    if how == "saved":
+        program.save(tmp_path / "loss.mlir")
+        program = pb.load(tmp_path / "loss.mlir")
+    with scale(3.0):
+        assert program(X) == 2 * np.sum(X)
+        assert program.grad()(X)[0] == pb.grad(program)(X)[0] == 4
+    assert program(X) == 2 * np.sum(X)
+    assert program.grad()(X)[0] == pb.grad(program)(X)[0] == 4
