@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src import config
+from jax.experimental.ode import odeint
 from jax.experimental.xla_metadata import set_xla_metadata
 
 import pullback as pb
@@ -101,3 +102,19 @@ def test_each_size_of_symbols_is_traced_under_the_settings_of_the_program(how, t
         assert program.grad()(X)[0] == pb.grad(program)(X)[0] == 4
     assert program(X) == 2 * np.sum(X)
     assert program.grad()(X)[0] == pb.grad(program)(X)[0] == 4
+
+
+def test_no_value_of_a_trace_outlives_it() -> None:
+    """What is traced of a rule that is given what it closes over, as JAX checks for leaks."""
+
+    def end(x):
+        return jnp.sum(odeint(lambda y, t: -y * x, x, jnp.array([0.0, 1.0])))
+
+    program = pb.trace(end)(X)
+    with jax.checking_leaks():
+        program.grad()
+
+
+def test_a_program_is_called_in_a_trace_that_checks_keys() -> None:
+    with jax.debug_key_reuse(True):
+        np.testing.assert_allclose(jax.grad(pb.trace(loss)(X))(X), np.ones_like(X))

@@ -48,7 +48,12 @@ def devices(backend: str | None = None) -> list[jax.Device]:
 
 
 def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -> Any:
-    """`jax.device_put`, but of arrays that outlive the trace which may be going on."""
+    """`jax.device_put`, but of arrays that outlive the trace which may be going on.
+
+    Of none, JAX has a call without end there, under `jax_debug_key_reuse`.
+    """
+    if not jax.tree.leaves(arrays):
+        return arrays
     with jax.ensure_compile_time_eval():
         return jax.device_put(arrays, device, **options)
 

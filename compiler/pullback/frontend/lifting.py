@@ -199,15 +199,15 @@ class _Bwd(user_rules.RuleOfOperands):
             leaves, tree = jax.tree.flatten(
                 self.rule.call_wrapped(*full), is_leaf=derivatives.is_zero
             )
-            results[:] = leaves, tree
+            results[:] = [leaf if derivatives.is_zero(leaf) else None for leaf in leaves], tree
             return [leaf for leaf in leaves if not derivatives.is_zero(leaf)]
 
         closed = tracing.traced(arrays, *tracing.structs(jax.typeof(given[i]) for i in places))
         leading = [jaxprs.Var(jax.typeof(value)) for value in operands]
         found = _closed_rule(closed, leading, jaxprs.inputs_of(closed), self.known)
         outs = iter(tracing.apply(found, [*operands, *(given[i] for i in places)]))
-        leaves, tree = results
-        returned = tree.unflatten([x if derivatives.is_zero(x) else next(outs) for x in leaves])
+        zeros, tree = results  # and no value of the trace, which is over
+        returned = tree.unflatten([next(outs) if zero is None else zero for zero in zeros])
         return derivatives.with_no_cotangents(self.added, returned)
 
 
