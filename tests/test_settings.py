@@ -118,3 +118,10 @@ def test_no_value_of_a_trace_outlives_it() -> None:
 def test_a_program_is_called_in_a_trace_that_checks_keys() -> None:
     with jax.debug_key_reuse(True):
         np.testing.assert_allclose(jax.grad(pb.trace(loss)(X))(X), np.ones_like(X))
+
+
+def test_a_program_is_made_while_jax_computes_constants_at_once() -> None:
+    """What is put in the place of a negative power takes no operand more."""
+    with jax.ensure_compile_time_eval():
+        gradient = pb.trace(lambda x: jnp.sum(jax.lax.integer_pow(x, -2)))(X + 1).grad()(X + 1)
+    np.testing.assert_allclose(gradient, -2 / (X + 1) ** 3, rtol=1e-6)

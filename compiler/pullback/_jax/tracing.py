@@ -247,8 +247,7 @@ def as_call(equation: Any, function: Callable[..., Any], debug_info: Any, *stati
     if call is None:
         alone = jaxprs.equation_alone(equation, debug_info)
         with named_axes.tracing_context_of(alone):
-            closed = jax.make_jaxpr(lambda *args: function(*args, *static))(*structs(types))
-        (call,) = closed.eqns
+            call = _the_call(lambda *args: function(*args, *static), types)
         remember(key, call)
     return equation.replace(primitive=call.primitive, params=call.params)
 
@@ -260,9 +259,19 @@ def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:
         return function(*args)
 
     named.__name__ = name
-    avals = structs(atom.aval for atom in equation.invars)
-    (call,) = jax.make_jaxpr(jax.jit(named))(*avals).eqns
+    call = _the_call(jax.jit(named), [atom.aval for atom in equation.invars])
     return equation.replace(primitive=call.primitive, params=call.params, effects=call.effects)
+
+
+def _the_call(function: Callable[..., Any], types: Iterable[Any]) -> Any:
+    """The one equation that a function is traced to, of its arguments and nothing else.
+
+    Where JAX computes at once what it can (`jax.ensure_compile_time_eval`), a constant inside would
+    be one more operand.
+    """
+    with _config.eager_constant_folding(False):
+        (call,) = jax.make_jaxpr(function)(*structs(types)).eqns
+    return call
 
 
 def _with_own_lines(equation: Any) -> Any:
