@@ -233,7 +233,6 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
         )
-    _module.refuse_fatal_calls(module)
     return opened(module)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _backend, _compile, _meshes, _symbolic, _variants
+from pullback_runtime import _avals, _backend, _compile, _meshes, _module, _symbolic, _variants
 from pullback_runtime._artifact import Opened, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
@@ -208,4 +208,8 @@ def load(source: str | os.PathLike[str] | bytes, *, backend: str | None = None) 
 
     Raises: ArtifactError for everything that is not a whole module.
     """
-    return LoadedProgram(open_module(source), backend)
+    opened = open_module(source)
+    if not opened.is_whole:
+        with refusing_damage():
+            _module.refuse_fatal_calls(opened.module)
+    return LoadedProgram(opened, backend)

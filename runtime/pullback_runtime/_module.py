@@ -120,7 +120,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     in_avals, out_avals = signature(function, entry)
     make_private(module, keep=entry)
     lower_composites(module, content)
-    _jax.run_passes(module, "builtin.module(symbol-dce)")
+    drop_unreached(module)
     refuse_fatal_calls(module)
     _resources.make_plain(module, resources)
     bytecode = to_bytecode(module)
@@ -160,6 +160,11 @@ def make_private(module: ir.Module, keep: str) -> None:
     for op in module.body.operations:
         if is_function(op):
             op.attributes["sym_visibility"] = public if op.name.value == keep else private
+
+
+def drop_unreached(module: ir.Module) -> None:
+    """Erase the private functions that no function seen from outside calls or names."""
+    _jax.run_passes(module, "builtin.module(symbol-dce)")
 
 
 def lower_composites(module: ir.Module, content: bytes) -> None:
@@ -207,18 +212,28 @@ def _mark_unknown(op: ir.Operation) -> None:
 
 
 def refuse_fatal_calls(module: Any) -> None:
-    """Raises ModuleError for calls by which XLA would end the process: recursion, no body.
+    """Raises ModuleError for calls by which XLA would end the process.
 
-    It compiles the functions of modules inside of the module as well.
+    These are recursion, and calls of what has no body or, as MLIR allows a custom call, is not
+    there. XLA compiles the functions of modules inside of the module as well.
     """
     for op in module.body.operations:
         if op.operation.name == "builtin.module":
             refuse_fatal_calls(op)
     functions = [op for op in module.body.operations if is_function(op)]
     bodiless = {op.name.value for op in functions if op.is_external}
+    symbols = ir.SymbolTable(module.operation)
     callees: dict[str, set[str]] = {}
     for function in functions:
         caller = function.name.value
+        for call in _jax.operations_named(function.operation, "stablehlo.custom_call"):
+            for called in call.attributes.get("called_computations", ()):
+                if ir.FlatSymbolRefAttr(called).value not in symbols:
+                    raise ModuleError(
+                        f"a custom call names the function {called}, which is not there",
+                        where=f"{_jax.place(call)}, in @{caller}",
+                        do="add the function, or take it out of `called_computations`",
+                    )
         for callee in _called_in(function):
             if callee in bodiless:
                 raise ModuleError(

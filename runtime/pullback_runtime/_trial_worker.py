@@ -31,8 +31,6 @@ ANSWER = struct.Struct("<cQ")
 MODULE, EXPORTED = b"m", b"e"
 PARSED, REFUSED, CRASHED, TOO_SLOW = b"p", b"r", b"c", b"t"
 
-CALLED = "called_computations"
-
 # An op takes some 20 times the room in memory that it takes in the file.
 MEMORY_PER_BYTE = 32
 MEMORY_FLOOR = 256 << 20
@@ -107,7 +105,6 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
     module = _module.parse(content, context)
     module.operation.verify()
     module.operation.walk(_read_names)
-    _check_called(module)
     return _module.to_bytecode(module)
 
 
@@ -130,15 +127,6 @@ def _read_nested_names(attribute: ir.Attribute) -> None:
     elif isinstance(attribute, ir.ArrayAttr):
         for item in attribute:
             _read_nested_names(item)
-
-
-def _check_called(module: ir.Module) -> None:
-    """XLA ends the process where a function that a custom call names is not there."""
-    symbols = ir.SymbolTable(module.operation)
-    for op in _jax.operations_named(module, "stablehlo.custom_call"):
-        for name in op.attributes.get(CALLED, ()):
-            if ir.FlatSymbolRefAttr(name).value not in symbols:
-                raise ValueError(f"a custom call names the function {name}, which is not there")
 
 
 def _exported(content: bytes, context: ir.Context) -> bytes:

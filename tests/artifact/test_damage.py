@@ -106,6 +106,29 @@ def test_a_custom_call_of_a_function_that_is_not_there():
         pb.load(text.replace("NAME", "nowhere").encode())
 
 
+def test_a_call_that_nothing_meets_is_no_damage():
+    """StableHLO's own portable artifacts have such a function beside hundreds of others."""
+    text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.custom_call @anything(%x) {called_computations = [@nowhere]}
+        : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }
+    func.func private @declared(%x: tensor<f32>) -> tensor<f32>
+    func.func @caller(%x: tensor<f32>) -> tensor<f32> {
+      %0 = call @declared(%x) : (tensor<f32>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }
+    func.func @sine(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.sine %x : tensor<f32>
+      return %0 : tensor<f32>
+    }"""
+    assert pb.load(text.encode(), entry="sine").grad()(0.0) == 1
+    with pytest.raises(pb.ArtifactError, match="names the function @nowhere, which is not there"):
+        pb.load(text.encode())
+    with pytest.raises(pb.ArtifactError, match="@declared is declared, and has no body"):
+        pb.load(text.encode(), entry="caller")
+
+
 def test_a_module_of_the_working_directory_does_not_run(tmp_path):
     """It did in the helper process, where it hid one of the standard library."""
     (tmp_path / "json.py").write_text("raise SystemExit('it ran')")

@@ -314,6 +314,23 @@ def test_a_composite_of_itself():
     assert refused(runtime.ModuleError, text).startswith("@f calls itself, which XLA")
 
 
+def test_a_custom_call_of_a_function_that_is_not_there():
+    """XLA would end the process; MLIR's verifier says nothing."""
+    text = """
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %y = stablehlo.custom_call @g(%x) {called_computations = [@f]} : (tensor<f32>) -> tensor<f32>
+      return %y : tensor<f32>
+    }
+    """
+    assert refused(runtime.ModuleError, text) == (
+        "a custom call names the function @f, which is not there\n"
+        "  where: -:3:12, in @main\n"
+        "  do:    add the function, or take it out of `called_computations`"
+    )
+    with pytest.raises(runtime.ArtifactError, match="names the function @f, which"):
+        runtime.load(text.encode())
+
+
 @pytest.mark.parametrize(
     "call",
     [

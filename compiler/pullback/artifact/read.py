@@ -77,6 +77,9 @@ def _program_of(opened: _artifact.Opened) -> Any:
             _verify(opened.module)
     if not metadata:  # where names of rules are references, it does not take them for dead
         lost_rules.put_back(opened.module, platform_here())
+        _module.drop_unreached(opened.module)
+    if not opened.is_whole:
+        _module.refuse_fatal_calls(opened.module)
     if marked := metadata.get(high_level.CHECKPOINTS):
         high_level.put_checkpoints(opened.module, marked)
     return programs.of_entries(opened, entries)
