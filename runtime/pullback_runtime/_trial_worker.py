@@ -31,6 +31,8 @@ ANSWER = struct.Struct("<cQ")
 MODULE, EXPORTED = b"m", b"e"
 PARSED, REFUSED, CRASHED, TOO_SLOW = b"p", b"r", b"c", b"t"
 
+QUANTIZED = b"\0quant\0"  # as bytecode spells the name of a dialect
+
 # An op takes some 20 times the room in memory that it takes in the file.
 MEMORY_PER_BYTE = 32
 MEMORY_FLOOR = 256 << 20
@@ -105,7 +107,10 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
     module = _module.parse(content, context)
     module.operation.verify()
     module.operation.walk(_read_names)
-    return _module.to_bytecode(module)
+    written = _module.to_bytecode(module)
+    if QUANTIZED in written:  # for portable artifacts, the parser has loaded a dialect of it
+        raise ValueError("it has types of an unregistered dialect, quant")
+    return written
 
 
 def _read_names(op: ir.Operation) -> ir.WalkResult:

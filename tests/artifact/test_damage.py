@@ -107,7 +107,7 @@ def test_a_custom_call_of_a_function_that_is_not_there():
 
 
 def test_a_call_that_nothing_meets_is_no_damage():
-    """StableHLO's own portable artifacts have such a function beside hundreds of others."""
+    """One function of a file was enough for none to load, whatever the entry."""
     text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
       %0 = stablehlo.custom_call @anything(%x) {called_computations = [@nowhere]}
         : (tensor<f32>) -> tensor<f32>
@@ -265,13 +265,28 @@ def test_the_file_is_named(tmp_path):
     assert caught.value.where.startswith(f"{cut}, a file of ")
 
 
+QUANTIZED = b"""func.func @main(%x: tensor<f32>) {
+  %0 = stablehlo.uniform_quantize %x : (tensor<f32>) -> tensor<!quant.uniform<i8:f32, 0.1:0>>
+  return
+}"""
+
+
 def test_a_dialect_that_jaxlib_lacks():
-    text = b"""func.func @main(%x: tensor<f32>) {
-      %0 = stablehlo.uniform_quantize %x : (tensor<f32>) -> tensor<!quant.uniform<i8:f32, 0.1:0>>
-      return
-    }"""
     with pytest.raises(pb.ArtifactError, match="unregistered dialect") as caught:
-        pb.load(text)
+        pb.load(QUANTIZED)
+    assert "without quantized types" in caught.value.do
+
+
+def test_quantized_types_in_a_portable_artifact():
+    """Where an artifact had been read before, they loaded, for its reader loads the dialect."""
+    saved = artifact.serialize(pb.trace(jnp.sin)(1.0))
+    context = _jax.fresh_context()
+    _jax.stablehlo.deserialize_portable_artifact(context, saved)
+    module = _jax.ir.Module.parse(QUANTIZED, context)
+    quantized = _jax.stablehlo.serialize_portable_artifact(module, "1.0.0")
+    pb.load(saved)
+    with pytest.raises(pb.ArtifactError, match="unregistered dialect, quant") as caught:
+        pb.load(quantized)
     assert "without quantized types" in caught.value.do
 
 
