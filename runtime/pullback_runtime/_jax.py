@@ -119,8 +119,24 @@ def deserialize_verified(content: bytes, context: ir.Context, strings: bytes) ->
         # No rule leads from an older version to StableHLO: what should be missed here is noticed.
         with contextlib.suppress(ir.MLIRError):
             return _passed(content, context, TO_STABLEHLO)
-    to_current = f"vhlo-to-version{{target={stablehlo.get_current_version()}}}"
-    return _passed(content, context, f"{to_current},{TO_STABLEHLO}")
+    return _passed(content, context, _from_any_version())
+
+
+def _from_any_version() -> str:
+    return f"vhlo-to-version{{target={stablehlo.get_current_version()}}},{TO_STABLEHLO}"
+
+
+def parsed(content: bytes) -> ir.Module:
+    """The module of text or bytecode; in StableHLO also where it is written in VHLO.
+
+    Portable artifacts did not always say that they are: those of StableHLO 0.9 have MLIR's name.
+    """
+    module = ir.Module.parse(content)
+    if b"vhlo" in content and any(
+        op.operation.name.startswith("vhlo.") for op in module.body.operations
+    ):
+        run_passes(module, f"builtin.module({_from_any_version()})")
+    return module
 
 
 def _has_older_ops(strings: bytes, context: ir.Context) -> bool:

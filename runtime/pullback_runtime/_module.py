@@ -100,7 +100,7 @@ def parse(
         with context, ir.Location.unknown(context):
             if portable:
                 return _jax.stablehlo.deserialize_portable_artifact(context, content)
-            return ir.Module.parse(content)
+            return _jax.parsed(content)
     except (ir.MLIRError, ValueError) as error:
         raise ModuleError(
             f"the module does not parse: {error}",

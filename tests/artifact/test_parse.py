@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pullback as pb
+import pullback_runtime
 from pullback import artifact
 from pullback._jax import ir
 from pullback.artifact import high_level, write
@@ -66,6 +68,17 @@ def test_names_of_functions_may_look_like_those_of_ops():
     func.func private @{name}(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }}
     func.func private @tanh_v1(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }}"""
     check_parse(artifact.serialize(pb.load(text.encode())))
+
+
+def test_vhlo_of_other_writers():
+    """Old exports of JAX have MLIR's name in place of StableHLO's; tools write such text."""
+    module = pb.trace(jnp.sin)(1.0).module
+    written = _jax.stablehlo.serialize_portable_artifact(module, "1.0.0")
+    vhlo = ir.Module.parse(written, _jax.context())
+    assert "vhlo.sine_v1" in str(vhlo)  # of which there is a newer version
+    for content in str(vhlo).encode(), _module.to_bytecode(vhlo):
+        assert pb.load(content).jvp()(0.0, 2.0)[1] == 2
+        assert pullback_runtime.compile(content)(np.float32(0))[0] == 0
 
 
 def portable(text: str, version: str) -> bytes | None:
