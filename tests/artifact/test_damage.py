@@ -123,6 +123,9 @@ def test_a_call_that_nothing_meets_is_no_damage():
       return %0 : tensor<f32>
     }"""
     assert pb.load(text.encode(), entry="sine").grad()(0.0) == 1
+    with pytest.raises(pb.ArtifactError) as caught:  # although nothing meets any of them
+        pb.load(text.replace("@main", "@first").encode())
+    assert caught.value.where == "functions of the module: @first, @declared, @caller, @sine"
     with pytest.raises(pb.ArtifactError, match="names the function @nowhere, which is not there"):
         pb.load(text.encode())
     with pytest.raises(pb.ArtifactError, match="@declared is declared, and has no body"):

@@ -69,6 +69,7 @@ def _program_of(opened: _artifact.Opened) -> Any:
     if _symbolic.METADATA in metadata:
         return symbolic.load(opened.module, opened.trees(), metadata)
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
+        _module.find_entry(opened.module, "main")
         _module.make_private(opened.module, keep="main")
     entries = _variants.entries_of(metadata)
     if opened.has_composites:
