@@ -1,10 +1,11 @@
-"""Losses and optimizers: optax, rlax; and optimal transport, by ott."""
+"""Losses and optimizers: optax, qpax, rlax; and optimal transport, by ott."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import optax
+import qpax
 import rlax
 from ott.geometry import costs, geometry, pointcloud
 from ott.initializers.linear import initializers_lr
@@ -76,7 +77,17 @@ def optax_projections() -> Made:
     return loss, (jnp.array([0.3, -0.5, 0.8]),)
 
 
-@CATALOGUE.add(tolerance=1e-5)
+NAN_IN_JAX = "JAX's reverse mode has NaN; ours has the numbers of forward mode"
+
+
+@CATALOGUE.add(
+    tolerance=1e-5,
+    known={
+        f"{place}: {check}": NAN_IN_JAX
+        for place in ("memory", "file")
+        for check in ("gradient", "second")
+    },
+)
 def optax_lbfgs_with_linesearch() -> Made:
     def loss(target):
         def height(x):
@@ -94,6 +105,18 @@ def optax_lbfgs_with_linesearch() -> Made:
         return jnp.sum(x**2)
 
     return loss, (jnp.array([0.3, -0.5, 0.8]),)
+
+
+@CATALOGUE.add(tolerance=1e-5)
+def qpax_quadratic_program() -> Made:
+    box = jnp.concatenate([jnp.eye(3), -jnp.eye(3)])
+
+    def loss(costs, target):
+        total = jnp.ones((1, 3))
+        args = (costs @ costs.T + jnp.eye(3), target, total, jnp.ones(1), box, jnp.ones(6))
+        return jnp.sum(qpax.solve_qp_primal(*args) ** 2)
+
+    return loss, (jnp.sin(jnp.arange(9.0)).reshape(3, 3), jnp.array([0.3, -2.0, 0.8]))
 
 
 @CATALOGUE.add()

@@ -1,12 +1,15 @@
-"""Linear and nonlinear solves: lineax, optimistix, jaxopt."""
+"""Linear and nonlinear solves: lineax, optimistix, jaxopt, klujax, matfree; and jax-finufft."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import jaxopt
+import klujax
 import lineax as lx
 import optimistix as optx
+from jax_finufft import nufft1
+from matfree import decomp
 
 from tests.libraries.catalogue import Catalogue, Made
 
@@ -187,3 +190,35 @@ def jaxopt_projection_on_a_ball() -> Made:
         return jnp.sum(jaxopt.projection.projection_l1_ball(p, 1.0) ** 3)
 
     return loss, (jnp.array([0.3, 0.5, 0.1, 0.8, 0.2]),)
+
+
+@CATALOGUE.add()
+def klujax_sparse_solve() -> Made:
+    """A primitive that is foreign code, with rules of JAX's interpreters."""
+    rows, columns = jnp.array([0, 1, 2, 3, 0, 1]), jnp.array([0, 1, 2, 3, 1, 2])
+
+    def loss(entries, b):
+        return jnp.sum(klujax.solve(rows, columns, entries, b) ** 3)
+
+    return loss, (jnp.array([2.0, 3.0, 4.0, 5.0, 0.5, 0.3]), jnp.arange(1.0, 5.0))
+
+
+@CATALOGUE.add(tolerance=1e-6)
+def finufft_of_points() -> Made:
+    """Another such primitive, whose rules call it again at other types."""
+
+    def loss(points, values):
+        return jnp.sum(jnp.abs(nufft1(7, values + 0.3j, points, eps=1e-9)) ** 2)
+
+    return loss, (3 * jnp.sin(jnp.arange(9.0)), jnp.cos(jnp.arange(9.0)))
+
+
+@CATALOGUE.add()
+def matfree_hessenberg() -> Made:
+    """Rules for a function of matrix-vector products that closes over what is differentiated."""
+
+    def loss(matrix, start):
+        decomposed = decomp.hessenberg(3, reortho="full")(lambda v: matrix @ v, start)
+        return jnp.sum(decomposed.J_small**2) + jnp.sum(decomposed.Q_tall**3)
+
+    return loss, (_matrix(), jnp.ones(4))
