@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pullback._jax import ir
-from pullback.dialect import build, ops
+from pullback.dialect import ops
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.checks import is_unknown
@@ -15,8 +15,8 @@ from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.manager import run_pipeline
 from pullback.passes.order_effects import has_order
 from pullback.passes.purity import Purity, is_used
-from pullback.passes.regions import replace_terminator, terminator
-from pullback.passes.signatures import follow_arguments, follow_results, set_signature
+from pullback.passes.regions import terminator
+from pullback.passes.signatures import keep_arguments, keep_results
 from pullback.passes.symbols import erase_unreachable, functions
 
 STRUCTURED = frozenset(
@@ -89,11 +89,7 @@ def drop_function(module: ir.Module, name: str) -> None:
 
 @dataclass(frozen=True)
 class ReorderOperands(Pass):
-    """Put the operand at `order[i]` of the entry at position i; others go.
-
-    No result depends on those. Where ops still take them, such as calls that have other results
-    too, they get zeros.
-    """
+    """Put the operand at `order[i]` of the entry at position i; others go."""
 
     name: ClassVar[str] = "reorder-operands"
     order: tuple[int, ...] = ()
@@ -101,20 +97,8 @@ class ReorderOperands(Pass):
     def run(self, module: ir.Module, rules: Rules) -> None:
         """Changes the entry in place."""
         function, block = _entry(module)
-        old = list(block.arguments)
-        if self.order == tuple(range(len(old))):
-            return
-        with module.context:
-            for position in self.order:
-                fresh = block.add_argument(old[position].type, function.location)
-                old[position].replace_all_uses_with(fresh)
-            with build.inserting(ir.InsertionPoint.at_block_begin(block), function.location):
-                for argument in filter(is_used, old):
-                    argument.replace_all_uses_with(build.zeros(argument.type))
-            for _ in old:
-                block.erase_argument(0)
-            follow_arguments(function, self.order)
-            set_signature(function)
+        if self.order != tuple(range(len(block.arguments))):
+            keep_arguments(function, self.order)
 
 
 @dataclass(frozen=True)
@@ -130,10 +114,7 @@ class SelectResults(Pass):
         results = list(terminator(block).operands)
         if self.order == tuple(range(len(results))):
             return
-        with module.context:
-            replace_terminator(block, [results[i] for i in self.order])
-            follow_results(function, self.order)
-            set_signature(function)
+        keep_results(function, self.order)
         kept = frozenset(self.order)
         dropped = [v for i, v in enumerate(results) if i not in kept]
         table = functions(module)

@@ -18,6 +18,7 @@ from pullback._jax import boundary, ir
 from pullback.frontend import link
 from pullback.frontend.constants import hoist
 from pullback.frontend.tangents import is_inexact
+from pullback.passes.signatures import drop_arguments
 from pullback_runtime import _blobs, _constants, _jax as runtime_jax, _module, _resources
 from pullback_runtime._constants import Stub
 from pullback_runtime._jax import operations_named
@@ -59,11 +60,12 @@ class Held:
         function = source.library.functions[source.entry]
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
-            for argument, array in zip(list(block.arguments), arrays, strict=False):
+            arguments = list(block.arguments)[: len(arrays)]
+            for argument, array in zip(arguments, arrays, strict=True):
                 argument.replace_all_uses_with(
                     self._constant(boundary.physical(array), argument.type)
                 )
-            drop_arguments(function, len(arrays))
+            drop_arguments(function, arguments)
         return source
 
     def _constant(self, array: Any, kind: Any) -> ir.Value:
@@ -144,7 +146,7 @@ class Embedding:
             }
             for argument, place in zip(arguments, self.places, strict=True):
                 argument.replace_all_uses_with(made[place])
-            drop_arguments(function, len(self.places))
+            drop_arguments(function, arguments)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
@@ -192,15 +194,3 @@ def _stub(value: Any, taken: set[Any], numbers: Iterator[int]) -> Stub | None:
         if stub is None or _constants.value_of_text(stub.text, kind.context) not in taken:
             return stub
     return None
-
-
-def drop_arguments(function: Any, count: int) -> None:
-    """Removes the leading arguments, which nothing uses, from a function's type and body."""
-    block = function.regions[0].blocks[0]
-    for _ in range(count):
-        block.erase_argument(0)
-    attributes, kind = function.attributes, function.type
-    new = ir.FunctionType.get(kind.inputs[count:], kind.results)
-    attributes["function_type"] = ir.TypeAttr.get(new)
-    if "arg_attrs" in attributes:
-        attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes["arg_attrs"])[count:])

@@ -18,14 +18,13 @@ from pullback._interface import Interface
 from pullback._jax import boundary, dimensions, ir
 from pullback._platforms import together
 from pullback.artifact import high_level, lost_rules, programs, refinement
-from pullback.artifact.constants import drop_arguments
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import build
 from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import drop_arguments, set_signature
 from pullback.passes.stock import run_stock
 from pullback.passes.symbols import erase_unreachable
 from pullback.symbolic import Stored, SymbolicProgram
@@ -266,7 +265,7 @@ def _for_platform(module: ir.Module, number: int) -> ir.Module:
     with ir.Location.unknown(copy.context), ir.InsertionPoint.at_block_begin(block):
         index = runtime_jax.mlir.ir_constant(np.int32(number))
         block.arguments[0].replace_all_uses_with(index)
-        drop_arguments(function, 1)
+        drop_arguments(function, [block.arguments[0]])
     return copy
 
 

@@ -35,7 +35,7 @@ from pullback.passes.manager import run_stages
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op, terminator
-from pullback.passes.signatures import follow_arguments, set_signature
+from pullback.passes.signatures import drop_arguments, set_signature
 from pullback.passes.symbols import (
     CALL,
     CALLS,
@@ -224,12 +224,10 @@ def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]
     for name in taking:
         block = table[name].regions[0].blocks[0]
         with ir.InsertionPoint.at_block_begin(block):
-            for argument, value in zip(list(block.arguments)[: len(values)], values, strict=True):
+            arguments = list(block.arguments)[: len(values)]
+            for argument, value in zip(arguments, values, strict=True):
                 argument.replace_all_uses_with(_scalar(value, argument.type))
-        for _ in values:
-            block.erase_argument(0)
-        follow_arguments(table[name], range(len(values), len(values) + len(block.arguments)))
-        set_signature(table[name])
+        drop_arguments(table[name], arguments)
     for function in table.values():
         for name in CALLS:
             for call in operations_named(function, name):

@@ -25,7 +25,7 @@ from pullback.passes.purity import is_used
 from pullback.passes.regions import captures, operations, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import BE_LINEAR, Reverse, identity
-from pullback.passes.signatures import lose_arguments, set_signature
+from pullback.passes.signatures import drop_arguments, forget_results, set_signature
 from pullback.passes.specialized import kinds_of
 from pullback.passes.zeros import adds_nothing
 
@@ -131,7 +131,6 @@ def _split(
             count = len(pair.kept) if may_lose else 0
             lost = _drop_linear_part(diff, diff.block(forward), mask, count)
         pair = replace(pair, kept=[k for i, k in enumerate(pair.kept) if i not in lost])
-    set_signature(diff.function(forward))
     return pair
 
 
@@ -181,6 +180,7 @@ def _split_between(
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
+    set_signature(diff.function(forward))
     backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, cts)
     return Split(forward, backward, kept, [ct is not None for ct in cts])
 
@@ -254,12 +254,8 @@ def _drop_linear_part(
         replace_terminator(block, [v for i, v in enumerate(results) if i not in lost])
         erase_dead_ops(block, diff.functions)
         stand_ins = diff.stand_ins(block)
-    with build.inserting(ir.InsertionPoint.at_block_begin(block)):
-        for argument in reversed(linear):
-            if is_used(argument):
-                argument.replace_all_uses_with(build.zeros(argument.type))
-            block.erase_argument(argument.arg_number)
-    lose_arguments(block.owner, mask)
+    forget_results(block.owner)
+    drop_arguments(block.owner, linear)
     for zeros in stand_ins:
         zeros.replace_all_uses_with(zeros.owner.operands[0])
         zeros.owner.erase()
@@ -340,7 +336,6 @@ def _transpose_in_place(
         cts = _cotangents(frame, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
-    set_signature(function)
 
 
 def _masked(values: Sequence[Value], mask: str) -> list[Value]:

@@ -87,7 +87,7 @@ class Differentiation:
             attributes={
                 "sym_name": build.string(name),
                 "sym_visibility": build.string("private"),
-                "function_type": function_type(arguments, results),
+                "function_type": function_type(arguments, results, _jax.context()),
             },
             regions=1,
             loc=loc,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
-from pullback.dialect.build import hides_inexact, inexact
+from pullback.dialect import build
+from pullback.dialect.build import Value, hides_inexact, inexact
 from pullback.dialect.masks import mask_of
 from pullback.frontend.locations import user_line
-from pullback.passes.regions import terminator
+from pullback.passes.purity import is_used
+from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.symbols import symbol
 
 if TYPE_CHECKING:
@@ -76,10 +77,61 @@ def _position_mask(
     return mask_of(i in chosen for i in range(len(types)))
 
 
-def function_type(arguments: Sequence[Any], results: Sequence[Any]) -> Any:
-    return ir.TypeAttr.get(
-        ir.FunctionType.get(list(arguments), list(results), context=_jax.context())
-    )
+def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any) -> Any:
+    kind = ir.FunctionType.get(list(arguments), list(results), context=context)
+    return ir.TypeAttr.get(kind, context=context)
+
+
+def keep_arguments(function: Any, order: Sequence[int]) -> None:
+    """Leave a function its arguments at these positions, in this order, with their attributes.
+
+    No result depends on others. Where ops still take one, such as calls that have other results
+    too, they get zeros.
+    """
+    block = function.regions[0].blocks[0]
+    old = list(block.arguments)
+    kept = frozenset(order)
+    going = [v for i, v in enumerate(old) if i not in kept]
+    if used := list(filter(is_used, going)):
+        with build.inserting(ir.InsertionPoint.at_block_begin(block), function.location):
+            for v in used:
+                v.replace_all_uses_with(build.zeros(v.type))
+    if list(order) != sorted(order):
+        for v in (old[i] for i in order):
+            v.replace_all_uses_with(block.add_argument(v.type, v.location))
+        going = old
+    for v in reversed(going):
+        block.erase_argument(v.arg_number)
+    _follow(function, "arg_attrs", order)
+    set_signature(function)
+
+
+def drop_arguments(function: Any, values: Iterable[Value]) -> None:
+    """The same for all arguments but these."""
+    going = {v.arg_number for v in values}
+    count = len(function.regions[0].blocks[0].arguments)
+    keep_arguments(function, [i for i in range(count) if i not in going])
+
+
+def keep_results(function: Any, order: Sequence[int]) -> None:
+    """Leave a function its results at these positions, in this order, with their attributes.
+
+    An argument that names one of them as its alias names it still.
+    """
+    block = function.regions[0].blocks[0]
+    old = list(terminator(block).operands)
+    replace_terminator(block, [old[i] for i in order])
+    _follow(function, "res_attrs", order)
+    place = {old: new for new, old in reversed(list(enumerate(order)))}
+    _rename_aliases(function, lambda _, k: place.get(k))
+    set_signature(function)
+
+
+def forget_results(function: Any) -> None:
+    """Take off what is said of the results of a function: it is to return other ones."""
+    if "res_attrs" in function.attributes:
+        del function.attributes["res_attrs"]
+    _rename_aliases(function, lambda i, k: None)
 
 
 def set_signature(
@@ -93,14 +145,14 @@ def set_signature(
     block = function.regions[0].blocks[0]
     arguments = block.arguments.types if arguments is None else arguments
     results = [v.type for v in terminator(block).operands] if results is None else results
-    old, new = function.attributes["function_type"], function_type(arguments, results)
+    context = function.context
+    old, new = function.attributes["function_type"], function_type(arguments, results, context)
     function.attributes["function_type"] = new
     for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
         if name in function.attributes:
             attrs = list(ir.ArrayAttr(function.attributes[name]))[:count]
-            empty = ir.DictAttr.get({}, context=_jax.context())
-            attrs += [empty] * (count - len(attrs))
-            function.attributes[name] = ir.ArrayAttr.get(attrs, context=_jax.context())
+            attrs += [ir.DictAttr.get({}, context=context)] * (count - len(attrs))
+            function.attributes[name] = ir.ArrayAttr.get(attrs, context=context)
     if old != new and symbol(function) == "main":
         module = function.parent
         for name in dict(module.attributes.items()):
@@ -126,7 +178,7 @@ def forget_layouts(function: Any) -> None:
     for name in ("arg_attrs", "res_attrs"):
         if name in function.attributes:
             found = map(_without_layout, ir.ArrayAttr(function.attributes[name]))
-            function.attributes[name] = ir.ArrayAttr.get(list(found), context=_jax.context())
+            function.attributes[name] = ir.ArrayAttr.get(list(found), context=function.context)
 
 
 def _without_layout(attrs: Any) -> Any:
@@ -134,7 +186,7 @@ def _without_layout(attrs: Any) -> Any:
     if LAYOUT not in named or ir.StringAttr(named[LAYOUT]).value in ("default", "auto"):
         return attrs
     del named[LAYOUT]
-    return ir.DictAttr.get(named, context=_jax.context())
+    return ir.DictAttr.get(named, context=attrs.context)
 
 
 ALIAS = "tf.aliasing_output"
@@ -142,7 +194,7 @@ ALIAS = "tf.aliasing_output"
 
 def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> None:
     """Let an argument i whose alias was the result k name another one, or none."""
-    context, attributes = _jax.context(), function.attributes
+    context, attributes = function.context, function.attributes
     if "arg_attrs" not in attributes:
         return
     found = []
@@ -157,31 +209,9 @@ def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> 
     attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
 
 
-def follow_arguments(function: Any, order: Sequence[int]) -> None:
-    """Let the attributes of a function's arguments follow them: the one at `order[i]` is at i."""
-    _follow(function, "arg_attrs", order)
-
-
-def follow_results(function: Any, order: Sequence[int]) -> None:
-    """The same for its results, of which some may go; and for what names one of them."""
-    _follow(function, "res_attrs", order)
-    place = {old: new for new, old in reversed(list(enumerate(order)))}
-    _rename_aliases(function, lambda _, k: place.get(k))
-
-
 def _follow(function: Any, name: str, order: Sequence[int]) -> None:
     if name in function.attributes:
-        old = list(ir.ArrayAttr(function.attributes[name]))
-        found = ir.ArrayAttr.get([old[i] for i in order], context=_jax.context())
-        function.attributes[name] = found
-
-
-def lose_arguments(function: Any, mask: str) -> None:
-    """Let the attributes of a function's arguments follow them: those in the mask go.
-
-    Results are other ones then, so theirs go too, and what names one of them.
-    """
-    if "res_attrs" in function.attributes:
-        del function.attributes["res_attrs"]
-    follow_arguments(function, [i for i, m in enumerate(mask) if m != "1"])
-    _rename_aliases(function, lambda i, k: None)
+        old = dict(enumerate(ir.ArrayAttr(function.attributes[name])))  # not of what is new
+        empty = ir.DictAttr.get({}, context=function.context)
+        found = [old.get(i, empty) for i in order]
+        function.attributes[name] = ir.ArrayAttr.get(found, context=function.context)

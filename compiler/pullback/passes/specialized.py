@@ -312,7 +312,8 @@ def _function(reading: Reading, given: Sequence[Kind]) -> Iterator[tuple[Any, Op
     (rule, of_result, *kinds), _, operation, (_, *operands), places = reading
     loc = ir.Location.unknown(_jax.context())
     types = [kind.type for kind in (*given, of_result, *kinds[: len(operands)])]
-    attributes = {"sym_name": build.string("rule"), "function_type": function_type(types, ())}
+    kind = function_type(types, (), _jax.context())
+    attributes = {"sym_name": build.string("rule"), "function_type": kind}
     function = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=loc, ip=False)
     block = function.regions[0].blocks.append(*types, arg_locs=[loc] * len(types))
     result, *values = list(block.arguments)[len(given) :]

@@ -18,9 +18,9 @@ from pullback.passes.batching import Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
-from pullback.passes.regions import replace_terminator, terminator
+from pullback.passes.regions import terminator
 from pullback.passes.reverse import check_no_term
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import keep_results
 from pullback.passes.symbols import CALL
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch, batch_alike
@@ -380,10 +380,7 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
 
     def derive() -> str:
         copy = diff.clone_function(name, f"{name}.{mask}")
-        block = diff.block(copy)
-        results = terminator(block).operands
-        replace_terminator(block, masked(results, mask))
-        set_signature(diff.function(copy))
+        keep_results(diff.function(copy), [i for i, m in enumerate(mask) if m == "1"])
         return copy
 
     return name if "0" not in mask else diff.cached(("results", name, mask), derive)

@@ -30,7 +30,7 @@ from pullback.passes.regions import (
     replace_terminator,
     terminator,
 )
-from pullback.passes.signatures import set_signature
+from pullback.passes.signatures import drop_arguments, set_signature
 from pullback.passes.symbols import callee
 from pullback.rules import slots
 from pullback.rules.reading import read_loop
@@ -54,10 +54,8 @@ def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
         erase_dead_ops(block, diff.functions)
         check_runs_again(diff, diff.function(again), "a jax.checkpoint")
         needed = list(map(is_used, given))
-        for argument, used in reversed(list(zip(given, needed, strict=True))):
-            if not used:
-                block.erase_argument(argument.arg_number)
-        set_signature(diff.function(again))
+        unused = [v for v, used in zip(given, needed, strict=True) if not used]
+        drop_arguments(diff.function(again), unused)
         return _also_giving(diff, pair, forward, needed), again, sum(needed)
 
     return diff.cached(("recomputation", pair.forward), derive)
