@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 
@@ -20,7 +20,7 @@ from pullback._errors import (
     NotDifferentiableError,
     PullbackError,
 )
-from pullback._interface import Interface
+from pullback._interface import AnyProgram, Interface
 from pullback._jax import ir
 from pullback._platforms import for_each
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
@@ -40,7 +40,8 @@ from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
     from pullback._program import Program
-    from pullback.symbolic import SymbolicProgram
+
+P = TypeVar("P", bound=AnyProgram)
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Before differentiation: a small callee costs more as functions of its own than as ops."""
@@ -66,7 +67,7 @@ class Signature:
     out: Any
 
     @staticmethod
-    def of(program: Program | SymbolicProgram) -> Signature:
+    def of(program: AnyProgram) -> Signature:
         """The signature of a program."""
         hidden = len(program.constants)
         leaves = slots(program.in_avals, program.arg_paths, hidden)
@@ -89,7 +90,7 @@ class Signature:
         )
 
 
-def result_paths(program: Program | SymbolicProgram) -> list[str]:
+def result_paths(program: AnyProgram) -> list[str]:
     """`result`, or `result[0]['w']`, for the leaves of a result."""
     result = jax.tree.unflatten(program.out_tree, program.out_avals)
     paths = jax.tree_util.tree_flatten_with_path(result)[0]
@@ -97,7 +98,7 @@ def result_paths(program: Program | SymbolicProgram) -> list[str]:
 
 
 @for_each
-def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
+def jvp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> P:
     """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
     Args:
@@ -118,7 +119,7 @@ def jvp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool 
 
 
 @for_each
-def vjp(program: Program, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> Program:
+def vjp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> P:
     """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
 
     One position gives one tree of cotangents; several, or None for all, give a tuple.
@@ -268,12 +269,12 @@ def _transposed(
 
 @for_each
 def value_and_grad(
-    program: Program,
+    program: P,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Program:
+) -> P:
     """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out, aux = old.results(has_aux)
@@ -284,12 +285,12 @@ def value_and_grad(
 
 @for_each
 def grad(
-    program: Program,
+    program: P,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Program:
+) -> P:
     """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
 
     Raises:
@@ -303,7 +304,7 @@ def grad(
 
 
 def _gradients(
-    program: Program, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+    program: AnyProgram, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
 ) -> tuple[VJP, Signature, Any]:
     """The pass that appends the gradients to the results, and their trees."""
     old = Signature.of(program)
@@ -356,7 +357,7 @@ def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) 
     _check_holomorphic(primals, loss, holomorphic)
 
 
-def _check_not_shared(program: Program) -> None:
+def _check_not_shared(program: AnyProgram) -> None:
     """Raises NotDifferentiableError where JAX would count cotangents that we have in parts."""
     if program.shares_values:
         raise NotDifferentiableError(
@@ -402,7 +403,7 @@ def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
 # ------------------------------------------------------------------------------ modules
 
 
-def _derived(program: Program, derivative: Any, new: Signature, outs: int) -> Program:
+def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
     """The program after a pass that keeps old operands and `outs` old results in front."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))

@@ -1,15 +1,22 @@
-"""What stands between the arguments of a function and those of a module's entry."""
+"""What programs of both kinds have: first of all, what their arguments and their results are."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 from jax.tree_util import PyTreeDef
 
+from pullback._errors import PullbackError
+from pullback.passes.pipelines import Stage
 from pullback_runtime._arguments import spell
+
+if TYPE_CHECKING:
+    from pullback._platforms import Retarget
+    from pullback._recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,39 @@ class Interface:
     arg_paths: tuple[str, ...]
 
 
-class HasInterface:
-    """A program of a function, which says what its arguments and its result are."""
+class AnyProgram:
+    """A program of a function, of fixed sizes or with symbols for them.
+
+    It says what its arguments and its result are; and it has what derivatives of both kinds are
+    made by (`_derivation`), the attributes of `pullback.Program`.
+    """
 
     interface: Interface | Callable[[], Interface]
+    constants: Sequence[jax.Array]
+    recipe: Recipe | None
+    variants: Sequence[Self]
+    retarget: Retarget | None
+    shares_values: bool
+
+    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+        """The derivative that is this program behind passes, which give it other trees."""
+        raise NotImplementedError
+
+    def asm(self, debug_info: bool = False) -> str:
+        """The module as readable MLIR, with source locations if `debug_info`."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.asm()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spelt()})"
+
+    def __reduce__(self) -> Any:
+        raise PullbackError(
+            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
+            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
+        )
 
     @functools.cached_property
     def _interface(self) -> Interface:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
@@ -14,7 +14,7 @@ import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms
 from pullback._edits import as_run, clone, type_of_entry
 from pullback._errors import PullbackError
-from pullback._interface import HasInterface, Interface
+from pullback._interface import AnyProgram, Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback.passes import manager
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Program(HasInterface):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Program(AnyProgram):
     """A function as an MLIR module that keeps its derivative rules.
 
     Calling it runs it, with the arguments of the function it was traced from.
@@ -66,24 +66,10 @@ class Program(HasInterface):
         """
         return _platforms.for_platform(self, platform)
 
-    def __str__(self) -> str:
-        return self.asm()
-
-    def __repr__(self) -> str:
-        return f"Program({self.spelt()})"
-
     def __copy__(self) -> Program:
         return dataclasses.replace(self)
 
-    def __reduce__(self) -> Any:
-        raise PullbackError(
-            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
-            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
-        )
-
-    def after(
-        self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None
-    ) -> Program:
+    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """The derivative whose module is this one's behind passes, which give it other trees."""
         module, rules = clone(self.module), self.rules.of_derivative()
         manager.run_stages(module, stages, self.rules)

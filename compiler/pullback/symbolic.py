@@ -12,13 +12,13 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import jax
 
 from pullback import _derivation, _flat, _jax, _platforms
-from pullback._errors import MissingRuleError, PullbackError
-from pullback._interface import HasInterface, Interface
+from pullback._errors import MissingRuleError
+from pullback._interface import AnyProgram, Interface
 from pullback._jax import dimensions
 from pullback.passes.pipelines import Stage
 from pullback_runtime import _module, _symbolic, _trees
@@ -28,6 +28,7 @@ from pullback_runtime._jax import symbols_in
 
 if TYPE_CHECKING:
     from pullback._program import Program
+    from pullback._recipe import Recipe
     from pullback.artifact.exported import Exports
     from pullback.artifact.kept import Kept
 
@@ -67,8 +68,8 @@ class Stored:
     why_not: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class SymbolicProgram(HasInterface):
+@dataclass(frozen=True, eq=False, repr=False)
+class SymbolicProgram(AnyProgram):
     """A function of arrays whose dimensions are symbols, as `jax.export` has them.
 
     Attributes:
@@ -92,11 +93,11 @@ class SymbolicProgram(HasInterface):
     stages: tuple[Stage, ...] = ()
     settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
-    constants: ClassVar[tuple[jax.Array, ...]] = ()
-    recipe: ClassVar[None] = None
-    variants: ClassVar[tuple[()]] = ()
-    retarget: ClassVar[None] = None
-    shares_values: ClassVar[bool] = False
+    constants = ()
+    recipe = None
+    variants = ()
+    retarget = None
+    shares_values = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program, on arrays of any sizes that fit the dimensions."""
@@ -173,12 +174,6 @@ class SymbolicProgram(HasInterface):
         """The names of the symbols."""
         return symbols_in(self.in_avals)
 
-    def __repr__(self) -> str:
-        return f"SymbolicProgram({self.spelt()})"
-
-    def __str__(self) -> str:
-        return self.asm()
-
     def asm(self, debug_info: bool = False) -> str:
         """The module that JAX exports, as readable MLIR: without rules, its sizes are symbols."""
         serialized = bytes(self.to_exported().mlir_module_serialized)
@@ -201,18 +196,12 @@ class SymbolicProgram(HasInterface):
             message += f"; a program of fixed sizes has: program.with_shapes(…).{name}"
         raise AttributeError(message)
 
-    def __reduce__(self) -> Any:
-        raise PullbackError(
-            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
-            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
-        )
-
     jvp = _of_each_size(_derivation.jvp)
     vjp = _of_each_size(_derivation.vjp)
     grad = _of_each_size(_derivation.grad)
     value_and_grad = _of_each_size(_derivation.value_and_grad)
 
-    def after(self, stages: Sequence[Stage], interface: Interface, recipe: None) -> SymbolicProgram:
+    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """What passes make of the program, while dimensions are symbols."""
         flat = _flat.behind(self.flat, stages)
         if self.order == 0:
@@ -223,12 +212,13 @@ class SymbolicProgram(HasInterface):
             def flat(*_: Any) -> NoReturn:
                 raise refused
 
-        return SymbolicProgram(
-            interface,
-            flat,
-            self.platforms,
-            settings=self.settings,
+        return replace(
+            self,
+            interface=interface,
+            flat=flat,
+            member=None,
             order=self.order and self.order - 1,
+            stored=Stored(),
             origin=self.origin or self,
             stages=(*self.stages, *stages),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from pullback import _jax
 from pullback._edits import clone
+from pullback._interface import AnyProgram
 from pullback._jax import ir
 from pullback._version import installed_version
 from pullback.artifact import constants, variants
@@ -16,10 +17,6 @@ from pullback.frontend import locations, portable
 from pullback.passes import purity, symbols
 from pullback_runtime import _constants, _container, _jax as runtime_jax, _meshes, _trees
 from pullback_runtime._artifact import version_numbers
-
-if TYPE_CHECKING:
-    from pullback._program import Program
-    from pullback.symbolic import SymbolicProgram
 
 OLDEST_TARGET = (1, 0, 0)
 ACCURACY = "result_accuracy"
@@ -32,7 +29,7 @@ def versions() -> dict[str, str]:
     return {"pullback": installed_version(), "jax": jax.__version__}
 
 
-def described_trees(program: Program | SymbolicProgram) -> dict[str, Any]:
+def described_trees(program: AnyProgram) -> dict[str, Any]:
     """The structures of the arguments and of the result."""
     with as_ours():
         trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
