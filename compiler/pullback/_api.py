@@ -30,6 +30,7 @@ from pullback import (
 )
 from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError, PullbackError
+from pullback._interface import P
 from pullback._program import Program
 from pullback.frontend.trace import trace
 from pullback.symbolic import SymbolicProgram
@@ -45,7 +46,7 @@ class Step:
     name: str
     options: tuple[tuple[str, Any], ...] = ()
 
-    def __call__(self, program: Program) -> Program:
+    def __call__(self, program: P) -> P:
         return getattr(_derivation, self.name)(program, **dict(self.options))
 
 
@@ -69,7 +70,9 @@ def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
     return (found.base, found.steps) if made_here else (fun, ())
 
 
-def program_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+def program_of(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Program | SymbolicProgram:
     """The Program of a function for such arguments; what was derived here is not traced again.
 
     Of one for several platforms it is the variant for this one.
@@ -373,6 +376,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             "linear_transpose has no reduce_axes any more, as in JAX", do="leave it out"
         )
     program = program_of(fun, primals, {})
+    if isinstance(program, SymbolicProgram):
+        return Partial(jax.linear_transpose(program, *primals))
     transposed = _derivation.transpose(program)
     out = jax.tree.unflatten(program.out_tree, program.out_avals)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -20,7 +20,7 @@ from pullback._errors import (
     NotDifferentiableError,
     PullbackError,
 )
-from pullback._interface import AnyProgram, Interface
+from pullback._interface import AnyProgram, Interface, P
 from pullback._jax import ir
 from pullback._platforms import for_each
 from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
@@ -40,8 +40,6 @@ from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
     from pullback._program import Program
-
-P = TypeVar("P", bound=AnyProgram)
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Before differentiation: a small callee costs more as functions of its own than as ops."""

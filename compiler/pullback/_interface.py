@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import jax
 from jax.tree_util import PyTreeDef
@@ -106,3 +106,7 @@ class AnyProgram:
         named = zip(self.arg_paths, self.in_avals, strict=True)
         arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)
         return f"({arguments}) -> ({', '.join(map(spell, self.out_avals))})"
+
+
+P = TypeVar("P", bound=AnyProgram)
+"""A program of either kind; what is derived from it is of the same."""

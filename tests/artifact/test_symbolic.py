@@ -582,6 +582,19 @@ def test_functions_of_ours_in_a_trace_with_symbols(name):
     close(exported.call(x), jax.grad(norm)(x) if name != "jvp" else x * (x @ jax.grad(norm)(x)))
 
 
+def test_a_linear_transpose_in_a_trace_with_symbols():
+    """JAX's, of a map that closes over an array: it was an internal error."""
+
+    def function(x):
+        return pb.linear_transpose(lambda y: {"scaled": weight * y[::-1]}, x)({"scaled": x})[0]
+
+    weight, (rows,) = jnp.float32(3), symbolic_shape("rows")
+    exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows,), jnp.float32))
+    x = jnp.linspace(0.1, 1.0, 3)
+    close(exported.call(x), 3 * x[::-1])
+    close(function(x), 3 * x[::-1])
+
+
 @pytest.mark.parametrize("taker", ["vjp", "linearize"])
 def test_what_keeps_residuals_wants_sizes(taker):
     (rows,) = symbolic_shape("rows")
