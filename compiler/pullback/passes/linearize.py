@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.passes.backward import split_entry, transpose
-from pullback.passes.base import Pass, Rules
+from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
-from pullback.passes.signatures import ct_mask_of, wrt_mask
-from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
-class Linearize(Pass):
+class Linearize(Derivative):
     """Split the jvp of `entry` into what depends on the point and a linear map.
 
     Before: `f(x) -> y`. After: `f(x) -> (y, residuals…)` and `@f.linear(residuals…, dx) -> dy`.
@@ -38,22 +35,18 @@ class Linearize(Pass):
     wrt: tuple[int, ...] | None = None
     outs: tuple[int, ...] | None = None
 
-    def run(self, module: ir.Module, rules: Rules) -> None:
-        """Linearizes `entry` in place; raises MissingRuleError, NotDifferentiableError."""
-        leave_copy(module, self.entry)
-        with _jax.working_in(module), Differentiation(module, rules) as diff:
-            mask = wrt_mask(diff, self.entry, self.wrt)
-            ct_mask = ct_mask_of(diff, self.entry, self.outs)
-            backward = split_entry(diff, self.entry, mask, ct_mask)
-            cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
-            linear = "0" * (residuals - cts) + "1" * cts
-            name = transpose(diff, backward, linear, "1" * mask.count("1"))
-            if diff.has_checkpoints and cts and "1" in mask:
-                diff.hide(backward)
-                name = _with_transpose(diff, name, backward, residuals - cts)
-            else:
-                diff.drop_function(backward)
-            diff.expose(name, f"{self.entry}.linear")
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
+        """Splits reverse mode, and transposes its second half."""
+        backward = split_entry(diff, self.entry, mask, ct_mask)
+        cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
+        linear = "0" * (residuals - cts) + "1" * cts
+        name = transpose(diff, backward, linear, "1" * mask.count("1"))
+        if diff.has_checkpoints and cts and "1" in mask:
+            diff.hide(backward)
+            name = _with_transpose(diff, name, backward, residuals - cts)
+        else:
+            diff.drop_function(backward)
+        diff.expose(name, f"{self.entry}.linear")
 
 
 def _with_transpose(diff: Differentiation, name: str, backward: str, residuals: int) -> str:

@@ -1,80 +1,16 @@
-"""The arguments and results of functions: masks of positions, types, attributes."""
+"""The arguments and results of functions, which change with their types and attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback.dialect import build
-from pullback.dialect.build import Value, hides_inexact, inexact
-from pullback.dialect.masks import mask_of
-from pullback.frontend.locations import user_line
+from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.symbols import symbol
-
-if TYPE_CHECKING:
-    from pullback.passes.differentiation import Differentiation
-
-
-def wrt_mask(diff: Differentiation, entry: str, wrt: Sequence[int] | None) -> str:
-    """The mask of the arguments at positions `wrt`; of all inexact ones if None."""
-    return _position_mask(diff, entry, diff.block(entry).arguments.types, wrt, "argument")
-
-
-def ct_mask_of(diff: Differentiation, entry: str, outs: Sequence[int] | None) -> str:
-    """The mask of the results at positions `outs`; of all inexact ones if None."""
-    types = [v.type for v in terminator(diff.block(entry)).operands]
-    return _position_mask(diff, entry, types, outs, "result")
-
-
-def _position_mask(
-    diff: Differentiation,
-    entry: str,
-    types: Sequence[Any],
-    positions: Sequence[int] | None,
-    what: str,
-) -> str:
-    def refusal(message: str, do: str) -> NotDifferentiableError:
-        where = user_line(diff.function(entry).location)
-        return NotDifferentiableError(message, where=where, do=do)
-
-    if positions is None:
-        flags = [inexact(t) for t in types]
-        for i, type in enumerate(types):
-            if not flags[i] and hides_inexact(type):
-                raise refusal(
-                    f"{what} of `@{entry}` at position {i} has type {type}, "
-                    "in which no derivative has a place",
-                    "use one argument or result of tensor type for each array in it",
-                )
-        return mask_of(flags)
-    chosen = frozenset(positions)
-    if len(chosen) < len(positions):
-        raise refusal(
-            f"{what} of `@{entry}` named twice: {','.join(map(str, positions))}",
-            "name each position once",
-        )
-    if list(positions) != sorted(positions):
-        raise refusal(
-            f"{what}s of `@{entry}` out of order: {','.join(map(str, positions))}",
-            f"name them in ascending order: derivatives come in the order of the {what}s",
-        )
-    for i in positions:
-        if not 0 <= i < len(types):
-            raise refusal(
-                f"no {what} of `@{entry}` at position {i}: there are {len(types)}",
-                f"name positions from 0 to {len(types) - 1}",
-            )
-        if not inexact(types[i]):
-            raise refusal(
-                f"{what} of `@{entry}` at position {i} has type {types[i]}, "
-                "which has no derivative",
-                "name positions of float or complex type only",
-            )
-    return mask_of(i in chosen for i in range(len(types)))
 
 
 def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any) -> Any:

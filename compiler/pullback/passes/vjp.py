@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback import _jax
 from pullback._errors import NotDifferentiableError
-from pullback._jax import ir
 from pullback.frontend.locations import user_line
 from pullback.passes.backward import split_entry, vjp_in_place
-from pullback.passes.base import Pass, Rules
+from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.signatures import ct_mask_of, wrt_mask
-from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)
-class VJP(Pass):
+class VJP(Derivative):
     """Reverse mode: pull cotangents of the results of `entry` back to its arguments.
 
     Before: `f(x) -> y`. After: `f(x, ct_y) -> (y, ct_x)`.
@@ -39,18 +35,14 @@ class VJP(Pass):
     unit_cotangent: bool = False
     outs: tuple[int, ...] | None = None
 
-    def run(self, module: ir.Module, rules: Rules) -> None:
-        """Differentiates `entry` in place; raises MissingRuleError, NotDifferentiableError."""
-        leave_copy(module, self.entry)
-        with _jax.working_in(module), Differentiation(module, rules) as diff:
-            mask = wrt_mask(diff, self.entry, self.wrt)
-            ct_mask = ct_mask_of(diff, self.entry, self.outs)
-            if self.unit_cotangent:
-                self._check_unit(diff, ct_mask)
-            if self.split:
-                split_entry(diff, self.entry, mask, ct_mask)
-            else:
-                vjp_in_place(diff, self.entry, mask, ct_mask, self.unit_cotangent)
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
+        """In one function or, as the options say, in two."""
+        if self.unit_cotangent:
+            self._check_unit(diff, ct_mask)
+        if self.split:
+            split_entry(diff, self.entry, mask, ct_mask)
+        else:
+            vjp_in_place(diff, self.entry, mask, ct_mask, self.unit_cotangent)
 
     def _check_unit(self, diff: Differentiation, ct_mask: str) -> None:
         """Raises NotDifferentiableError if there is not one cotangent to leave out."""
