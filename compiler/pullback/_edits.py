@@ -17,7 +17,7 @@ from pullback.passes.order_effects import has_order
 from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import keep_arguments, keep_results
-from pullback.passes.symbols import erase_unreachable, functions
+from pullback.passes.symbols import erase_unreachable, functions, make_public
 
 STRUCTURED = frozenset(
     {
@@ -59,9 +59,7 @@ def take_entry(module: ir.Module, name: str) -> None:
     """Makes @name the entry in the place of @main."""
     table = functions(module)
     table["main"].erase()
-    with module.context:
-        table[name].attributes["sym_name"] = ir.StringAttr.get("main")
-        table[name].attributes["sym_visibility"] = ir.StringAttr.get("public")
+    make_public(table[name], "main")
     erase_unreachable(module)
 
 

@@ -6,7 +6,7 @@ with rules name; given the sizes, they are types like others, from which StableH
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +36,7 @@ from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op, terminator
 from pullback.passes.signatures import drop_arguments, set_signature
-from pullback.passes.symbols import (
-    CALL,
-    CALLS,
-    called,
-    callee,
-    erase_unreachable,
-    functions,
-    symbol,
-)
+from pullback.passes.symbols import CALL, CALLS, called, callee, functions, make_private, symbol
 from pullback.passes.vjp import VJP
 from pullback_runtime._jax import operations_named, symbols_in
 
@@ -205,9 +197,8 @@ def put_into(
     """Copies the functions for each platform into a module; what `Kept` needs besides, as JSON."""
     entries = {platform: link.merge(module, each, ENTRY) for platform, each in kept.items()}
     table = functions(module)
-    with module.context:
-        for name in entries.values():
-            table[name].attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for name in entries.values():
+        make_private(table[name])
     described = {
         "entries": entries,
         "sizes": dimensions.take(table),
@@ -290,33 +281,25 @@ def _set_types(values: Any, shapes: Sequence[tuple[int, ...]]) -> None:
         value.set_type(refinement.of_shape(value.type, shape))
 
 
-def _refine(module: ir.Module, table: dict[str, Any], shapes: Mapping[str, Any]) -> None:
+def _refine(module: ir.Module, table: Mapping[str, Any], shapes: Iterable[str]) -> None:
     """Infers all other types, by a function that calls all whose arguments have theirs."""
     _name_entry(module)
-    roots = {name: table["main" if name == "main" else name] for name in shapes}
-    for function in roots.values():
-        function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    inputs = [kind for each in roots.values() for kind in each.regions[0].blocks[0].arguments.types]
+    roots = [table[name] for name in shapes]
+    for function in roots:
+        make_private(function)
+    inputs = [kind for each in roots for kind in each.regions[0].blocks[0].arguments.types]
     with ir.InsertionPoint.at_block_begin(module.body):
         caller = _jax.func.FuncOp("main", ir.FunctionType.get(inputs, []))
         block = caller.add_entry_block()
         given = iter(block.arguments)
         with ir.InsertionPoint(block):
-            for function in roots.values():
+            for function in roots:
                 kind = function.opview.type
                 operands = [next(given) for _ in kind.inputs]
                 name = ir.FlatSymbolRefAttr.get(symbol(function))
                 _jax.func.CallOp(kind.results, name, operands)
             _jax.func.ReturnOp([])
     refinement.refine(module)
-    table.clear()
-    table.update(functions(module))
-    table.pop("main").erase()
-    main = table["main"] = table.pop(ENTRY)
-    main.attributes["sym_name"] = ir.StringAttr.get("main")
-    main.attributes["sym_visibility"] = ir.StringAttr.get("public")
-    erase_unreachable(module)
-    table.clear()
-    table.update(functions(module))
-    for function in table.values():
+    take_entry(module, ENTRY)
+    for function in functions(module).values():
         set_signature(function)

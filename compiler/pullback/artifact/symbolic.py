@@ -24,6 +24,7 @@ from pullback.frontend.tangents import is_inexact
 from pullback.passes.jvp import JVP as ForwardMode
 from pullback.passes.meetings import have_rules, met_in
 from pullback.passes.pipelines import Stage
+from pullback.passes.symbols import make_private
 from pullback.passes.vjp import VJP as ReverseMode
 from pullback.symbolic import Stored, SymbolicProgram
 from pullback_runtime import _meshes, _module, _symbolic, _variants
@@ -199,9 +200,7 @@ def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
     symbols = ir.SymbolTable(derivative.operation)
     symbols.set_symbol_name(symbols[MAIN], kind)
     name = link.merge(module, derivative, kind)
-    with module.context:
-        entry = ir.SymbolTable(module.operation)[name]
-        entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    make_private(ir.SymbolTable(module.operation)[name])
     return name
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pullback._edits import clone, take_entry
 from pullback._jax import ir
 from pullback.frontend import link
-from pullback.passes.symbols import erase_unreachable
+from pullback.passes.symbols import erase_unreachable, make_private
 from pullback_runtime import _module
 from pullback_runtime._variants import METADATA as METADATA
 
@@ -21,9 +21,8 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
     first, *others = modules
     entries = ["main", *(link.merge(first, other, "main") for other in others)]
     symbols = ir.SymbolTable(first.operation)
-    with first.context:
-        for entry in set(entries) - {"main"}:
-            symbols[entry].attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for entry in set(entries) - {"main"}:
+        make_private(symbols[entry])
     return first, entries
 
 

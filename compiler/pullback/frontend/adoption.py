@@ -18,6 +18,7 @@ from pullback._platforms import on
 from pullback.dialect import ops
 from pullback.frontend import link
 from pullback.passes.base import NoRules
+from pullback.passes.symbols import make_private
 from pullback_runtime._callbacks import shift_callbacks
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ def _free_entry(module: ir.Module) -> str:
     name = "program"
     while name in symbols:
         name += "_"
-    with module.context:
-        entry.attributes["sym_name"] = ir.StringAttr.get(name)
-        entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    make_private(entry, name)
     for attributes in ("arg_attrs", "res_attrs"):
         if attributes in entry.attributes:
             del entry.attributes[attributes]

@@ -12,7 +12,7 @@ from pullback._cache import has_hash
 from pullback._errors import PullbackError
 from pullback._jax import ir, jaxprs, lowering
 from pullback.frontend import locations
-from pullback.passes.symbols import Symbols, functions, symbol as symbol_of, text_of
+from pullback.passes.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
 from pullback_runtime import _module
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> s
     instead_of.attributes[_MARK] = ir.UnitAttr.get(target.context)
     name = merge(target, _module.parse(content, target.context), "main")
     del instead_of.attributes[_MARK]
-    private = ir.StringAttr.get("private", target.context)
-    functions(target)[name].attributes["sym_visibility"] = private
+    make_private(functions(target)[name])
     return name
 
 

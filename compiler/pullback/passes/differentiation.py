@@ -17,7 +17,7 @@ from pullback.frontend.locations import user_line
 from pullback.passes.activity import analyze, numbered
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
-from pullback.passes.symbols import Symbols
+from pullback.passes.symbols import Symbols, make_private, make_public
 from pullback.rules import registry
 from pullback_runtime._jax import operations_named
 
@@ -104,8 +104,7 @@ class Differentiation:
             raise self._recursion(name)
         new_name = self.symbols.unique(new_name)
         copy = self.function(name).clone(ir.InsertionPoint(self.module.body)).operation
-        copy.attributes["sym_name"] = build.string(new_name)
-        copy.attributes["sym_visibility"] = build.string("private")
+        make_private(copy, new_name)
         self.symbols.add(new_name, copy)
         return new_name
 
@@ -158,12 +157,12 @@ class Differentiation:
         if name != new_name:
             new_name = self.symbols.unique(new_name)
             self.rename(name, new_name)
-        self.function(new_name).attributes["sym_visibility"] = build.string("public")
+        make_public(self.function(new_name))
         return new_name
 
     def hide(self, name: str) -> None:
         """Let a function be one that only others in the module call."""
-        self.function(name).attributes["sym_visibility"] = build.string("private")
+        make_private(self.function(name))
 
     def take_place(self, name: str, entry: str) -> None:
         """Let @name become the entry, with its visibility, in the place of what was there."""

@@ -142,6 +142,23 @@ def is_public(function: ir.Operation) -> bool:
     return ir.StringAttr(attributes["sym_visibility"]).value == "public"
 
 
+def make_public(function: Any, name: str | None = None) -> None:
+    """Let code outside the module call a function, by another name if one is given."""
+    _declare(function, name, "public")
+
+
+def make_private(function: Any, name: str | None = None) -> None:
+    """Let nobody but the module call a function, by another name if one is given."""
+    _declare(function, name, "private")
+
+
+def _declare(function: Any, name: str | None, visibility: str) -> None:
+    context, attributes = function.context, function.attributes
+    attributes["sym_visibility"] = ir.StringAttr.get(visibility, context)
+    if name is not None:
+        attributes["sym_name"] = ir.StringAttr.get(name, context)
+
+
 def is_declaration(function: ir.Operation) -> bool:
     """Whether the function has no body."""
     return len(function.regions[0].blocks) == 0
@@ -176,9 +193,8 @@ def leave_copy(module: ir.Module, entry: str) -> None:
     taken = ir.SymbolTable(module.operation)
     name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in taken)
     copy = known[entry].clone(ir.InsertionPoint(module.body))
+    make_private(copy, name)
     with module.context:
-        copy.attributes["sym_name"] = ir.StringAttr.get(name)
-        copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
         ir.SymbolTable.replace_all_symbol_uses(entry, name, module.operation)
 
 
