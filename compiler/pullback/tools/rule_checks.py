@@ -187,17 +187,30 @@ def _check_by(
     tolerance: float,
 ) -> Iterator[Finding]:
     """The rule as it is where no other operands than these are perturbed."""
-    name, unknown = rule.key + label, functools.partial(Finding.unknown, rule, label=label)
-    args = [values[i] for i in moved]
 
     def results(*args: Any) -> list[Any]:
         given = dict(zip(moved, args, strict=True))
         return inexact(call(*(given.get(i, value) for i, value in enumerate(values))))
 
     precision = slopes.precision(_float_types(rule.call))
-    if precision.bits < 16:
-        yield unknown("it computes with 8 bits or less, whose differences say nothing")
+    case = _case(results, [values[i] for i in moved], inputs, tolerance, precision)
+    if isinstance(case, str):
+        yield Finding.unknown(rule, case, label)
         return
+    for mode, slope in (("jvp", _forward), ("vjp", _reverse)):
+        yield _compared(rule, label, case, mode, slope)
+
+
+def _case(
+    results: Callable[..., list[Any]],
+    args: list[Any],
+    inputs: Inputs,
+    tolerance: float,
+    precision: Any,
+) -> Case | str:
+    """The function at its arguments, or why nothing can be compared there."""
+    if precision.bits < 16:
+        return "it computes with 8 bits or less, whose differences say nothing"
     run = jax.jit(results)
 
     def line(tangents: list[Any], finer: bool = False) -> slopes.Line:
@@ -207,43 +220,45 @@ def _check_by(
     try:
         lines = [line(each) for each in tangents]
     except Exception as error:
-        yield unknown(f"the function fails at inputs in {inputs}: {headline(error)}")
-        return
+        return f"the function fails at inputs in {inputs}: {headline(error)}"
     finite = slopes.where_finite(lines)
     if any(where.size for where in finite) and not any(np.any(where) for where in finite):
-        yield unknown(
-            f"the function is not finite at inputs in {inputs}, so its rules were not checked"
-        )
-        return
+        return f"the function is not finite at inputs in {inputs}, so its rules were not checked"
     masked = [each.only(finite) for each in lines]
-    case = Case(
+    return Case(
         results, args, inputs, tolerance, masked, finite, lambda each: line(each.tangents, True)
     )
-    for mode, slope in (("jvp", _forward), ("vjp", _reverse)):
-        try:
-            of_values, difference = slope(case)
-        except MissingRuleError as error:
-            if mode == "jvp" and rule.primitive in BACKWARD and not rule.goes_forward:
-                yield unknown(f"its backward rule alone gives no jvp: {headline(error)}")
-                continue
-            yield Finding(name, mode, rule.where, float("nan"), headline(error))
-        except Exception as error:
-            yield Finding(name, mode, rule.where, float("nan"), headline(error))
-        else:
-            problem = None
-            if not np.isfinite(difference) and not all(map(np.all, finite)):
-                yield unknown(f"its {mode} is not finite, nor is the function at all inputs")
-                continue
-            if not np.isfinite(difference):
-                problem = f"the rule gives {difference}"
-            elif not difference <= tolerance:
-                problem = f"relative difference {difference:.2g} to central differences"
-            elif not of_values <= tolerance:
-                problem = (
-                    f"the rule returns other values than the function: relative difference "
-                    f"{of_values:.2g}"
-                )
-            yield Finding(name, mode, rule.where, difference, problem)
+
+
+def _compared(
+    rule: Rule,
+    label: str,
+    case: Case,
+    mode: str,
+    slope: Callable[[Case], tuple[float, float]],
+) -> Finding:
+    """What one mode gives, next to the slopes of the function."""
+    unknown = functools.partial(Finding.unknown, rule, label=label)
+    found = functools.partial(Finding, rule.key + label, mode, rule.where)
+    try:
+        of_values, difference = slope(case)
+    except Exception as error:
+        is_missing = isinstance(error, MissingRuleError) and mode == "jvp"
+        if is_missing and rule.primitive in BACKWARD and not rule.goes_forward:
+            return unknown(f"its backward rule alone gives no jvp: {headline(error)}")
+        return found(float("nan"), headline(error))
+    if not np.isfinite(difference):
+        if not all(map(np.all, case.finite)):
+            return unknown(f"its {mode} is not finite, nor is the function at all inputs")
+        return found(difference, f"the rule gives {difference}")
+    if not difference <= case.tolerance:
+        return found(difference, f"relative difference {difference:.2g} to central differences")
+    if not of_values <= case.tolerance:
+        return found(
+            difference,
+            f"the rule returns other values than the function: relative difference {of_values:.2g}",
+        )
+    return found(difference)
 
 
 def _float_types(closed: Any) -> Iterator[Any]:
