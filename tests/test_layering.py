@@ -58,6 +58,16 @@ def test_the_runtime_knows_nothing_of_the_compiler(path):
     assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
 
 
+LAYERS = [COMPILER / "dialect", COMPILER / "passes", COMPILER / "rules"]
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.parent in LAYERS], ids=name)
+def test_what_works_on_modules_knows_nothing_of_jaxprs_and_files(path):
+    above = ("frontend", "artifact", "tools")
+    modules = set(imported_modules(path.read_text()))
+    assert not {m for m in modules for each in above if within(m, f"pullback.{each}")}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_imports_are_absolute(path):
     assert not {m for m in imported_modules(path.read_text()) if m.startswith(".")}

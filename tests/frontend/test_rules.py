@@ -17,10 +17,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback import artifact
+from pullback import _locations, artifact
 from pullback._edits import clone
 from pullback._jax import ir
-from pullback.frontend import locations, staging
+from pullback.frontend import staging
 from pullback.passes.symbols import Symbols
 
 
@@ -327,7 +327,7 @@ def test_a_rule_of_another_program_is_at_this_ones_line() -> None:
         places = set()
 
         def note(operation, places=places):
-            places.add(locations.user_line_of(operation))
+            places.add(_locations.user_line_of(operation))
             return ir.WalkResult.ADVANCE
 
         program.module.operation.walk(note)

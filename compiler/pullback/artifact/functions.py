@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jax import export, lax
 from jax.scipy import special
 
-from pullback import _jax
+from pullback import _jax, _locations
 from pullback._jax import ir
 from pullback.artifact import high_level, samplers
 from pullback.artifact.sampled_values import agree
 from pullback.dialect import build
-from pullback.frontend import link, locations
+from pullback.frontend import link
 from pullback.frontend.trace import trace
 from pullback.passes.stock import run_stock
 from pullback.passes.symbols import CALL, callee, erase_unreachable, functions, text_of
@@ -137,7 +137,7 @@ def with_rules(function: Function, platform: str, given: Types) -> bytes:
 
 def _is_of_a_user(function: Any) -> bool:
     """Whether an op in it has a line: JAX does not write those of its own files."""
-    inside = operations_where(function, lambda op: locations.user_frame(op.location))
+    inside = operations_where(function, lambda op: _locations.user_frame(op.location))
     return any(op != function.operation for op in inside)  # that is where it was called
 
 

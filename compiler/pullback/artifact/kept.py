@@ -18,6 +18,7 @@ from pullback._edits import ReorderOperands, SelectResults, clone, take_entry
 from pullback._errors import PipelineError
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
+from pullback._locations import user_line_of
 from pullback._platforms import together
 from pullback._program import Program
 from pullback.artifact import high_level, refinement
@@ -26,7 +27,6 @@ from pullback.artifact.programs import LoadedRules
 from pullback.dialect import ops
 from pullback.frontend import lifting, link
 from pullback.frontend.keep import without_mutable_arrays
-from pullback.frontend.locations import user_line_of
 from pullback.frontend.rules import RuleTable
 from pullback.passes.base import NO_RULES
 from pullback.passes.inline_calls import InlineCalls

@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 
-from pullback import _jax
+from pullback import _jax, _locations
 from pullback._edits import clone
 from pullback._interface import AnyProgram
 from pullback._jax import ir
 from pullback._version import installed_version
 from pullback.artifact import constants, variants
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours, check_valid
-from pullback.frontend import locations, portable
+from pullback.frontend import portable
 from pullback.passes import purity, symbols
 from pullback_runtime import _constants, _container, _jax as runtime_jax, _meshes, _trees
 from pullback_runtime._artifact import version_numbers
@@ -44,7 +44,7 @@ def refuse_callbacks(module: ir.Module) -> None:
         raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
     for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
         if name := purity.callback(op):
-            raise _not_portable(name, locations.user_line_of(op) or _function_around(op))
+            raise _not_portable(name, _locations.user_line_of(op) or _function_around(op))
 
 
 def _function_around(op: ir.Operation) -> str:
@@ -152,7 +152,7 @@ class _Diagnostics:
         self._handler = context.attach_diagnostic_handler(self._take)
 
     def _take(self, diagnostic: Any) -> bool:
-        line = locations.user_line(diagnostic.location) or "an unknown line"
+        line = _locations.user_line(diagnostic.location) or "an unknown line"
         self.messages.append(f"{diagnostic.message.partition(': %')[0][:200]} ({line})")
         return True
 

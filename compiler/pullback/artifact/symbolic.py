@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _flat, _jax
+from pullback import _flat, _jax, _locations
 from pullback._edits import SelectResults
 from pullback._errors import MissingRuleError, PipelineError, PullbackError, headline
 from pullback._flat import Flat
@@ -19,7 +19,7 @@ from pullback.artifact import constants, high_level, kept as keeping, programs, 
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.exported import Exports
 from pullback.artifact.variants import alone
-from pullback.frontend import link, locations, refusals
+from pullback.frontend import link, refusals
 from pullback.frontend.tangents import is_inexact
 from pullback.passes.jvp import JVP as ForwardMode
 from pullback.passes.meetings import have_rules, met_in
@@ -142,7 +142,7 @@ def _refuse_several_devices(module: ir.Module) -> None:
     if found := _meshes.shardings(module):
         raise ArtifactError(
             "a program over several devices cannot be saved while dimensions are symbols",
-            where=next(filter(None, map(locations.user_line_of, found)), None),
+            where=next(filter(None, map(_locations.user_line_of, found)), None),
             do="save program.with_shapes(…), which keeps its shardings; where nothing is laid out "
             "over devices, save it outside of jax.set_mesh",
         )

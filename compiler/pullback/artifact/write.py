@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from pullback import _locations
 from pullback._edits import as_run
 from pullback._errors import MissingRuleError, NotLinearError, PullbackError
 from pullback._jax import context_of_its_own, ir
@@ -19,7 +20,7 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.programs import LOST_RULES, ORDER
 from pullback.dialect import ops
-from pullback.frontend import locations, refusals
+from pullback.frontend import refusals
 from pullback.frontend.stage_all import EndlessRulesError
 from pullback.passes.meetings import Meeting, have_rules, met_in, order_of
 from pullback.symbolic import SymbolicProgram
@@ -200,7 +201,7 @@ def _refuse_refusals(
     count = len({each.call.decomposition for _, each, _ in refused})
     others = f", and those of {count - 1} more" if count > 1 else ""
     said = f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}"
-    where = locations.user_line_of(call.op)
+    where = _locations.user_line_of(call.op)
     if of_any_order and first > 1:
         warnings.warn(
             f"{said}, for the call at {where}; a derivative of order {first} or more may ask for "
@@ -336,6 +337,6 @@ def _refuse_other_dialects(module: ir.Module) -> None:
     if others:
         raise ArtifactError(
             f"`{others[0].name}` has no portable form",
-            where=locations.user_line_of(others[0]),
+            where=_locations.user_line_of(others[0]),
             do="a saved program holds StableHLO and CHLO only; lower this op first",
         )

@@ -14,6 +14,7 @@ from typing import Any
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect.types import (
     Dims as Dims,
     Number as Number,
@@ -49,7 +50,6 @@ from pullback.dialect.types import (
     with_element as with_element,
     with_shape as with_shape,
 )
-from pullback.frontend.locations import user_line
 
 
 class Here(threading.local):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from pullback import _locations
 from pullback._errors import PullbackError
 from pullback._jax import (
     derivatives,
@@ -26,7 +27,7 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import adoption, link, locations
+from pullback.frontend import adoption, link
 from pullback.frontend.native import is_native
 from pullback.frontend.powers import is_negative_power, with_a_rule
 from pullback.frontend.simpler import in_simpler_terms
@@ -115,7 +116,7 @@ class Keeper:
             return equation
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
-        outer, self.place = self.place, locations.of_equation(equation) or self.place
+        outer, self.place = self.place, _locations.of_equation(equation) or self.place
         self.tracebacks.append(source_info.traceback_of(equation))
         try:
             _check_axes(equation, self.place)
@@ -220,11 +221,11 @@ def without_mutable_arrays(closed: Any) -> Any:
         raise PullbackError(
             f"`{error.equation.primitive}` takes one mutable array (jax.Ref) twice and writes to "
             "it, or is a while loop whose condition reads what its body writes, or writes",
-            where=locations.of_equation(error.equation),
+            where=_locations.of_equation(error.equation),
             do="hand it on once: let the body return what the condition needs, as a value",
         ) from None
     except references.NotDischargedError as error:
-        place = locations.of_equation(error.equation)
+        place = _locations.of_equation(error.equation)
         raise _core_map(place) if error.is_core_map else mutable_array(place) from None
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pullback import _locations
 from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import kernels, tracing
-from pullback.frontend import locations
 
 
 def as_loops(call: Any) -> Callable[..., list[Any]]:
@@ -25,7 +25,7 @@ def as_call(equation: Any) -> Any:
     if kernels.is_emulated(equation):
         raise PullbackError(
             "cannot trace a kernel that calls of Python emulate, in their order",
-            where=locations.of_equation(equation),
+            where=_locations.of_equation(equation),
             do="say interpret=True in pallas_call instead",
         )
     return (
@@ -71,6 +71,6 @@ def _loops(equation: Any) -> Any:
 def _no_loops(error: kernels.NoLoopsError, what: str, do: str) -> MissingRuleError:
     return MissingRuleError(
         f"no derivative of a kernel {what.format(error.equation.primitive)}",
-        where=locations.of_equation(error.equation),
+        where=_locations.of_equation(error.equation),
         do=do,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pullback import _locations
 from pullback._jax import ir, jaxprs
-from pullback.frontend import locations
 
 CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_callback"})
 """Primitives whose lowering holds a Python function of this process."""
@@ -32,7 +32,7 @@ def _callbacks(jaxpr: Any, caller: str, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(jaxpr))
     for equation in jaxpr.eqns:
-        place = locations.of_equation(equation) or caller
+        place = _locations.of_equation(equation) or caller
         if equation.primitive.name in CALLBACKS:
             yield f"{equation.primitive.name} at {place}"
         for inner in jaxprs.jaxprs_in(equation.params.values()):

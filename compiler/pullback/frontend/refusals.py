@@ -11,8 +11,8 @@ from types import TracebackType
 
 import jax
 
+from pullback import _locations
 from pullback._errors import LeakedValueError, PullbackError
-from pullback.frontend import locations
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -54,7 +54,7 @@ def _words(error: BaseException, places: list[TracebackType]) -> str | None:
         return None
     place = next(filter(_is_outside, reversed(places)), places[-1])
     code = place.tb_frame.f_code
-    line = locations.describe(code.co_filename, place.tb_lineno, code.co_qualname)
+    line = _locations.describe(code.co_filename, place.tb_lineno, code.co_qualname)
     said = f"{type(error).__name__}: {error} ({line})"
     return said.encode(errors="backslashreplace").decode()
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from pullback import _locations
 from pullback._errors import (
     LeakedValueError,
     MissingRuleError,
@@ -16,7 +17,7 @@ from pullback._errors import (
 from pullback._jax import high, structured, tracing, user_rules
 from pullback._jax.shared_results import CountedForEachError
 from pullback.dialect import masks
-from pullback.frontend import closures, lifting, locations, staging
+from pullback.frontend import closures, lifting, staging
 from pullback.frontend.tangents import is_inexact
 
 
@@ -90,7 +91,7 @@ class Rule:
     def places(self) -> str:
         """The line of the call, and those where a user's rule begins."""
         functions = map(closures.of_user, user_rules.written(self.call.eqns[0]))
-        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
+        lines = dict.fromkeys(_locations.of_code(f.__code__) for f in functions if f is not None)
         return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
 
     @property
@@ -130,7 +131,7 @@ class Rule:
         """The error of a rule that uses a value of a trace that is over."""
         name = self.key.removesuffix("_forward")
         made_at = (
-            locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
+            _locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
         )
         return LeakedValueError(
             f"the rule of `{name}` uses a value of the function around it, which is not there when "
@@ -145,7 +146,7 @@ class Rule:
         return NotDifferentiableError(
             f"the backward rule of `{self.key}` has a collective along {error.axis!r} of a "
             "cotangent that all items of that vmap share: it would count it once for each item",
-            where=f"{locations.of_equation(error.equation)}; the call is at {self.places}",
+            where=f"{_locations.of_equation(error.equation)}; the call is at {self.places}",
             do="return the cotangent as it is, for it is that of all items together; or map the "
             "axis with jax.shard_map, where each device has its own part of it",
         )

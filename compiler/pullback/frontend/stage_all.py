@@ -10,12 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pullback import _locations
 from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
 from pullback._jax import ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.masks import singles
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend import locations
 from pullback.frontend.call_rules import CallRules, Found, Wanted, rules_in
 from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback_runtime._jax import operations_where
@@ -216,7 +216,7 @@ def _naming(rule: Rule) -> Iterator[None]:
     except PullbackError:
         raise
     except Exception as error:
-        line = locations.of_error(error)
+        line = _locations.of_error(error)
         raise MissingRuleError(
             f"the rule of `{rule.key}` cannot be written into the program: {headline(error)}",
             where=f"{line}, in the rule of the call at {rule.where}" if line else rule.places,

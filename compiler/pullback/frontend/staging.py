@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from pullback import _slots
+from pullback import _locations, _slots
 from pullback._cache import has_hash
 from pullback._errors import RuleResultError
 from pullback._jax import (
@@ -25,7 +25,7 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import locations, refusals
+from pullback.frontend import refusals
 from pullback.frontend.identity import Identities
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
@@ -388,5 +388,5 @@ def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
     if refusals.words(error) is not None and not isinstance(error, AssertionError):
         return False
     if rule.primitive == "linear_call" or (rule.primitive in USERS and kind != "transpose"):
-        return isinstance(error, NotImplementedError) and locations.of_error(error) is None
+        return isinstance(error, NotImplementedError) and _locations.of_error(error) is None
     return True

@@ -13,10 +13,10 @@ from typing import Any
 
 from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
 from pullback.dialect.masks import masked
-from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import Differentiation

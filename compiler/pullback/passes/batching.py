@@ -18,10 +18,10 @@ from typing import Any
 from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of, masked
-from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import (

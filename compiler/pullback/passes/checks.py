@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.ops import CustomVJPCall, DerivativeCall, LinearCall, composite_name
-from pullback.frontend.locations import user_line
 from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
 from pullback.passes.symbols import called

@@ -8,9 +8,9 @@ from typing import Any
 from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect.build import hides_inexact, inexact
 from pullback.dialect.masks import mask_of
-from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator

@@ -10,10 +10,10 @@ from typing import Any
 from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import masked
-from pullback.frontend.locations import user_line
 from pullback.passes.activity import analyze, numbered
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type

@@ -12,9 +12,9 @@ from typing import Any
 
 from pullback._errors import NotLinearError
 from pullback._jax.ordering import ORDERED
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.frontend.locations import user_line
 from pullback.passes.checks import found_in
 from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import Differentiation

@@ -9,9 +9,9 @@ from pullback import _jax
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
 from pullback._jax.inlining import inlined
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.frontend.locations import user_line
 from pullback.passes.symbols import symbol
 
 if TYPE_CHECKING:

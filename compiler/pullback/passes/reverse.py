@@ -21,9 +21,9 @@ from typing import Any
 
 from pullback._errors import NotLinearError
 from pullback._jax.inlining import inlined
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
-from pullback.frontend.locations import user_line
 from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
 from pullback.passes.differentiation import Differentiation

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from pullback import _jax
 from pullback._errors import RuleResultError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.frontend.locations import user_line
 from pullback.passes.checks import check_cotangents, check_count, check_type
 from pullback.passes.purity import is_used
 from pullback.passes.signatures import function_type

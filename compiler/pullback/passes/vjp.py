@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback._errors import NotDifferentiableError
-from pullback.frontend.locations import user_line
+from pullback._locations import user_line
 from pullback.passes.backward import split_entry, vjp_in_place
 from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation

@@ -9,9 +9,9 @@ from typing import ClassVar
 from pullback import _jax
 from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.ops import BATCHING_RULES
-from pullback.frontend.locations import user_line
 from pullback.passes.base import Pass, Rules
 from pullback.passes.batching import Batching
 from pullback.passes.differentiation import Differentiation

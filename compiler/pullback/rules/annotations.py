@@ -6,9 +6,9 @@ from typing import Any
 
 from pullback._errors import MissingRuleError
 from pullback._jax import sdy
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value, hides_inexact, inexact
-from pullback.frontend.locations import user_line
 from pullback.passes.purity import ANNOTATIONS, target_of
 from pullback.rules.batching import MappedOp, batch
 from pullback.rules.linalg import batch_of_lapack

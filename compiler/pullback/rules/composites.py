@@ -9,10 +9,10 @@ from typing import Any
 
 from pullback._errors import MissingRuleError, NotLinearError
 from pullback._jax import ir, remat
+from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import behind, mask_of, masked, within
-from pullback.frontend.locations import user_line
 from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
 from pullback.passes.differentiation import Differentiation

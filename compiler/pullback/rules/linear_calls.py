@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
+from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import mask_of
-from pullback.frontend.locations import user_line
 from pullback.passes.backward import split
 from pullback.passes.checks import is_unknown, missing_map
 from pullback.passes.forward import Refused, unrefused

@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 
 from pullback._errors import LeakedValueError, MissingRuleError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
 from pullback.dialect.masks import mask_of, masked, singles, within
-from pullback.frontend.locations import user_line
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
 from pullback.passes.zeros import stays_zero

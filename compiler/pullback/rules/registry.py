@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pullback._errors import DuplicateRuleError, MissingRuleError, RuleResultError
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value, add, inexact
-from pullback.frontend.locations import user_line
 from pullback.rules.batching import batch_alike
 
 Mask = Sequence[bool]

@@ -7,9 +7,9 @@ from typing import Any
 
 from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.frontend.locations import user_line
 from pullback.passes.dead_ops import unsharded
 from pullback.passes.regions import blocks, move_regions, replace_terminator, terminator
 from pullback.rules.reading import read_loop

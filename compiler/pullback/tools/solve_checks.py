@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 import pullback
+from pullback import _locations
 from pullback._errors import headline
 from pullback._jax import structured, tracing
-from pullback.frontend import locations
 from pullback.frontend.rule import Rule
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
@@ -42,7 +42,7 @@ def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) ->
       tolerance: the largest relative difference.
     """
     try:
-        met = [each for each in solves.met if locations.of_equation(each.equation) == rule.where]
+        met = [each for each in solves.met if _locations.of_equation(each.equation) == rule.where]
     except Exception as error:
         yield Finding.unknown(rule, f"the target fails at inputs in {inputs}: {headline(error)}")
         return
