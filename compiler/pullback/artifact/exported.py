@@ -24,7 +24,7 @@ from pullback.frontend.tangents import is_inexact
 from pullback.frontend.trace import trace
 from pullback.passes.pipelines import Stage
 from pullback.passes.regions import replace_op
-from pullback.passes.signatures import drop_arguments, set_signature
+from pullback.passes.signatures import drop_arguments, keep_arguments
 from pullback.passes.stock import run_stock
 from pullback.passes.symbols import erase_unreachable
 from pullback.symbolic import Stored, SymbolicProgram
@@ -287,24 +287,17 @@ def _take_branches(module: ir.Module) -> None:
 
 
 def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
-    """`jax.export` drops arguments that nothing uses; a program takes them all.
-
-    A block takes new arguments at its end only: all are made anew, and the old ones removed.
-    """
-    kept = list(exported.module_kept_var_idx)
+    """`jax.export` drops arguments that nothing uses; a program takes them all."""
+    kept = exported.module_kept_var_idx
     if len(kept) == len(exported.in_avals):
         return
     function = ir.SymbolTable(module.operation)["main"]
     block = function.regions[0].blocks[0]
-    old = dict(zip(kept, block.arguments, strict=True))
-    with ir.Location.unknown(module.context):
+    place = {position: i for i, (position, _) in enumerate(zip(kept, block.arguments, strict=True))}
+    with ir.Location.unknown(module.context) as loc:
         for position, aval in enumerate(map(boundary.physical_type, exported.in_avals)):
-            kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
-            new = block.add_argument(kind, ir.Location.unknown())
-            if position in old:
-                old[position].replace_all_uses_with(new)
-        for _ in kept:
-            block.erase_argument(0)
-        if "arg_attrs" in function.attributes:
-            del function.attributes["arg_attrs"]
-        set_signature(function)
+            if position not in place:
+                place[position] = len(place)
+                kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
+                block.add_argument(kind, loc)
+    keep_arguments(function, [place[position] for position in range(len(place))])
