@@ -1050,8 +1050,8 @@ BATCHES = (
     ),
     Mutant(
         "rules/loops.py",
-        "if apart and found_in(",
-        "if found_in(",
+        "if apart and frame.diff.found_in(",
+        "if frame.diff.found_in(",
         ("tests/test_batches.py::test_an_item_that_has_left_a_loop_calls_nobody",),
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from pullback._errors import MissingRuleError, RuleResultError
@@ -61,14 +61,6 @@ def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
         raise missing_rule(operation, rule.name, FROM_OUTSIDE)
 
 
-def is_called(operation: Any) -> bool:
-    return called(operation) is not None
-
-
-def is_called_for_a_value(operation: Any) -> bool:
-    return is_called(operation) and any(map(is_used, operation.results))
-
-
 def is_custom_vjp(operation: Any) -> bool:
     return composite_name(operation) == CustomVJPCall.NAME
 
@@ -77,39 +69,16 @@ def may_run_a_rule(op: Op) -> bool:
     """Whether the op calls a `custom_vjp` rule, which cotangents are handed that are left out."""
     if op.rule.family != "control":
         return False
-    return found_in(op.frame.diff, op.operation, is_custom_vjp) is not None
+    return op.frame.diff.found_in(op.operation, is_custom_vjp) is not None
 
 
-def found_in(
-    diff: Differentiation,
-    operation: Any,
-    wanted: Callable[[Any], Any],
-    through: Callable[[Any], bool] = is_called,
-) -> Any | None:
-    """An op for which `wanted` holds in an op, or in what is called there `through` a call."""
-    found, names = None, dict[str | None, None]()
-
-    def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
-        nonlocal found
-        found = each if wanted(each) else None
-        if through(each):
-            names[called(each)] = None
-        return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
-
-    def of_function(name: str) -> Any:
-        return diff.cached(
-            ("found in", name, wanted, through),
-            lambda: found_in(diff, diff.function(name), wanted, through),
-        )
-
-    operation.walk(visit)
-    below = (of_function(name) for name in names if name is not None)
-    return found if found is not None else next((each for each in below if each is not None), None)
+def _is_called_for_a_value(operation: Any) -> bool:
+    return called(operation) is not None and any(map(is_used, operation.results))
 
 
 def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
     """Raises MissingRuleError if reverse mode would see other values in what it runs again."""
-    found = found_in(diff, operation, differs_again, is_called_for_a_value)
+    found = diff.found_in(operation, differs_again, _is_called_for_a_value)
     if found is not None:
         raise MissingRuleError(
             f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse mode "

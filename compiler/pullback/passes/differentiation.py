@@ -17,7 +17,7 @@ from pullback.dialect.masks import masked
 from pullback.passes.activity import analyze, numbered
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
-from pullback.passes.symbols import Symbols, make_private, make_public
+from pullback.passes.symbols import Symbols, called, make_private, make_public
 from pullback.rules import registry
 from pullback_runtime._jax import operations_named
 
@@ -229,6 +229,36 @@ class Differentiation:
         function = block.owner.operation
         barriers = operations_named(function, _BARRIER) if self.has_stand_ins else ()
         return [op.result for op in barriers if _STAND_IN in op.attributes]
+
+    # ------------------------------------------------------------------------------- search
+
+    def found_in(
+        self,
+        operation: Any,
+        wanted: Callable[[Any], Any],
+        through: Callable[[Any], Any] = called,
+    ) -> Any | None:
+        """An op for which `wanted` holds in an op, or in what is called there `through` a call."""
+        found, names = None, dict[str | None, None]()
+
+        def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
+            nonlocal found
+            found = each if wanted(each) else None
+            if through(each):
+                names[called(each)] = None
+            return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
+
+        def of_function(name: str) -> Any:
+            return self.cached(
+                ("found in", name, wanted, through),
+                lambda: self.found_in(self.function(name), wanted, through),
+            )
+
+        operation.walk(visit)
+        if found is not None:
+            return found
+        below = (of_function(name) for name in names if name is not None)
+        return next((each for each in below if each is not None), None)
 
     # ----------------------------------------------------------------------------- activity
 

@@ -15,7 +15,6 @@ from pullback._jax.ordering import ORDERED
 from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
-from pullback.passes.checks import found_in
 from pullback.passes.dependence import Dependence
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
@@ -30,14 +29,14 @@ def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> 
     Raises:
       NotLinearError: something uses what it gives.
     """
-    if found_in(diff, block.owner.operation, acts) is None:
+    if diff.found_in(block.owner.operation, acts) is None:
         return
     while calls := [op for op in _acting(diff, block, given) if _has_steps(diff, op)]:
         for operation in calls:  # of what it does, a part may depend on other values
             inline_call(operation, diff.block(str(called(operation))).owner.operation)
     for operation in reversed(list(_acting(diff, block, given))):
         if any(map(is_used, operation.results)):
-            name = target_of(found_in(diff, operation, acts)) or operation.name
+            name = target_of(diff.found_in(operation, acts)) or operation.name
             raise NotLinearError(
                 f"cannot transpose: `{name}` has an effect that depends on the input, and a result",
                 where=user_line(operation.location),
@@ -59,14 +58,14 @@ def without_effects(diff: Differentiation, name: str) -> str:
     """
 
     def shows(block: Any) -> bool:
-        return found_in(diff, block.owner.operation, acts) is not None
+        return diff.found_in(block.owner.operation, acts) is not None
 
     return diff.changed(name, "silent", shows, partial(_silence, diff))
 
 
 def _silence(diff: Differentiation, block: Any) -> None:
     for operation in reversed(operations(block)):
-        if found_in(diff, operation, acts) is None:
+        if diff.found_in(operation, acts) is None:
             continue
         callee = called(operation)
         if (acts(operation) or callee is not None) and not any(map(is_used, operation.results)):
@@ -90,7 +89,7 @@ def _acting(diff: Differentiation, block: Any, given: Sequence[Value]) -> Iterat
         for operation in operations(block):
             uses = decided or any(v in found for v in operation.operands)
             if acts(operation) or called(operation) is not None:
-                if uses and found_in(diff, operation, acts) is not None:
+                if uses and diff.found_in(operation, acts) is not None:
                     yield operation
                 continue
             nested = blocks(operation)

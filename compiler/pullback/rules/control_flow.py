@@ -10,7 +10,6 @@ from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, inexact
 from pullback.passes.activity import analyze, numbered
-from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
 from pullback.passes.purity import callback
 from pullback.passes.regions import (
@@ -167,7 +166,7 @@ def _batch(op: MappedOp) -> list[Value] | None:
     not call, such as what raises an error.
     """
     if op.batched[0]:
-        calls_back = found_in(op.frame.diff, op.operation, callback)
+        calls_back = op.frame.diff.found_in(op.operation, callback)
         return _batch_choice(op) if calls_back is None else None
     frame, operation = op.frame, op.operation
     rows = [frame.flags(block) for block in blocks(operation)]

@@ -19,7 +19,6 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.passes.activity import analyze, numbered
 from pullback.passes.batching import one_by_one
-from pullback.passes.checks import found_in
 from pullback.passes.forward import Forward
 from pullback.passes.purity import acts
 from pullback.passes.regions import (
@@ -386,7 +385,7 @@ def _batch(op: MappedOp) -> list[Value]:
     frame, operation = op.frame, op.operation
     flags = frame.loop_flags(op)
     apart = frame.ends_apart(op, flags)
-    if apart and found_in(frame.diff, operation, acts) is not None:
+    if apart and frame.diff.found_in(operation, acts) is not None:
         pairs = zip(one_by_one(op), op.values, flags, strict=True)
         return [result if flag else unchanged for result, unchanged, flag in pairs]
     spare = operation.clone(False)
