@@ -18,6 +18,7 @@ from pullback.passes.regions import (
     MANUAL,
     blocks,
     captures,
+    move_regions,
     operations,
     replace_terminator,
     terminator,
@@ -127,8 +128,7 @@ def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) 
         loc=operation.location,
         ip=ir.InsertionPoint(operation),
     )
-    for old, region in zip(operation.regions, list(new.regions), strict=True):
-        old.blocks[0].append_to(region)
+    move_regions(operation, new)
     kept = [r for r, k in zip(operation.results, keep, strict=True) if k]
     for old, result in zip(kept, new.results, strict=True):
         old.replace_all_uses_with(result)
