@@ -183,3 +183,13 @@ def test_loops_in_loops_are_looked_into_in_polynomial_time(monkeypatch):
     monkeypatch.setattr(Batching, "loop_flags", counted)
     program.vmap(0, axis_size=2)
     assert len(asked) < 100
+
+
+def test_what_was_traced_under_a_mesh_of_one_device_has_a_batch():
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    f = lambda x: jnp.sum(x**3) * 2.0  # noqa: E731
+    with jax.set_mesh(jax.make_mesh((1,), ("x",))):
+        program = pb.trace(f)(x[0])
+    assert "sdy.sharding_constraint" in str(program)
+    np.testing.assert_allclose(program.vmap(axis_size=3)(x), jax.vmap(f)(x))
+    np.testing.assert_allclose(program.grad().vmap(axis_size=3)(x), jax.vmap(jax.grad(f))(x))

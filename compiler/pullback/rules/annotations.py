@@ -95,3 +95,12 @@ def _batch(op: MappedOp) -> list[Value] | None:
     """
     target = target_of(op.operation)
     return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
+
+
+@batch("sdy.sharding_constraint")
+def _batch_constraint(op: MappedOp) -> list[Value]:
+    """Each item where it was; the partitioner says where the items are."""
+    one = sdy.TensorShardingAttr(op.attributes["sharding"])
+    dims = [sdy.DimensionShardingAttr.get([], is_closed=False), *one.dimension_shardings]
+    axes = list(one.replicated_axes), list(one.unreduced_axes)
+    return op.again(sharding=sdy.TensorShardingAttr.get(one.mesh_or_ref, dims, *axes))
