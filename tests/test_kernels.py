@@ -477,7 +477,7 @@ def test_an_emulated_device_is_an_error():
     assert_says(
         caught.value,
         "cannot trace a kernel that calls of Python emulate, in their order",
-        "say interpret=True in pallas_call instead",
+        "say interpret=True in pallas_call instead, outside of force_tpu_interpret_mode",
     )
 
 

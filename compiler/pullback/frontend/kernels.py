@@ -26,7 +26,7 @@ def as_call(equation: Any) -> Any:
         raise PullbackError(
             "cannot trace a kernel that calls of Python emulate, in their order",
             where=_locations.of_equation(equation),
-            do="say interpret=True in pallas_call instead",
+            do="say interpret=True in pallas_call instead, outside of force_tpu_interpret_mode",
         )
     return (
         kernels.as_call(equation, _loops(equation))
