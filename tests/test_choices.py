@@ -15,6 +15,7 @@ import pullback as pb
 from pullback import artifact
 
 X = np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0])
+AHEAD = np.array([0.1, 0.2, 0.3])
 
 
 def safe(function: Callable[[Any], Any], instead: float = 1.0) -> Callable[[Any], Any]:
@@ -44,6 +45,12 @@ CHOICES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: (
             jnp.where(x == 0, 1.0, jnp.sin(x) / jnp.where(x == 0, 1.0, x))
             + jnp.where(x > 0, safe(lambda x: x * jnp.log(x))(x), -x)
+        ),
+    ),
+    "rows": (
+        lambda x: jnp.where(x[:, None] > 0, jnp.cos(x[:, None] + AHEAD) / x[:, None], AHEAD),
+        lambda x: jnp.where(
+            x[:, None] > 0, safe(lambda x: jnp.cos(x + AHEAD) / x)(x[:, None]), AHEAD
         ),
     ),
     "shared": (

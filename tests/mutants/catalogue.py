@@ -53,6 +53,12 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
+        "if ct.__class__ is Masked:\n        return ct.through(_quotient_vjp(op, [ct.ct]))",
+        "if ct.__class__ is Masked:\n        ct = ct.ct",
+        ("tests/test_choices.py",),
+    ),
+    Mutant(
+        ELEMENTWISE,
         "return x, neg(mul(quotient, div(op.lhs, repeated)))",
         "return x, neg(mul(ct, div(op.lhs, repeated)))",
         rule("stablehlo.divide-divisor-repeated-outside"),

@@ -134,14 +134,13 @@ class Reverse:
         build.here.loc = op.operation.location
         if self.linear:
             self._check_linear(op)
-        masked = given[0] if op.rule.alike and given[0].__class__ is Masked else None
-        cts = [emitted(ct) for ct in given] if masked is None else [masked.ct]
-        cts = given if op.rule.chooses else cts
-        build.here.loc = op.operation.location
-        left_out = all(ct is None for ct in cts)
+        left_out = all(ct is None or ct is ABSENT for ct in given)
         if left_out and not may_run_a_rule(op):
             self._leave_out(map(self.active.get, op.operands))
             return
+        masked = given[0] if op.rule.alike and given[0].__class__ is Masked else None
+        cts = given if op.rule.chooses else [masked.ct] if masked else list(map(emitted, given))
+        build.here.loc = op.operation.location
         if left_out and not is_custom_vjp(op.operation):
             pairs = zip(op.results, given, strict=True)
             cts = [None if ct is None else build.zeros_like(v) for v, ct in pairs]

@@ -94,10 +94,8 @@ def emitted(ct: Any) -> Any:
     return ct.emit() if ct.__class__ in WAITING else ct
 
 
-def chosen(ct: Value | Waiting, predicate: Value, taken: bool) -> Masked | Absent:
+def chosen(ct: Value | Waiting, predicate: Value, taken: bool) -> Masked:
     """The cotangent of an operand of a `select`, of that of the result."""
-    if ct is ABSENT:
-        return ABSENT
     if ct.__class__ is Masked:
         return Masked(ct.ct, (*ct.masks, (predicate, taken)))
     return Masked(emitted(ct), ((predicate, taken),))

@@ -32,7 +32,7 @@ from pullback.dialect.build import (
     square,
     sub,
 )
-from pullback.passes.waiting import chosen
+from pullback.passes.waiting import Masked, chosen, emitted
 from pullback.rules.batching import MappedOp, along, batch, batch_alike
 from pullback.rules.registry import (
     Op,
@@ -126,17 +126,20 @@ def _by_divisor(op: Op, t: Value) -> Value:
     return mul(mul(t, reciprocal), mul(op.lhs, reciprocal))
 
 
-def _by_repeated_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
+def _by_repeated_vjp(op: Op, cts: Sequence[Any]) -> Sequence[Any]:
     """The same for a divisor that is a smaller one, repeated: its terms are summed, then divided.
 
     Its broadcast is repeated, too: XLA takes the reciprocal of what is small where that has no
-    other use, and keeps no array of full size.
+    other use, and keeps no array of full size. What a `select` does not take is left out of the
+    sum, so that there each term is divided for itself: the divisor of a sum of none may be zero.
     """
     (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner.operation
+    if ct.__class__ is Masked:
+        return ct.through(_quotient_vjp(op, [ct.ct]))
     (source,) = repeat.operands
     y = op.frame.primal(source)
     repeated = build.clone(repeat, [y]).result
-    quotient = div(ct, repeated)
+    quotient = div(emitted(ct), repeated)
     x = quotient if first else None
     if second and source not in op.frame.active:  # repeated outside of the region of this op
         return x, neg(mul(quotient, div(op.lhs, repeated)))
@@ -155,7 +158,7 @@ def _by_what_is_divided(op: Op) -> Rule:
 
 
 QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
-BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None)
+BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None, alike=False, chooses=True)
 register(replace(QUOTIENT, reads=None, variant=_by_what_is_divided))
 
 
