@@ -15,7 +15,7 @@ import pullback as pb
 from pullback import artifact
 
 X = np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0])
-AHEAD = np.array([0.1, 0.2, 0.3])
+COLUMNS = np.array([0.0, 0.2, 2.0])
 
 
 def safe(function: Callable[[Any], Any], instead: float = 1.0) -> Callable[[Any], Any]:
@@ -47,17 +47,15 @@ CHOICES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             + jnp.where(x > 0, safe(lambda x: x * jnp.log(x))(x), -x)
         ),
     ),
-    "rows": (
-        lambda x: jnp.where(x[:, None] > 0, jnp.cos(x[:, None] + AHEAD) / x[:, None], AHEAD),
-        lambda x: jnp.where(
-            x[:, None] > 0, safe(lambda x: jnp.cos(x + AHEAD) / x)(x[:, None]), AHEAD
-        ),
-    ),
     "shared": (
         lambda x: (lambda q: jnp.where(x > 0, jnp.where(x > 1, q, q * q) * x, x))(1 / x),
         lambda x: (lambda q: jnp.where(x > 0, jnp.where(x > 1, q, q * q) * x, x))(
             1 / jnp.where(x > 0, x, 1.0)
         ),
+    ),
+    "repeated divisor": (
+        lambda x: jnp.where(x[:, None] > COLUMNS, (1 + COLUMNS) / x[:, None], 0),
+        lambda x: jnp.where(x[:, None] > COLUMNS, (1 + COLUMNS) / safe(abs)(x)[:, None], 0),
     ),
 }
 
@@ -148,3 +146,11 @@ def test_large_cotangents_of_a_hyperbolic_tangent_stay_finite(x: float, ct: floa
     """t (1 + y) is infinite in 16 bits."""
     (found,) = pb.vjp(jnp.tanh, jnp.float16(x))[1](jnp.float16(ct))
     np.testing.assert_allclose(float(found), ct / np.cosh(x) ** 2, rtol=5e-3)
+
+
+def test_large_cotangents_of_a_repeated_divisor_stay_finite() -> None:
+    """What is divided, times them, is infinite in 16 bits: the sum of that, divided, would be."""
+    x, y = jnp.full((2, 3), 300, jnp.float16), jnp.full(2, 10, jnp.float16)
+    ct = jnp.full_like(x, 5000)
+    (found,) = pb.vjp(lambda y: x / y[:, None], y)[1](ct)
+    np.testing.assert_allclose(found, [-45000.0] * 2, rtol=5e-3)

@@ -53,15 +53,18 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "if ct.__class__ is Masked:\n        return ct.through(_quotient_vjp(op, [ct.ct]))",
-        "if ct.__class__ is Masked:\n        ct = ct.ct",
-        ("tests/test_choices.py",),
+        "return ct.through(_quotient_vjp(op, [ct.ct]))",
+        "ct = ct.ct",
+        ("tests/test_choices.py::test_what_is_not_taken_has_no_derivative[repeated divisor]",),
     ),
     Mutant(
         ELEMENTWISE,
-        "return x, neg(mul(quotient, div(op.lhs, repeated)))",
-        "return x, neg(mul(ct, div(op.lhs, repeated)))",
-        rule("stablehlo.divide-divisor-repeated-outside"),
+        "if is_repeated and is_here and is_summed else QUOTIENT",
+        "if is_repeated and is_summed else QUOTIENT",
+        (
+            "tests/passes/test_captured.py::"
+            "test_a_repeated_divisor_whose_source_has_no_cotangent_in_a_branch",
+        ),
     ),
     Mutant(
         ELEMENTWISE,

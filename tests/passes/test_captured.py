@@ -127,6 +127,29 @@ def test_a_constant_of_a_reduction_that_stands_outside_of_the_loop():
     np.testing.assert_allclose(found, 2 * whole / (1 + x / 2), rtol=1e-12)
 
 
+DIVIDES = """func.func public @main(
+    %p: tensor<i1>, %x: tensor<2x3xf64>, %y: tensor<2xf64>) -> (tensor<2x3xf64>, tensor<2xf64>) {
+  %b = stablehlo.broadcast_in_dim %y, dims = [0] : (tensor<2xf64>) -> tensor<2x3xf64>
+  %r:2 = "stablehlo.if"(%p) ({
+    %q = stablehlo.divide %x, %b : tensor<2x3xf64>
+    %s = stablehlo.sine %y : tensor<2xf64>
+    stablehlo.return %q, %s : tensor<2x3xf64>, tensor<2xf64>
+  }, {
+    stablehlo.return %x, %y : tensor<2x3xf64>, tensor<2xf64>
+  }) : (tensor<i1>) -> (tensor<2x3xf64>, tensor<2xf64>)
+  return %r#0, %r#1 : tensor<2x3xf64>, tensor<2xf64>
+}"""
+
+
+def test_a_repeated_divisor_whose_source_has_no_cotangent_in_a_branch():
+    """It is captured, but for a result that is not differentiated."""
+    module = ir.Module.parse(DIVIDES, _jax.context())
+    run_pipeline(module, "vjp{wrt=2 outs=0}", verify_each=True)
+    x, y = np.arange(6.0).reshape(2, 3), np.array([0.5, 2.0])
+    *_, found = pullback_runtime.compile(module)(np.True_, x, y, np.ones((2, 3)))
+    np.testing.assert_allclose(found, -x.sum(1) / y**2, rtol=1e-12)
+
+
 RULE = """
 func.func public @main(%n: tensor<i32>, %x: tensor<f64>) -> tensor<f64> {
   %y = stablehlo.composite "pullback.custom_jvp_call" %n, %x {

@@ -75,6 +75,13 @@ ELEMENTWISE = [
         [real(2, 3, low=0.5), real(2, low=0.5)],
         "divisor-repeated-outside",
     ),
+    Case(  # nothing is divided by these zeros
+        "stablehlo.divide",
+        lambda x, y: x / y,
+        [floats(np.ones((0, 2))), floats([0.0, 2.0])],
+        "divisor-repeated-never",
+        numeric=False,
+    ),
     Case("stablehlo.remainder", lax.rem, [floats([5.3, -5.3, 7.1]), floats([2.0, 1.5, -2.2])]),
     Case(  # x / y is rounded to 10 and -20, and JAX takes the whole part of that
         "stablehlo.remainder",

@@ -130,32 +130,34 @@ def _by_repeated_vjp(op: Op, cts: Sequence[Any]) -> Sequence[Any]:
     """The same for a divisor that is a smaller one, repeated: its terms are summed, then divided.
 
     Its broadcast is repeated, too: XLA takes the reciprocal of what is small where that has no
-    other use, and keeps no array of full size. What a `select` does not take is left out of the
-    sum, so that there each term is divided for itself: the divisor of a sum of none may be zero.
+    other use, and keeps no array of full size. Where a `select` takes some of the quotients only,
+    nothing is summed before the terms of the others are zero: they may be infinite.
     """
     (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner.operation
     if ct.__class__ is Masked:
         return ct.through(_quotient_vjp(op, [ct.ct]))
     (source,) = repeat.operands
     y = op.frame.primal(source)
-    repeated = build.clone(repeat, [y]).result
-    quotient = div(emitted(ct), repeated)
-    x = quotient if first else None
-    if second and source not in op.frame.active:  # repeated outside of the region of this op
-        return x, neg(mul(quotient, div(op.lhs, repeated)))
+    quotient = div(emitted(ct), build.clone(repeat, [y]).result)
     if second:
         op.frame.accumulate(source, neg(div(unbroadcast(repeat, mul(quotient, op.lhs)), y)))
-    return x, None
+    return quotient if first else None, None
 
 
 def _by_what_is_divided(op: Op) -> Rule:
     divisor = op.operands[1]
     if not build.is_result_of(divisor, "stablehlo.broadcast_in_dim"):
         return QUOTIENT
-    (small,) = divisor.owner.operands
-    is_small = build.shape(small) != build.shape(divisor) and not build.is_constant(small)
-    return BY_REPEATED if is_small and -1 not in build.shape(divisor) else QUOTIENT
+    repeat, (shape, element, *_) = divisor.owner.operation, build.info(divisor.type)
+    (small,) = repeat.operands
+    is_repeated = build.shape(small) != shape and not {-1, 0} & set(shape)
+    is_here = repeat.block == op.operation.block  # so its cotangents are carried where these are
+    is_summed = str(element) in _LARGE_NUMBERS and not build.is_constant(small)
+    return BY_REPEATED if is_repeated and is_here and is_summed else QUOTIENT
 
+
+_LARGE_NUMBERS = frozenset({"bf16", "f32", "f64", "complex<f32>", "complex<f64>"})
+"""Types for sums of products: in others these are soon too large, where losses are scaled."""
 
 QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
 BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None, alike=False, chooses=True)
