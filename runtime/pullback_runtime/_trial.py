@@ -63,7 +63,7 @@ def _refusal(status: bytes, detail: str, seconds: int, size: int) -> ArtifactErr
         worker.TOO_SLOW: f"the file does not parse within {seconds} seconds",
     }[status]
     do = "it must be StableHLO text, bytecode, or what jax.export serialised, undamaged"
-    if "unregistered dialect" in detail:
+    if "unregistered" in detail:  # as a dialect, or for the option that would allow one
         do = (
             "lower it to StableHLO, without quantized types: jaxlib has few dialects of MLIR, and "
             "allows no others"

@@ -280,6 +280,18 @@ def test_a_dialect_that_jaxlib_lacks():
     assert "without quantized types" in caught.value.do
 
 
+def test_a_function_may_have_the_name_of_a_dialect():
+    @jax.jit
+    def quant(x):
+        return jnp.round(x)
+
+    x = jnp.float32(2.6)
+    exported = jax.export.export(jax.jit(lambda x: quant(x) + 1))(x)
+    assert "@quant" in exported.mlir_module()
+    for content in (exported.mlir_module(), exported.mlir_module_serialized, exported.serialize()):
+        assert pb.load(content.encode() if isinstance(content, str) else bytes(content))(x) == 4
+
+
 def test_quantized_types_in_a_portable_artifact():
     """Where an artifact had been read before, they loaded, for its reader loads the dialect."""
     saved = artifact.serialize(pb.trace(jnp.sin)(1.0))
@@ -290,6 +302,9 @@ def test_quantized_types_in_a_portable_artifact():
     pb.load(saved)
     with pytest.raises(pb.ArtifactError, match="unregistered dialect, quant") as caught:
         pb.load(quantized)
+    assert "without quantized types" in caught.value.do
+    with pytest.raises(pb.ArtifactError) as caught:
+        pb.load(_module.to_bytecode(module))
     assert "without quantized types" in caught.value.do
 
 
