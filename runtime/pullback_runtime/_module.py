@@ -256,12 +256,13 @@ def refuse_fatal_calls(module: Any) -> None:
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
-def _called_in(function: Any) -> list[str]:
-    return [
-        call.attributes[attribute].value
-        for name, attribute in _CALLS.items()
-        for call in _jax.operations_named(function.operation, name)
-    ]
+def _called_in(function: Any) -> Iterator[str]:
+    for name, attribute in _CALLS.items():
+        for call in _jax.operations_named(function.operation, name):
+            yield call.attributes[attribute].value
+    for call in _jax.operations_named(function.operation, "stablehlo.custom_call"):
+        for called in call.attributes.get("called_computations", ()):
+            yield ir.FlatSymbolRefAttr(called).value
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:

@@ -94,16 +94,28 @@ def test_complex_numbers_in_attributes():
         assert jnp.allclose(pb.load(content).jvp()(x, x)[1], x * (1 + 2j))
 
 
-def test_a_custom_call_of_a_function_that_is_not_there():
+CRASHING = {
+    "nowhere": "names the function @nowhere, which is not there",
+    "declared": "@declared is declared, and has no body",
+    "main": "@main calls itself, which XLA does not run",
+}
+
+
+def test_a_custom_call_of_a_function_that_cannot_be_called():
     """XLA ends the process on it."""
     text = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
       %0 = stablehlo.custom_call @anything(%x) {called_computations = [@NAME]}
         : (tensor<3xf32>) -> tensor<3xf32>
       return %0 : tensor<3xf32>
+    }
+    func.func private @declared(%x: tensor<3xf32>) -> tensor<3xf32>
+    func.func private @whole(%x: tensor<3xf32>) -> tensor<3xf32> {
+      return %x : tensor<3xf32>
     }"""
-    assert pb.load(text.replace("NAME", "main").encode()).module
-    with pytest.raises(pb.ArtifactError, match="names the function @nowhere, which is not there"):
-        pb.load(text.replace("NAME", "nowhere").encode())
+    assert pb.load(text.replace("NAME", "whole").encode()).module
+    for name, why in CRASHING.items():
+        with pytest.raises(pb.ArtifactError, match=why):
+            pb.load(text.replace("NAME", name).encode())
 
 
 def test_a_call_that_nothing_meets_is_no_damage():
