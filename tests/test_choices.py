@@ -154,3 +154,11 @@ def test_large_cotangents_of_a_repeated_divisor_stay_finite() -> None:
     ct = jnp.full_like(x, 5000)
     (found,) = pb.vjp(lambda y: x / y[:, None], y)[1](ct)
     np.testing.assert_allclose(found, [-45000.0] * 2, rtol=5e-3)
+
+
+def test_a_small_divisor_of_zero_in_half_precision() -> None:
+    """Its reciprocal is infinite in 16 bits, and so is the square of one that is not as small."""
+    zero, tenth = jnp.float16(0), jnp.float16(0.1)
+    assert pb.vjp(lambda y: zero / y, jnp.float16(1e-5))[1](tenth) == (0,)
+    second = pb.jvp(pb.grad(lambda x, y: x / y, 1), (zero, jnp.float16(0.01)), (tenth, zero))[1]
+    np.testing.assert_allclose(float(second), -1000, rtol=5e-3)

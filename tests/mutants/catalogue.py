@@ -53,6 +53,12 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
+        "if not _has_room(op.result_type):",
+        "if False:",
+        ("tests/test_choices.py::test_a_small_divisor_of_zero_in_half_precision",),
+    ),
+    Mutant(
+        ELEMENTWISE,
         "return ct.through(_quotient_vjp(op, [ct.ct]))",
         "ct = ct.ct",
         ("tests/test_choices.py::test_what_is_not_taken_has_no_derivative[repeated divisor]",),

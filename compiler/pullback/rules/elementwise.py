@@ -120,8 +120,11 @@ def _quotient_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
 def _by_divisor(op: Op, t: Value) -> Value:
     """(x / y) (t / y), of the reciprocal of y: XLA keeps a quotient that is used once more.
 
-    It fuses what this is made of. The square of y might be too large for its type.
+    It fuses what this is made of. The square of y might be too large for its type, and that of a
+    reciprocal, which comes of the next derivative, for a small type.
     """
+    if not _has_room(op.result_type):
+        return mul(div(t, op.rhs), op.result)
     reciprocal = div(1.0, op.rhs)
     return mul(mul(t, reciprocal), mul(op.lhs, reciprocal))
 
@@ -148,16 +151,18 @@ def _by_what_is_divided(op: Op) -> Rule:
     divisor = op.operands[1]
     if not build.is_result_of(divisor, "stablehlo.broadcast_in_dim"):
         return QUOTIENT
-    repeat, (shape, element, *_) = divisor.owner.operation, build.info(divisor.type)
+    repeat, shape = divisor.owner.operation, build.shape(divisor)
     (small,) = repeat.operands
     is_repeated = build.shape(small) != shape and not {-1, 0} & set(shape)
     is_here = repeat.block == op.operation.block  # so its cotangents are carried where these are
-    is_summed = str(element) in _LARGE_NUMBERS and not build.is_constant(small)
+    is_summed = _has_room(divisor.type) and not build.is_constant(small)
     return BY_REPEATED if is_repeated and is_here and is_summed else QUOTIENT
 
 
-_LARGE_NUMBERS = frozenset({"bf16", "f32", "f64", "complex<f32>", "complex<f64>"})
-"""Types for sums of products: in others these are soon too large, where losses are scaled."""
+def _has_room(type: Any) -> bool:
+    """Whether products of numbers that are not extreme fit in: in half precision, they do not."""
+    return str(build.info(type).element) in {"bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
+
 
 QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
 BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None, alike=False, chooses=True)
