@@ -162,3 +162,12 @@ def test_a_small_divisor_of_zero_in_half_precision() -> None:
     assert pb.vjp(lambda y: zero / y, jnp.float16(1e-5))[1](tenth) == (0,)
     second = pb.jvp(pb.grad(lambda x, y: x / y, 1), (zero, jnp.float16(0.01)), (tenth, zero))[1]
     np.testing.assert_allclose(float(second), -1000, rtol=5e-3)
+
+
+def test_the_second_derivative_of_a_small_root_in_half_precision() -> None:
+    """The derivative of a reciprocal is infinite; what it is multiplied by makes it small again."""
+    x, one = jnp.float16(1e-4), jnp.float16(1)
+    scaled = pb.grad(lambda x, scale: jnp.sqrt(x) * scale)
+    for scale in (0.0, 1e-3):
+        found = pb.jvp(lambda x, scale=scale: scaled(x, jnp.float16(scale)), (x,), (one,))[1]
+        np.testing.assert_allclose(float(found), -scale / 4 * 1e6, rtol=5e-3)

@@ -195,7 +195,13 @@ elementwise(
 )
 elementwise("stablehlo.log", lambda op, t: div(t, op.x))
 elementwise("stablehlo.log_plus_one", lambda op, t: div(t, add(op.x, 1.0)))
-elementwise("stablehlo.sqrt", lambda op, t: mul(t, div(0.5, op.result)))
+elementwise(
+    "stablehlo.sqrt",
+    # By a reciprocal, as for quotients.
+    lambda op, t: (
+        mul(t, div(0.5, op.result)) if _has_room(op.result_type) else div(mul(t, 0.5), op.result)
+    ),
+)
 elementwise("stablehlo.rsqrt", lambda op, t: mul(t, mul(-0.5, div(op.result, op.x))))
 elementwise(
     "stablehlo.cbrt",
