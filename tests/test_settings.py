@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +38,22 @@ def test_settings_of_users_are_those_of_the_program() -> None:
         other = pb.trace(loss)(X)
     assert other.grad()(X)[0] == jax.grad(other)(X)[0] == 3
     assert program.grad()(X)[0] == jax.grad(program)(X)[0] == 1
+
+
+def test_a_context_that_was_made_after_the_program() -> None:
+    """Its default is that of the program: a rule kept what its first caller had said."""
+    made: list[Any] = []
+
+    @jax.custom_vjp
+    def grown(x):
+        return x
+
+    grown.defvjp(lambda x: (x, None), lambda _, ct: (sum(each.value for each in made) * ct,))
+    program = pb.trace(lambda x: jnp.sum(grown(x)))(X)
+    made.append(jax.make_user_context(2.0))
+    with made[0](3.0):
+        assert program.grad()(X)[0] == 2
+    assert program.grad()(X)[0] == 2
 
 
 def test_options_that_jax_traces_anew_for_are_those_of_the_program() -> None:

@@ -133,14 +133,19 @@ _ELSEWHERE = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of JAX on which depends what is traced; a call enters them again."""
+    """Settings of JAX on which depends what is traced; a call enters them again.
+
+    One that was made since has the value that it has where nobody gives it another.
+    """
 
     values: tuple[tuple[Any, Any], ...]
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
+        then = dict(self.values)
         with contextlib.ExitStack() as stack:
-            for setting, value in self.values:
+            for setting in _settings(_config.trace_context_names()):
+                value = then[setting] if setting in then else setting.get_global()
                 if setting.value != value:
                     stack.enter_context(_set_to(setting, value))
             yield
