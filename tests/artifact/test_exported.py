@@ -53,6 +53,14 @@ def test_arguments_that_export_drops_are_taken_again():
     assert jnp.allclose(program(jnp.ones(2), jnp.arange(3.0), jnp.int32(1)), 2 * jnp.arange(3.0))
 
 
+def test_arguments_beside_those_that_export_drops_keep_what_is_said_of_them():
+    """Such as where they lie on devices, which was lost."""
+    x = jnp.ones(2)
+    function = jax.jit(lambda unused, x: x + 1, donate_argnums=1)
+    program = pb.load(jax.export.export(function)(jnp.int32(3), x).serialize())
+    assert "%arg1: tensor<2xf32> {tf.aliasing_output = 0 : i32}" in str(program)
+
+
 def test_exports_for_several_platforms_have_a_variant_for_each():
     def function(x, unused):
         return jax.lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)
