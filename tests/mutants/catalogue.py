@@ -86,8 +86,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "lambda op, t: mul(t, div(0.5, op.result))",
-        "lambda op, t: mul(t, div(1.0, op.result))",
+        "mul(t, div(0.5, op.result)) if",
+        "mul(t, div(1.0, op.result)) if",
         rule("stablehlo.sqrt"),
     ),
     Mutant(
