@@ -52,10 +52,13 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tree: Path, tests: tuple[str, ...], longest: float = LONGEST_RUN) -> int | None:
+def run_tests(
+    tree: Path, tests: tuple[str, ...], longest: float = LONGEST_RUN, processes: int = 0
+) -> int | None:
     """The exit status of pytest on these tests, in that tree; None if it took too long."""
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-n", str(processes)]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, timeout=longest, text=True
@@ -119,15 +122,16 @@ def main() -> int:
             trees.put(copy_tree(Path(folder, str(number))))
         everything = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
         tree = trees.get()
-        status = run_tests(tree, everything, 4 * LONGEST_RUN)
+        status = run_tests(tree, everything, 4 * LONGEST_RUN, options.processes)
         if status != PYTEST_PASSED:
             print(f"without any mutant, pytest ended with {status}", file=sys.stderr)
             return 2
         trees.put(tree)
+        outcomes = []
         with ThreadPoolExecutor(options.processes) as pool:
-            outcomes = list(pool.map(lambda mutant: try_out(mutant, trees), chosen))
-    for outcome in outcomes:
-        report(outcome)
+            for outcome in pool.map(lambda mutant: try_out(mutant, trees), chosen):
+                report(outcome)
+                outcomes.append(outcome)
     missed = [outcome for outcome in outcomes if outcome.status != NOTICED]
     print(f"{len(outcomes) - len(missed)} of {len(outcomes)} mutants noticed")
     return 1 if missed else 0
