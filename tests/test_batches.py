@@ -565,6 +565,20 @@ def test_a_branch_not_taken_makes_no_gradient_nan(count):
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, expected)
 
 
+def test_a_branch_not_taken_makes_no_gradient_of_a_sum_nan():
+    """The cotangent is zero there in front of the sum, and the slopes behind it are infinite."""
+
+    def f(x):
+        return jax.lax.cond(jnp.min(x) > 0.0, lambda: jnp.sum(jnp.sqrt(x)), lambda: jnp.sum(x))
+
+    xs, cts = jnp.array([[0.0, 2.0], [0.5, 3.0]]), jnp.arange(1.0, 3.0)
+    program = pb.trace(f)(xs[0]).vmap(axis_size=2)
+    expected = jnp.stack([ct * jax.grad(f)(x) for x, ct in zip(xs, cts, strict=True)])
+    assert jnp.isfinite(expected).all()
+    (slopes,) = program.vjp()(xs, cts)[1]
+    np.testing.assert_allclose(slopes, expected, rtol=1e-6)
+
+
 def with_slope(k: float) -> Any:
     f = jax.custom_vjp(lambda x: jnp.sin(x))
     f.defvjp(lambda x: (f(x), x), lambda _, ct: (k * ct,))
