@@ -579,6 +579,22 @@ def test_a_branch_not_taken_makes_no_gradient_of_a_sum_nan():
     np.testing.assert_allclose(slopes, expected, rtol=1e-6)
 
 
+def test_an_item_that_has_left_a_loop_makes_no_gradient_of_a_sum_nan():
+    def f(x):
+        def body(carry):
+            total, x = carry
+            return total + jnp.sum(jnp.sqrt(x - 0.25)), x - 0.25
+
+        return jax.lax.while_loop(lambda carry: jnp.min(carry[1]) > 0.25, body, (0.0, x))[0]
+
+    xs = jnp.array([[1.0, 1.5], [0.75, 1.0], [0.25, 0.5]])
+    program = pb.trace(f)(xs[0]).vmap(axis_size=3)
+    expected = jnp.stack([pb.grad(f)(x) for x in xs])
+    assert jnp.isfinite(expected).all()
+    (slopes,) = program.vjp()(xs, jnp.ones(3))[1]
+    np.testing.assert_allclose(slopes, expected, rtol=1e-6)
+
+
 def with_slope(k: float) -> Any:
     f = jax.custom_vjp(lambda x: jnp.sin(x))
     f.defvjp(lambda x: (f(x), x), lambda _, ct: (k * ct,))
