@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pullback import _jax
 from pullback.dialect import build
 from pullback.dialect.build import (
     Value,
@@ -159,6 +160,7 @@ def _by_what_is_divided(op: Op) -> Rule:
     return BY_REPEATED if is_repeated and is_here and is_summed else QUOTIENT
 
 
+@_jax.cached
 def _has_room(type: Any) -> bool:
     """Whether products of numbers that are not extreme fit in: in half precision, they do not."""
     return str(build.info(type).element) in {"bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
