@@ -226,15 +226,14 @@ def refuse_fatal_calls(module: Any) -> None:
     callees: dict[str, set[str]] = {}
     for function in functions:
         caller = function.name.value
-        for call in _jax.operations_named(function.operation, "stablehlo.custom_call"):
-            for called in call.attributes.get("called_computations", ()):
-                if ir.FlatSymbolRefAttr(called).value not in symbols:
-                    raise ModuleError(
-                        f"a custom call names the function {called}, which is not there",
-                        where=f"{_jax.place(call)}, in @{caller}",
-                        do="add the function, or take it out of `called_computations`",
-                    )
-        for callee in _called_in(function):
+        for call, called in _calls_in(function):
+            callee = called.value
+            if callee not in symbols:
+                raise ModuleError(
+                    f"a custom call names the function {called}, which is not there",
+                    where=f"{_jax.place(call)}, in @{caller}",
+                    do="add the function, or take it out of `called_computations`",
+                )
             if callee in bodiless:
                 raise ModuleError(
                     f"@{callee} is declared, and has no body",
@@ -256,13 +255,14 @@ def refuse_fatal_calls(module: Any) -> None:
 _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
-def _called_in(function: Any) -> Iterator[str]:
+def _calls_in(function: Any) -> Iterator[tuple[ir.Operation, ir.FlatSymbolRefAttr]]:
+    """The calls in a function, each with what it calls: a custom call may name several."""
     for name, attribute in _CALLS.items():
         for call in _jax.operations_named(function.operation, name):
-            yield call.attributes[attribute].value
+            yield call, call.attributes[attribute]
     for call in _jax.operations_named(function.operation, "stablehlo.custom_call"):
         for called in call.attributes.get("called_computations", ()):
-            yield ir.FlatSymbolRefAttr(called).value
+            yield call, ir.FlatSymbolRefAttr(called)
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
