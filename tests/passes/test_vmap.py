@@ -13,7 +13,7 @@ import pullback as pb
 from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError
-from pullback._jax import ir
+from pullback._jax import ir, sdy
 from pullback.passes.batching import Batching
 from pullback.passes.manager import run_pipeline, run_stages
 from pullback.passes.vmap import VMap
@@ -193,3 +193,18 @@ def test_what_was_traced_under_a_mesh_of_one_device_has_a_batch():
     assert "sdy.sharding_constraint" in str(program)
     np.testing.assert_allclose(program.vmap(axis_size=3)(x), jax.vmap(f)(x))
     np.testing.assert_allclose(program.grad().vmap(axis_size=3)(x), jax.vmap(jax.grad(f))(x))
+
+
+@pytest.mark.skipif(
+    not hasattr(sdy.TensorShardingAttr, "reduction_op"), reason="jax 0.10 has sums alone"
+)
+def test_what_devices_leave_undone_stays_what_it_is():
+    module = _module.parse(b"""
+    sdy.mesh @mesh = <["a"=2, "b"=2]>
+    func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = sdy.sharding_constraint %x <@mesh, [{"a"}], unreduced=max{"b"}> : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    """)
+    run_stages(module, [VMap(8)])
+    assert '<@mesh, [{?}, {"a"}], unreduced=max{"b"}> : tensor<8x4xf32>' in str(module)

@@ -102,5 +102,7 @@ def _batch_constraint(op: MappedOp) -> list[Value]:
     """Each item where it was; the partitioner says where the items are."""
     one = sdy.TensorShardingAttr(op.attributes["sharding"])
     dims = [sdy.DimensionShardingAttr.get([], is_closed=False), *one.dimension_shardings]
-    axes = list(one.replicated_axes), list(one.unreduced_axes)
-    return op.again(sharding=sdy.TensorShardingAttr.get(one.mesh_or_ref, dims, *axes))
+    rest = [list(one.replicated_axes), list(one.unreduced_axes)]
+    if hasattr(one, "reduction_op"):  # what is left undone; a sum before jax 0.11
+        rest.append(one.reduction_op)
+    return op.again(sharding=sdy.TensorShardingAttr.get(one.mesh_or_ref, dims, *rest))
