@@ -584,7 +584,7 @@ def bytes_moved(function, x) -> float:
         lambda x: x / jnp.linalg.norm(x, axis=1, keepdims=True),
         lambda x: (x - x.mean(1, keepdims=True)) / jnp.sqrt(x.var(1, keepdims=True) + 1e-5),
         lambda x: jnp.outer(x[0], x[1]),
-        lambda x: -x[0] * jnp.log(x) - x[1] * jnp.log1p(-x * 0.9),
+        lambda x: -0.3 * jnp.log(x) - 0.7 * jnp.log1p(-x * 0.9),
         jax.nn.softmax,
         jax.nn.squareplus,
         lambda x: jax.scipy.stats.t.logpdf(x, 3.0),
