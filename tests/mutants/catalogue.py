@@ -65,8 +65,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "if is_repeated and is_here and is_summed else QUOTIENT",
-        "if is_repeated and is_summed else QUOTIENT",
+        "if is_repeated and is_here and",
+        "if is_repeated and",
         (
             "tests/passes/test_captured.py::"
             "test_a_repeated_divisor_whose_source_has_no_cotangent_in_a_branch",
@@ -531,8 +531,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "record = records.pop()",
-        "record = records.pop(0)",
+        "for record in reversed(records):",
+        "for record in records:",
         rules_of_users("custom_jvp-vjp"),
     ),
     Mutant(
@@ -729,20 +729,20 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "signature += named",
-        "pass",
+        "*map(attributes.get, rule.reads or ()), count)",
+        "count)",
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
         "passes/specialized.py",
-        "signature = rule, kind, first, second, i is None, j is None, i == j",
-        "signature = rule, kind, first, second, i == j",
+        'moving = "y" if i is None else "x" if j is None else "xx" if i == j else "xy"',
+        'moving = "xx" if i == j else "xy"',
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
         "passes/specialized.py",
-        "signature = rule, kind, first, second, i is None, j is None, i == j",
-        "signature = rule, kind, first, second, i is None, j is None",
+        'else "xx" if i == j else "xy"',
+        'else "xy"',
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
@@ -759,7 +759,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "kind = first if rule.alike else _kind_of[result.type]",
+        "kind = first if rule.alike else kind_of[result.type]",
         "kind = first",
         ("tests/passes/test_specialized.py",),
     ),
@@ -783,8 +783,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "if all_of_it and",
-        "if False and",
+        "if rule.copies and any(name not in rule.reads for name in attributes):",
+        "if False:",
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
@@ -801,14 +801,14 @@ DRIVERS = (
     ),
     Mutant(
         "passes/forward.py",
-        "del self.active[values[0]], self.kinds[place]",
-        "tangents.append(given[0])",
+        "del self.active[result], self.kinds[place]",
+        "self._tangents.append(self._tangents[0])",
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
         "passes/forward.py",
-        "        if refused:\n",
-        "        if False:\n",
+        "if some_refused and (refused := _refused(given)):",
+        "if False:",
         (
             "tests/test_user_rules.py::"
             "test_a_bwd_that_is_not_linear_is_no_error_where_its_derivative_is_stopped",
@@ -816,7 +816,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/reduction.py",
-        "return SUM if alone else CONSTRAINED_SUM",
+        "return CONSTRAINED_SUM",
         "return SUM",
         ("tests/passes/test_specialized.py",),
     ),

@@ -345,7 +345,7 @@ sdy.mesh @mesh = <["i"=2]>
 func.func @main(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<f64>) {
   %zero = stablehlo.constant dense<0.0> : tensor<f64>
   %0 = "stablehlo.reshape"(%x) MARK : (tensor<4xf64>) -> tensor<4xf64>
-  %1 = "stablehlo.reshape"(%x) : (tensor<4xf64>) -> tensor<4xf64>
+  %1 = "stablehlo.reshape"(%x) OTHER : (tensor<4xf64>) -> tensor<4xf64>
   %2 = stablehlo.add %0, %1 : tensor<4xf64>
   %3 = "stablehlo.reduce"(%x, %zero) <{dimensions = array<i64: 0>}> ({
     ^bb0(%a: tensor<f64>, %b: tensor<f64>):
@@ -365,14 +365,15 @@ func.func @main(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<f64>) {
 def test_a_copy_has_what_the_op_has_and_nothing_else(first):
     """Attributes that no rule knows, and constraints in a region, which refer to this module."""
     constraint = "%d = sdy.sharding_constraint %c <@mesh, []> : tensor<f64>"
-    with_marks = MARKED.replace("MARK", '{mine = "kept"}').replace("CONSTRAINT", constraint)
-    with_marks = with_marks.replace("%SUM", "%d")
-    without = MARKED.replace("MARK", "").replace("CONSTRAINT", "").replace("%SUM", "%c")
+    with_marks = MARKED.replace("MARK", '{mine = "kept"}').replace("OTHER", '{mine = "as well"}')
+    with_marks = with_marks.replace("CONSTRAINT", constraint).replace("%SUM", "%d")
+    without = MARKED.replace("MARK", "").replace("OTHER", "")
+    without = without.replace("CONSTRAINT", "").replace("%SUM", "%c")
     forget()
     for text in (with_marks, without) if first else (without, with_marks):
         module = ir.Module.parse(text, _jax.context())
         run_pipeline(module, "jvp", verify_each=True)
-        for mark in ("mine", "sharding_constraint"):
+        for mark in ("kept", "as well", "sharding_constraint"):
             assert str(module).count(mark) == 2 * text.count(mark), str(module)
 
 

@@ -8,11 +8,10 @@ what everything needs; each of the modules has one idea of JAX's:
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -91,16 +90,22 @@ def context() -> ir.Context:
     return _working.context or shared()
 
 
-@contextlib.contextmanager
-def working_in(module: ir.Module) -> Iterator[None]:
+class working_in:
     """What this thread makes is for a module: types and attributes are of its context."""
-    outer = _working.context
-    try:
-        _working.context = module.context
-        with module.context, ir.Location.unknown(module.context):
-            yield
-    finally:
-        _working.context = outer
+
+    __slots__ = ("_context", "_loc", "_outer")
+
+    def __init__(self, module: ir.Module) -> None:
+        self._context = module.context
+        self._loc = ir.Location.unknown(self._context)
+
+    def __enter__(self) -> None:
+        self._outer, _working.context = _working.context, self._context
+        self._loc.__enter__()  # with its context
+
+    def __exit__(self, *failure: Any) -> None:
+        self._loc.__exit__(*failure)
+        _working.context = self._outer
 
 
 def of_context(function: Callable[..., Item]) -> Callable[..., Item]:

@@ -13,12 +13,15 @@ Item = TypeVar("Item")
 
 def mask_of(flags: Iterable[bool]) -> str:
     """The mask with '1' where a flag is set."""
-    return "".join("1" if f else "0" for f in flags)
+    return "".join(["1" if f else "0" for f in flags])
 
 
 def masked(items: Iterable[Item], mask: str) -> list[Item]:
     """Of as many items as the mask is long, those at its ones."""
-    return [item for item, m in zip(items, mask, strict=True) if m == "1"]
+    known = list(items)
+    if len(known) != len(mask):
+        raise ValueError(f"a mask of {len(mask)} for {len(known)} items")
+    return [item for item, m in zip(known, mask) if m == "1"] if "0" in mask else known
 
 
 def behind(positions: Iterable[int], first: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pullback.dialect.build import Value, inexact
 from pullback.passes.checks import check_body, check_known
 from pullback.passes.regions import captured_elements, operands_of, operations, results_of
-from pullback.passes.specialized import Kinds, Record, read
+from pullback.passes.specialized import Kinds, Reader, Record, reader
 from pullback.rules.registry import RULES, Mask, Op
 
 Active = dict[Value, int]
@@ -16,7 +16,9 @@ Active = dict[Value, int]
 
 
 def numbered(values: Iterable[Value]) -> Active:
-    return {v: i for i, v in enumerate(dict.fromkeys(values))}
+    known = list(values)
+    found = {v: i for i, v in enumerate(known)}
+    return found if len(found) == len(known) else numbered(found)
 
 
 def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) -> list[Record]:
@@ -27,17 +29,20 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
     An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
     records: list[Record] = []
+    append = records.append
     record, find = frame.record, RULES.get
+    read: Reader | None = None if kinds is None else reader(active, kinds, frame, False)
     for operation in operations(block):
         rule = find(operation.name)
         if rule is None:
             check_known(operation, operation.name, active)
             continue
-        if kinds is not None and rule.runs_once:
-            reading = read(operation, rule, active, kinds)
+        if rule.runs_once and read is not None:
+            reading = read(operation, rule)
+            if reading:
+                append(reading)
+                continue
             if reading is not None:
-                if reading:
-                    records.append(reading)
                 continue
         operands = operands_of(operation)
         if rule.regions:
@@ -48,15 +53,10 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
             continue
         results = results_of(operation)
         op = record(operation, operands, results, flags, rule, frame)
-        records.append(op)
+        append(op)
         if not rule.plain:
             if rule.variant is not None:
                 op.rule = rule.variant(op)
-                if kinds is not None and op.rule.reads is not None:
-                    reading = read(operation, op.rule, active, kinds)
-                    if reading:
-                        records[-1] = reading
-                        continue
             results = active_results(op)
         for r in results:
             active[r] = len(active)

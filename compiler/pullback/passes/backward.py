@@ -26,7 +26,7 @@ from pullback.passes.regions import captures, operations, replace_terminator, te
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import BE_LINEAR, Reverse, identity
 from pullback.passes.signatures import drop_arguments, forget_results, set_signature
-from pullback.passes.specialized import kinds_of
+from pullback.passes.specialized import Kind
 from pullback.passes.zeros import adds_nothing
 
 
@@ -45,38 +45,45 @@ class Split:
 
 
 def vjp_in_place(
-    diff: Differentiation, name: str, mask: str, ct_mask: str, unit_cotangent: bool
+    diff: Differentiation,
+    name: str,
+    takes: Sequence[Kind],
+    mask: str,
+    ct_mask: str,
+    unit_cotangent: bool,
 ) -> None:
     """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
 
-    With a unit cotangent, no cotangent is an argument.
+    `takes` are the kinds of all arguments. With a unit cotangent, no cotangent is an argument.
     """
     function, block = diff.function(name), diff.block(name)
-    arguments, taken = list(block.arguments), block.arguments.types
     outs = list(terminator(block).operands)
     given = [out.type for out in outs]
     frame = Reverse(diff, identity)
-    wrt, types = _masked(arguments, mask), _masked(taken, mask)
-    frame.analyze(block, wrt, kinds_of(types))
+    wrt, kinds = masked(block.arguments, mask), masked(takes, mask)
+    frame.analyze(block, wrt, kinds)
     loc = function.location
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for out, type in zip(_masked(outs, ct_mask), _masked(given, ct_mask), strict=True):
             ct = build.full_like(out, 1) if unit_cotangent else block.add_argument(type, loc)
             frame.accumulate(out, ct)
         frame.run()
-        cts = _cotangents(frame, wrt, types)
-    replace_terminator(block, [*terminator(block).operands, *cts])
+        cts = _cotangents(frame, wrt)
+    now = list(terminator(block).operands) if frame.replaced else outs
+    replace_terminator(block, [*now, *cts])
     seeds = [] if unit_cotangent else _masked(given, ct_mask)
+    taken, types = [kind.type for kind in takes], [kind.type for kind in kinds]
+    _check_types(cts, wrt, types)
     set_signature(function, [*taken, *seeds], [*given, *types])
 
 
-def _cotangents(frame: Reverse, arguments: Sequence[Value], types: Sequence[Any]) -> list[Value]:
+def _cotangents(frame: Reverse, arguments: Sequence[Value]) -> list[Value]:
     """The cotangents of those arguments of a function that are the frame's first active values."""
-    return _of_types(list(map(build.instantiate, frame.cts, arguments)), arguments, types)
+    return list(map(build.instantiate, frame.cts, arguments))
 
 
-def _of_types(cts: list[Value], arguments: Sequence[Value], types: Sequence[Any]) -> list[Value]:
-    """Cotangents that have the types of the arguments; an error if one has not."""
+def _check_types(cts: Sequence[Value], arguments: Sequence[Value], types: Sequence[Any]) -> None:
+    """Raises MissingRuleError where a cotangent has not the type of the argument."""
     found = [ct.type for ct in cts]
     if found != types:  # of an op, one operand may be static, and another dynamic
         i = next(i for i, type in enumerate(found) if type != types[i])
@@ -85,7 +92,6 @@ def _of_types(cts: list[Value], arguments: Sequence[Value], types: Sequence[Any]
             where=user_line(arguments[i].owner.owner.location),
             do=build.REFINE_SHAPES,
         )
-    return cts
 
 
 Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)
@@ -198,7 +204,7 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     found = iter(list(end.operands))
     with build.inserting(ir.InsertionPoint(end), end.location):
         cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
-    cts = _of_types(cts, wrt, [a.type for a in wrt])
+    _check_types(cts, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))
     return diff.expose(pair.backward, f"{entry}.bwd")
@@ -333,7 +339,8 @@ def _transpose_in_place(
                     raise _constant_tangent(diff, name, v)
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
-        cts = _cotangents(frame, wrt, [a.type for a in wrt])
+        cts = _cotangents(frame, wrt)
+    _check_types(cts, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pullback import _jax
 from pullback._errors import NotDifferentiableError
 from pullback._jax import ir
 from pullback._locations import user_line
-from pullback.dialect.build import hides_inexact, inexact
+from pullback.dialect.build import hides_inexact
 from pullback.dialect.masks import mask_of
 from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import terminator
+from pullback.passes.specialized import Kind, kinds_in
 from pullback.passes.symbols import leave_copy
 
 
@@ -37,21 +36,23 @@ class Derivative(Pass):
         """
         leave_copy(module, self.entry)
         with _jax.working_in(module), Differentiation(module, rules) as diff:
-            block = diff.block(self.entry)
-            results = [v.type for v in terminator(block).operands]
-            mask = _mask(diff, self.entry, block.arguments.types, self.wrt, "argument")
-            ct_mask = _mask(diff, self.entry, results, self.outs, "result")
-            self.differentiate(diff, mask, ct_mask)
+            diff.block(self.entry)
+            takes, gives = kinds_in(diff.function(self.entry))
+            mask = _mask(diff, self.entry, takes, self.wrt, "argument")
+            ct_mask = _mask(diff, self.entry, gives, self.outs, "result")
+            self.differentiate(diff, takes, mask, ct_mask)
 
-    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """The same for the masked arguments and results."""
+    def differentiate(
+        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
+    ) -> None:
+        """The same for the masked arguments and results, given the kinds of all arguments."""
         raise NotImplementedError
 
 
 def _mask(
     diff: Differentiation,
     entry: str,
-    types: Sequence[Any],
+    kinds: Sequence[Kind],
     positions: Sequence[int] | None,
     what: str,
 ) -> str:
@@ -62,11 +63,11 @@ def _mask(
         return NotDifferentiableError(message, where=where, do=do)
 
     if positions is None:
-        flags = [inexact(t) for t in types]
-        for i, type in enumerate(types):
-            if not flags[i] and hides_inexact(type):
+        flags = [kind.inexact for kind in kinds]
+        for i in [] if all(flags) else range(len(kinds)):
+            if not flags[i] and hides_inexact(kinds[i].type):
                 raise refusal(
-                    f"{what} of `@{entry}` at position {i} has type {type}, "
+                    f"{what} of `@{entry}` at position {i} has type {kinds[i].type}, "
                     "in which no derivative has a place",
                     "use one argument or result of tensor type for each array in it",
                 )
@@ -83,15 +84,15 @@ def _mask(
             f"name them in ascending order: derivatives come in the order of the {what}s",
         )
     for i in positions:
-        if not 0 <= i < len(types):
+        if not 0 <= i < len(kinds):
             raise refusal(
-                f"no {what} of `@{entry}` at position {i}: there are {len(types)}",
-                f"name positions from 0 to {len(types) - 1}",
+                f"no {what} of `@{entry}` at position {i}: there are {len(kinds)}",
+                f"name positions from 0 to {len(kinds) - 1}",
             )
-        if not inexact(types[i]):
+        if not kinds[i].inexact:
             raise refusal(
-                f"{what} of `@{entry}` at position {i} has type {types[i]}, "
+                f"{what} of `@{entry}` at position {i} has type {kinds[i].type}, "
                 "which has no derivative",
                 "name positions of float or complex type only",
             )
-    return mask_of(i in chosen for i in range(len(types)))
+    return mask_of(i in chosen for i in range(len(kinds)))

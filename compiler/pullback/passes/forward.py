@@ -1,4 +1,8 @@
-"""Forward mode: every op is followed by the ops that compute its tangents."""
+"""Forward mode: ops are followed by those that compute their tangents.
+
+Those of ops whose rules are specialized wait, and are emitted together: in front of the next op
+whose rule is not, or where the block ends.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,13 @@ from pullback.passes.regions import (
 from pullback.passes.signatures import set_signature
 from pullback.passes.specialized import (
     IN_FORWARD,
+    UNFIT,
+    Kind,
     Kinds,
     Reading,
-    kinds_of,
-    read,
+    Specialized,
+    kinds_in,
+    reader,
     specialize_forward,
 )
 from pullback.rules.registry import RULES, Op, Rule
@@ -47,11 +54,14 @@ class Refused:
     error: Exception
 
 
+def _refused(tangents: Sequence[Any]) -> Refused | None:
+    return next((t for t in tangents if t.__class__ is Refused), None)
+
+
 def unrefused(tangents: Sequence[Any]) -> list[Value | None]:
     """These tangents, none of which may be refused."""
-    for t in tangents:
-        if t.__class__ is Refused:
-            raise t.error
+    if refused := _refused(tangents):
+        raise refused.error
     return list(tangents)
 
 
@@ -67,40 +77,50 @@ class Forward:
     record = Op
 
     def __init__(
-        self, diff: Differentiation, tangents: Mapping[Value, Value], kinds: Kinds | None = None
+        self,
+        diff: Differentiation,
+        tangents: Mapping[Value, Value],
+        kinds: Sequence[Kind] | None = None,
     ) -> None:
         self.diff = diff
         self.active = numbered(tangents)
-        self.kinds: Kinds = list(kinds or [None] * len(tangents))
+        self.kinds: Kinds = [*kinds] if kinds else [None] * len(tangents)
         self._tangents: list[Any] = list(tangents.values())  # of the active values
         self._some_refused = any(t.__class__ is Refused for t in self._tangents)
         self.replaced: dict[Value, Value] = {}
         self.pending: list[Any] = []
+        self._waiting: list[tuple[Specialized, Reading]] = []
 
     def primal(self, v: Value) -> Value:
         return v
 
     def run(self, block: Any) -> list[Value | None]:
-        """Emit tangents behind each op of the block; the tangents of what the block returns."""
+        """Emit tangents behind ops of the block; the tangents of what the block returns."""
         return unrefused(self.sweep(block))
 
     def sweep(self, block: Any) -> list[Value | Refused | None]:
         """The same; what is refused may be among them."""
         sequence = operations(block)
-        find, active, kinds = RULES.get, self.active, self.kinds
+        find, read = RULES.get, reader(self.active, self.kinds, self, True)
+        known, wait = IN_FORWARD.known.get, self._waiting.append
         with build.inserting(None):
             for operation, following in itertools.pairwise(sequence):
                 rule = find(operation.name)
                 if rule is None:
-                    check_known(operation, operation.name, active)
-                    continue
-                if rule.reads is not None:
-                    reading = read(operation, rule, active, kinds, rule.copies)
-                    if reading is not None:
-                        if reading:
-                            self._inline(reading, following)
-                        continue
-                self._visit(operation, rule, following)
+                    check_known(operation, operation.name, self.active)
+                elif rule.reads is None:
+                    self._visit(operation, rule, following)
+                elif reading := read(operation, rule):
+                    special = known(reading[0]) or specialize_forward(reading)
+                    if special.function is None and not special.gives:
+                        self._forget(reading)
+                        if special is UNFIT:
+                            self._visit(operation, rule, following)
+                    else:
+                        wait((special, reading))
+                elif reading is None:
+                    self._visit(operation, rule, following)
+            self._emit(sequence[-1])
         returned = list(sequence[-1].operands)
         self._settle()
         return [self.tangent(v) for v in returned]
@@ -120,55 +140,55 @@ class Forward:
         self._tangents.append(tangent)
         self.kinds.append(None)
 
-    def _inline(self, reading: Reading, following: Any) -> None:
-        """Emit the tangent of one op's result by a rule that is specialized."""
-        signature, place, operation, values, places = reading
-        tangents = self._tangents
-        given = [tangents[i] for i in places if i is not None]
-        refused = [t for t in given if t.__class__ is Refused] if self._some_refused else ()
-        if refused:
-            tangents.append(refused[0])
+    def _forget(self, reading: Reading) -> None:
+        """Take back that the result of the last op is active: its tangent is zero."""
+        _, place, _, (result, *_), _ = reading
+        del self.active[result], self.kinds[place]
+
+    def _emit(self, before: Any) -> None:
+        """Emit the tangents that wait, in front of an op."""
+        if not self._waiting:
             return
-        ip = build.here.ip = ir.InsertionPoint(following)
-        build.here.loc = loc = operation.location
-        rule = IN_FORWARD.known.get(signature) or specialize_forward(reading)
-        function, takes, constants, gives = rule
-        if function is not None:
-            made: Any = build.here.made
-            given += takes(values)
-            for constant in constants:
-                given.append(made.get(constant) or constant.make(made))
-            with ip:
-                tangents += inlined(function, given, loc)
-        elif gives:
-            tangents.append(given[gives[0]])
-        else:
-            del self.active[values[0]], self.kinds[place]
+        tangents, here = self._tangents, build.here
+        made: Any = here.made
+        some_refused = self._some_refused
+        here.ip = ip = ir.InsertionPoint(before)
+        with ip:
+            for special, (_, _, operation, values, places) in self._waiting:
+                function, takes, constants, gives = special
+                given = [tangents[i] for i in places if i is not None]
+                if some_refused and (refused := _refused(given)):
+                    tangents.append(refused)
+                elif function is None:
+                    tangents.append(given[gives[0]])
+                else:
+                    here.loc = loc = operation.location
+                    given += takes(values)
+                    for constant in constants:
+                        given.append(made.get(constant) or constant.make(made))
+                    tangents += inlined(function, given, loc)
+        self._waiting.clear()
 
     def _visit(self, operation: Any, rule: Rule, following: Any) -> None:
         operands = operands_of(operation)
         if rule.regions:
             operands += captures(operation)
-        tangents = list(map(self.tangent, operands))
-        active = [t is not None for t in tangents]
+        active = [v in self.active for v in operands]
         if True not in active:
             check_body(operation, rule, self.active)
             return
         op = Op(operation, operands, results_of(operation), active, rule, self)
+        if rule.variant is not None:
+            build.here.loc = operation.location
+            rule = op.rule = rule.variant(op)
+        self._emit(operation)
+        tangents = list(map(self.tangent, operands))
+        if refused := _refused(tangents):
+            for r in active_results(op):
+                self._enter(r, refused)
+            return
         build.here.ip = ir.InsertionPoint(following)
         build.here.loc = operation.location
-        if rule.variant is not None:
-            rule = op.rule = rule.variant(op)
-            if rule.reads is not None:
-                reading = read(operation, rule, self.active, self.kinds, rule.copies)
-                if reading:
-                    self._inline(reading, following)
-                    return
-        for t in tangents:
-            if t.__class__ is Refused:
-                for r in active_results(op):
-                    self._enter(r, t)
-                return
         found = rule.jvp(op, tangents)
         if rule.checked:
             self._check(op, found)
@@ -205,20 +225,19 @@ class Forward:
 
 
 def jvp_in_place(
-    diff: Differentiation, name: str, mask: str, instantiate: bool
+    diff: Differentiation, name: str, takes: Sequence[Kind], mask: str, instantiate: bool
 ) -> list[bool | Refused]:
     """(args…) → (outs…) becomes (args…, tangents…) → (outs…, tangents of outs…).
 
-    With `instantiate`, every inexact result has a tangent; without, only those flagged in what is
-    returned, where what is refused has no tangent either.
+    `takes` are the kinds of all arguments. With `instantiate`, every inexact result has a tangent;
+    without, only those flagged in what is returned, where what is refused has no tangent either.
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location
-    arguments, taken = list(block.arguments), block.arguments.types
-    types = masked(taken, mask)
-    pairs = zip(masked(arguments, mask), types, strict=True)
-    tangents = {a: block.add_argument(type, loc) for a, type in pairs}
-    found = Forward(diff, tangents, kinds_of(types)).sweep(block)
+    kinds = masked(takes, mask)
+    pairs = zip(masked(block.arguments, mask), kinds, strict=True)
+    tangents = {a: block.add_argument(kind.type, loc) for a, kind in pairs}
+    found = Forward(diff, tangents, kinds).sweep(block)
     outs = list(terminator(block).operands)
     if instantiate:
         found = unrefused(found)
@@ -230,7 +249,7 @@ def jvp_in_place(
     flags = [t if t.__class__ is Refused else t is not None for t in found]
     moving = [t for t, flag in zip(found, flags, strict=True) if flag is True]
     replace_terminator(block, [*outs, *moving])
-    set_signature(function, [*taken, *types])
+    set_signature(function, [kind.type for kind in (*takes, *kinds)])
     return flags
 
 
@@ -239,6 +258,7 @@ def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list
 
     def derive() -> tuple[str, list[bool | Refused]]:
         new_name = diff.clone_function(name, f"{name}.jvp")
-        return new_name, jvp_in_place(diff, new_name, mask, instantiate=False)
+        takes, _ = kinds_in(diff.function(new_name))
+        return new_name, jvp_in_place(diff, new_name, takes, mask, instantiate=False)
 
     return diff.cached(("jvp", name, mask), derive)

@@ -28,7 +28,7 @@ from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
-from pullback.passes.specialized import IN_REVERSE, Kinds, Record, specialize_reverse
+from pullback.passes.specialized import IN_REVERSE, Kind, Kinds, Record, specialize_reverse
 from pullback.passes.waiting import ABSENT, WAITING, Masked, added, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, jointly
@@ -59,13 +59,17 @@ class Reverse:
         self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
 
-    def analyze(self, block: Any, active: Iterable[Value], kinds: Kinds | None = None) -> None:
+    def analyze(
+        self, block: Any, active: Iterable[Value], kinds: Sequence[Kind] | None = None
+    ) -> None:
         """Find what is active in `block`, given which values from outside are.
 
         These are all different if their kinds are known.
         """
         self.active = numbered(active)
-        known = None if self.linear else list(kinds or [None] * len(self.active))
+        known: Kinds | None = None
+        if not self.linear:
+            known = [*kinds] if kinds else [None] * len(self.active)
         self.records = analyze(block, self.active, self, known)
         self.cts = [None] * len(self.active)
 
@@ -85,9 +89,8 @@ class Reverse:
         made: Any = here.made
         ip, primal = here.ip, None if self.record is Op else self.primal
         with ip:
-            while records:  # consumed: each refers to this frame, and no cycle shall outlive it
-                record = records.pop()
-                if isinstance(record, Op):
+            for record in reversed(records):
+                if not isinstance(record, tuple):
                     self._run_rule(record)
                     continue
                 signature, place, operation, values, places = record
@@ -95,8 +98,7 @@ class Reverse:
                 if ct is None:
                     continue
                 cts[place] = masked = None
-                function, takes, constants, gives = known(signature) or specialize_reverse(record)
-                here.loc = loc = operation.location
+                loc = operation.location
                 if ct.__class__ in WAITING:
                     if ct is ABSENT:
                         self._leave_out(places)
@@ -105,7 +107,8 @@ class Reverse:
                         masked, ct = ct, ct.ct
                     else:
                         ct = ct.emit()
-                        here.loc = loc
+                here.loc = loc
+                function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 if function is None:
                     found: Iterable[Any] = itertools.repeat(masked or ct)
                 else:
@@ -120,6 +123,7 @@ class Reverse:
                     place = places[i]
                     before = cts[place]
                     cts[place] = new if before is None else added(before, values[i + 1], new)
+        records.clear()  # each refers to this frame, and no cycle shall outlive it
         self._settle()
 
     def _run_rule(self, op: Op) -> None:
@@ -169,9 +173,11 @@ class Reverse:
 
         A cotangent may be a primal value: a rule may return a residual.
         """
-        for place, ct in enumerate(self.cts):
-            if ct is not None and (self.replaced or ct.__class__ in WAITING):
-                self.cts[place] = self.current(emitted(ct))
+        cts = self.cts
+        for place in [i for i, ct in enumerate(cts) if ct.__class__ in WAITING]:
+            cts[place] = cts[place].emit()
+        if self.replaced:
+            cts[:] = [None if ct is None else self.current(ct) for ct in cts]
         for old in self.replaced:
             old.replace_all_uses_with(self.current(old))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pullback import _jax
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
@@ -81,20 +82,27 @@ def set_signature(
     block = function.regions[0].blocks[0]
     arguments = block.arguments.types if arguments is None else arguments
     results = [v.type for v in terminator(block).operands] if results is None else results
-    context = function.context
-    old, new = function.attributes["function_type"], function_type(arguments, results, context)
-    function.attributes["function_type"] = new
+    context, attributes = function.context, function.attributes
+    old, new = attributes["function_type"], function_type(arguments, results, context)
+    attributes["function_type"] = new
     for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
-        if name in function.attributes:
-            attrs = list(ir.ArrayAttr(function.attributes[name]))[:count]
+        if name in attributes and _says_nothing(attributes[name]):
+            del attributes[name]
+        elif name in attributes:
+            attrs = list(attributes[name])[:count]
             attrs += [ir.DictAttr.get({}, context=context)] * (count - len(attrs))
-            function.attributes[name] = ir.ArrayAttr.get(attrs, context=context)
+            attributes[name] = ir.ArrayAttr.get(attrs, context=context)
     if old != new and symbol(function) == "main":
-        module = function.parent
-        for name in dict(module.attributes.items()):
-            if name.startswith(OF_ENTRY):
-                del module.attributes[name]
+        of_module = function.parent.attributes
+        for name in [name for name in of_module if name.startswith(OF_ENTRY)]:
+            del of_module[name]
     _rename_aliases(function, lambda i, k: k if arguments[i] in results[k : k + 1] else None)
+
+
+@_jax.cached
+def _says_nothing(attrs: Any) -> bool:
+    """Whether no argument or result has an attribute."""
+    return not any(len(ir.DictAttr(of_one)) for of_one in ir.ArrayAttr(attrs))
 
 
 LAYOUT = "mhlo.layout_mode"

@@ -41,16 +41,21 @@ Record = Op | Reading
 
 
 class Kind:
-    """A type, as the same object each time."""
+    """A type, as the same object each time, and what sweeps ask of it.
 
-    __slots__ = ("type",)
+    Attributes:
+      inexact: values of the type have tangents.
+      varies: it is no tensor of static shape, so rules are not specialized for it.
+    """
+
+    __slots__ = ("inexact", "type", "varies")
 
     def __init__(self, type: Any) -> None:
+        t = build.info(type)
         self.type = type
+        self.inexact = t.kind in "fc"
+        self.varies = t.kind == "?" or -1 in t.shape
 
-
-OTHER = Kind(None)
-"""The kind of all that is not a tensor of static shape: rules are not specialized for it."""
 
 Kinds = list[Kind | None]
 """Those of the active values; None where nobody asked for the type yet."""
@@ -60,84 +65,102 @@ class _Known(dict[Any, Kind]):
     """The kind of each type."""
 
     def __missing__(self, type: Any) -> Kind:
-        t = build.info(type)
-        found = OTHER if t.kind == "?" or -1 in t.shape else Kind(type)
-        return self.setdefault(type, found)
+        return self.setdefault(type, Kind(type))
 
 
 _kind_of = _Known()
 forgetting(_kind_of.clear)
 
 
-def kinds_of(types: Iterable[Any]) -> Kinds:
+def kinds_of(types: Iterable[Any]) -> list[Kind]:
     return [_kind_of[type] for type in types]
 
 
-def read(
-    operation: Any, rule: Rule, active: dict[Value, int], kinds: Kinds, all_of_it: bool = False
-) -> Reading | tuple[()] | None:
-    """What a sweep has to know of an op. `()` if no operand is active, None if it is not for this.
+def kinds_in(function: Any) -> tuple[Sequence[Kind], Sequence[Kind]]:
+    """Those of what a function takes and of what it gives."""
+    return _kinds_in(function.attributes["function_type"])
 
-    The result is one more active value. With `all_of_it`, an op is not for this that has attributes
-    which the rule does not name.
+
+@_jax.cached
+def _kinds_in(function_type: Any) -> tuple[Sequence[Kind], Sequence[Kind]]:
+    kind = ir.FunctionType(function_type.value)
+    return tuple(kinds_of(kind.inputs)), tuple(kinds_of(kind.results))
+
+
+Reader = Callable[[Any, Rule], "Reading | tuple[()] | None"]
+
+
+def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) -> Reader:
+    """What a sweep asks for what it has to know of an op with a rule that can be specialized.
+
+    It answers `()` if no operand is active, None if the op is not for this; else, the result is one
+    more active value.
     """
-    signature: Signature
-    values: tuple[Value, ...]
-    places: tuple[Any, ...]
-    operands, place_of = operation.operands, active.get
-    count = len(operands)
-    if count == 1:
-        x = operands[0]
-        i = place_of(x)
-        if i is None:
-            return ()
-        result = operation.result
-        values, places = (result, x), (i,)
-        first = kinds[i] or _look(x, i, kinds)
-        kind = first if rule.alike else _kind_of[result.type]
-        signature = rule, kind, first
-    elif count == 2:
-        x, y = operands[0], operands[1]
-        i, j = place_of(x), place_of(y)
-        if i is None and j is None:
-            return ()
-        result = operation.result
-        values, places = (result, x, y), (i, j)
-        first = _kind_of[x.type] if i is None else kinds[i] or _look(x, i, kinds)
-        second = _kind_of[y.type] if j is None else kinds[j] or _look(y, j, kinds)
-        if second is OTHER:
+    place_of, append, kind_of = active.get, kinds.append, _kind_of
+
+    def read(operation: Any, rule: Rule) -> Reading | tuple[()] | None:
+        signature: Any
+        values: Any
+        places: Any
+        operands = operation.operands
+        count = len(operands)
+        if count == 2:
+            x, y = operands[0], operands[1]
+            i, j = place_of(x), place_of(y)
+            if i is None and j is None:
+                return ()
+            result = operation.result
+            if rule.variant is not None:
+                flags = [i is not None, j is not None]
+                rule = rule.variant(Op(operation, [x, y], [result], flags, rule, frame))
+                if not (rule.runs_once or (forward and rule.reads is not None)):
+                    return None
+            values, places = (result, x, y), (i, j)
+            first = kind_of[x.type] if i is None else kinds[i] or look(x, i)
+            second = kind_of[y.type] if j is None else kinds[j] or look(y, j)
+            if second.varies:
+                return None
+            kind = first if rule.alike and first is second else kind_of[result.type]
+            moving = "y" if i is None else "x" if j is None else "xx" if i == j else "xy"
+            signature = rule, kind, first, second, moving
+        elif rule.variant is not None:
             return None
-        kind = first if rule.alike and first is second else _kind_of[result.type]
-        signature = rule, kind, first, second, i is None, j is None, i == j
-    else:
-        given = list(operands)
-        places = tuple(map(place_of, given))
-        if not given or all(i is None for i in places):
-            return ()
-        result = operation.result
-        values = (result, *given)
-        pairs = zip(given, places, strict=True)
-        known = [
-            _kind_of[v.type] if i is None else kinds[i] or _look(v, i, kinds) for v, i in pairs
-        ]
-        kind, first = _kind_of[result.type], OTHER if OTHER in known else known[0]
-        signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)
-    if first is OTHER or kind is OTHER:
-        return None
-    named: Sequence[Any] = ()
-    if rule.reads:
-        named = tuple(map(operation.attributes.get, rule.reads))
-        signature += named
-    if all_of_it and len(operation.attributes) != len([a for a in named if a is not None]):
-        return None
-    active[result] = place = len(kinds)
-    kinds.append(kind)
-    return signature, place, operation, values, places
+        elif count == 1:
+            x = operands[0]
+            i = place_of(x)
+            if i is None:
+                return ()
+            result = operation.result
+            values, places = (result, x), (i,)
+            first = kinds[i] or look(x, i)
+            kind = first if rule.alike else kind_of[result.type]
+            signature = rule, kind, first
+        else:
+            given = list(operands)
+            places = tuple(map(place_of, given))
+            if not given or all(i is None for i in places):
+                return ()
+            result = operation.result
+            values = (result, *given)
+            pairs = zip(given, places, strict=True)
+            known = [kind_of[v.type] if i is None else kinds[i] or look(v, i) for v, i in pairs]
+            kind, first = kind_of[result.type], next((k for k in known if k.varies), known[0])
+            signature = rule, kind, *known, *(i is None for i in places), *map(given.index, given)
+        if first.varies or kind.varies:
+            return None
+        if rule.reads or (forward and rule.copies):
+            attributes = operation.attributes
+            count = len(attributes) if forward and rule.copies else 0
+            signature = (*signature, *map(attributes.get, rule.reads or ()), count)
+        active[result] = place = len(kinds)
+        append(kind)
+        return signature, place, operation, values, places
 
+    def look(v: Value, place: int) -> Kind:
+        kinds[place] = found = kind_of[v.type]
+        return found
 
-def _look(v: Value, place: int, kinds: Kinds) -> Kind:
-    kinds[place] = found = _kind_of[v.type]
-    return found
+    return read
 
 
 class Constant:
@@ -291,9 +314,16 @@ def specialize_reverse(reading: Reading) -> Specialized:
     return IN_REVERSE.specialize(reading, [reading[0][1]])
 
 
+UNFIT = Specialized(None, operator.itemgetter(slice(0)), (), ())
+"""The rule of an op that it would copy with attributes which it does not name."""
+
+
 def specialize_forward(reading: Reading) -> Specialized:
-    """The rule of an op in forward mode."""
-    (_, _, *kinds), *_, places = reading
+    """The rule of an op in forward mode, or UNFIT."""
+    (rule, _, *kinds), _, operation, _, places = reading
+    attributes = operation.attributes
+    if rule.copies and any(name not in rule.reads for name in attributes):
+        return IN_FORWARD.known.setdefault(reading[0], UNFIT)
     active = [kind for kind, place in zip(kinds, places) if place is not None]
     return IN_FORWARD.specialize(reading, active)
 

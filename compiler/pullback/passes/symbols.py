@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback._jax import ir
+from pullback.passes.regions import operations
 from pullback.passes.stock import run_stock
 from pullback_runtime._jax import operations_named
 
@@ -35,8 +36,9 @@ class Symbols:
         self.functions: dict[str, ir.Operation] = {}
         self.others: dict[str, ir.Operation] = {}
         self._relatives: dict[str, _Relatives] = defaultdict(_Relatives)
+        self._unsorted: list[tuple[str, ir.Operation]] = []
         self._numbers: dict[str, int] = {}
-        for operation in (op.operation for op in module.body.operations):
+        for operation in operations(module.body):
             if operation.name == FUNC:
                 self.add(symbol(operation), operation, shared=True)
             elif "sym_name" in operation.attributes:
@@ -49,12 +51,12 @@ class Symbols:
         """Enter a function. One that is shared stays what it is, and `equal` may find it."""
         self.functions[name] = function
         if shared:
-            self._relatives[_base(name)].add(name, function)
+            self._unsorted.append((name, function))
 
     def remove(self, name: str) -> ir.Operation:
         """Forget a function, which is given back."""
         self._numbers.pop(_NUMBER.sub("", name), None)
-        self._relatives[_base(name)].functions.pop(name, None)
+        self._relatives_of(name).functions.pop(name, None)
         return self.functions.pop(name)
 
     def unique(self, name: str) -> str:
@@ -69,11 +71,17 @@ class Symbols:
 
     def relatives(self, name: str) -> dict[str, ir.Operation]:
         """The shared functions whose names differ from this one by numbers."""
-        return self._relatives[_base(name)].functions
+        return self._relatives_of(name).functions
 
     def equal(self, name: str, type: Any, text: Callable[[], str]) -> str | None:
         """A relative of this type that does what a function of this text does."""
-        return self._relatives[_base(name)].equal(type, text)
+        return self._relatives_of(name).equal(type, text)
+
+    def _relatives_of(self, name: str) -> _Relatives:
+        for each, function in self._unsorted:
+            self._relatives[_base(each)].add(each, function)
+        self._unsorted.clear()
+        return self._relatives[_base(name)]
 
 
 class _Relatives:
@@ -127,11 +135,7 @@ def _base(name: str) -> str:
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """Name to `func.func`, in the order of the module."""
-    return {
-        symbol(op): op
-        for op in (opview.operation for opview in module.body.operations)
-        if op.name == FUNC
-    }
+    return {symbol(op): op for op in operations(module.body) if op.name == FUNC}
 
 
 def is_public(function: ir.Operation) -> bool:

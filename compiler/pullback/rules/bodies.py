@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from pullback._jax import ir
 from pullback.dialect.build import Value, info, is_result_of
-from pullback.passes.regions import operations
+from pullback.passes.regions import TERMINATORS, operations
 from pullback.rules.registry import Op, unsupported
 
 CONSTRAINT = "sdy.sharding_constraint"
@@ -68,8 +69,24 @@ def body_name(region: Any) -> str:
     A commutative op may have its operands in either order.
     """
     block = region.blocks[0]
+    if name := lone_name(block):
+        return name
     arguments, found = list(block.arguments), applied(block)
     if found is None or found.op is None:
         return ""
     swapped = found.op.name in COMMUTATIVE and found.operands == arguments[::-1]
     return found.op.name if swapped or found.operands == arguments else ""
+
+
+def lone_name(block: Any) -> str:
+    """The same for a block of a commutative op alone, found in few steps: most are such."""
+    operation = ir.InsertionPoint.at_block_begin(block).ref_operation
+    name = operation.name
+    end = ir.InsertionPoint.after(operation).ref_operation if name in COMMUTATIVE else None
+    if end is None or end.name not in TERMINATORS:
+        return ""
+    arguments, operands, returned = block.arguments, operation.operands, end.operands
+    if len(arguments) != 2 or len(returned) != 1 or returned[0] != operation.result:
+        return ""
+    a, b, x, y = arguments[0], arguments[1], operands[0], operands[1]
+    return name if (x == a and y == b) or (x == b and y == a) else ""

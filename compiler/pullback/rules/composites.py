@@ -113,7 +113,7 @@ class Composite:
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         kind = str(ops.composite_name(op.operation))
-        if kind in _ACTIVITY and "1" not in rule_mask(op):
+        if kind in _ACTIVITY and of_kind(op, _lets_nothing_pass):
             return [None] * len(op.results)
         return _JVP.get(kind, _decomposition_jvp)(op, tangents)
 
@@ -121,6 +121,12 @@ class Composite:
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         kind = str(ops.composite_name(op.operation))
         return _VJP.get(kind, _decomposition_vjp)(op, cts)
+
+
+def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
+    """Whether a call, as it is, has no tangents: of what its rules are for, or by what it is."""
+    key = ops.view(op.operation).rule_key
+    return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
 
 
 def decomposition(op: Op) -> str:

@@ -150,14 +150,13 @@ def _by_repeated_vjp(op: Op, cts: Sequence[Any]) -> Sequence[Any]:
 
 def _by_what_is_divided(op: Op) -> Rule:
     divisor = op.operands[1]
-    if not build.is_result_of(divisor, "stablehlo.broadcast_in_dim"):
+    if not op.active[1] or not build.is_result_of(divisor, "stablehlo.broadcast_in_dim"):
         return QUOTIENT
     repeat, shape = divisor.owner.operation, build.shape(divisor)
     (small,) = repeat.operands
     is_repeated = build.shape(small) != shape and not {-1, 0} & set(shape)
     is_here = repeat.block == op.operation.block  # so its cotangents are carried where these are
-    is_summed = _has_room(divisor.type) and not build.is_constant(small)
-    return BY_REPEATED if is_repeated and is_here and is_summed else QUOTIENT
+    return BY_REPEATED if is_repeated and is_here and _has_room(divisor.type) else QUOTIENT
 
 
 @_jax.cached
@@ -167,8 +166,8 @@ def _has_room(type: Any) -> bool:
 
 
 QUOTIENT = Rule("stablehlo.divide", _quotient_jvp, _quotient_vjp, only_in(0), __name__, **_ALIKE)
-BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, reads=None, alike=False, chooses=True)
-register(replace(QUOTIENT, reads=None, variant=_by_what_is_divided))
+BY_REPEATED = replace(QUOTIENT, vjp=_by_repeated_vjp, alike=False, chooses=True)
+register(replace(QUOTIENT, variant=_by_what_is_divided))
 
 
 def _whole_quotient(op: Op, t: Value) -> Value:

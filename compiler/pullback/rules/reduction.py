@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
 from pullback.rules.batching import MappedOp, batch, shifted
-from pullback.rules.bodies import body_name, check_scalars
+from pullback.rules.bodies import body_name, check_scalars, lone_name
 from pullback.rules.calls import vjp_of_function
 from pullback.rules.expansion import jvp_of_function, reduce_as_function
 from pullback.rules.registry import (
@@ -64,11 +65,11 @@ def spread(op: Op, v: Value) -> Value:
 class _Winners:
     """Where a maximum or minimum comes from: elements that tie share it, as in JAX.
 
-    The initial value counts only where no element equals the result.
+    The initial value, if it `counts`, does so only where no element equals the result.
     """
 
-    def __init__(self, op: Op) -> None:
-        worst = WORST[body_name(op.operation.regions[0])]
+    def __init__(self, op: Op, counts: bool) -> None:
+        check_scalars(op, op.operands[-1])
         self.element = build.info(op.operands[0].type).element
         self.number = build.counting(op.operands[0].type)
         mask = compare("EQ", op.x, spread(op, op.result))
@@ -77,7 +78,7 @@ class _Winners:
         one_each = self.share if self.number == self.element else build.convert(mask, self.number)
         self.count = build.reduce_sum(one_each, self.dimensions)
         self.none: Value | None = None
-        if not is_all(op.operands[1], worst) or 0 in op.shape(0):
+        if counts:
             start = build.broadcast_in_dim(op.rhs, build.shape(self.count), ())
             self.none = and_(compare("EQ", self.count, 0.0), compare("EQ", start, op.result))
             self.count = select(self.none, build.full_like(self.count, 1), self.count)
@@ -87,8 +88,8 @@ class _Winners:
         return build.convert(div(build.convert(total, self.number), self.count), self.element)
 
 
-def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    winners = _Winners(op)
+def _extremum_jvp(counts: bool, op: Op, tangents: Tangents) -> list[Value | None]:
+    winners = _Winners(op, counts)
     t, start = tangents
     found = None
     if t is not None:
@@ -100,8 +101,8 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     return [found]
 
 
-def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
-    winners = _Winners(op)
+def _extremum_vjp(counts: bool, op: Op, cts: Tangents) -> list[Value | None]:
+    winners = _Winners(op, counts)
     (ct,) = cts
     x = start = None
     if op.active[0]:
@@ -141,21 +142,31 @@ def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) 
 SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimensions",), copies=True)
 CONSTRAINED_SUM = replace(SUM, reads=None)
 """Its region holds sharding constraints as well, which refer to a mesh of the module."""
-EXTREMUM = _reduction(_extremum_jvp, _extremum_vjp, never)
+EXTREMUM, FROM_WORST = (
+    _reduction(partial(_extremum_jvp, counts), partial(_extremum_vjp, counts), never, **more)
+    for counts, more in ((True, {}), (False, {"keeps_type": True, "reads": ("dimensions",)}))
+)
+"""Of any initial value, and of one that is worse than all numbers, which most have."""
 STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 
 def variant(op: Op) -> Rule:
     """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
-    body = body_name(op.operation.regions[0])
+    region = op.operation.regions[0]
+    lone = lone_name(region.blocks[0])
+    if lone == "stablehlo.add":
+        return SUM
+    body = lone or body_name(region)
     if body == "stablehlo.add":
-        alone = len(op.operation.regions[0].blocks[0].operations) == 2
-        return SUM if alone else CONSTRAINED_SUM
+        return CONSTRAINED_SUM
+    if body in WORST:
+        is_worst = is_all(op.operands[1], WORST[body]) and 0 not in op.shape(0)
+        return FROM_WORST if is_worst else EXTREMUM
     check_scalars(op, op.operands[-1])
-    return EXTREMUM if body in WORST else STEPS
+    return STEPS
 
 
-by_variant("stablehlo.reduce", variant)
+by_variant("stablehlo.reduce", variant, reads=("dimensions",))
 
 
 @batch("stablehlo.reduce")

@@ -164,21 +164,23 @@ class Rule:
     copies: bool = False  # `jvp` copies the op, with all its attributes
     activity: Callable[[Op], Sequence[bool]] | None = None  # which results are active
     reached: Callable[[Op, Mask], Sequence[bool]] | None = None  # the operands, by which results
-    variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does
+    variant: Callable[[Op], Rule] | None = None  # the rule to use instead, by what the op does;
+    # with `reads`, some of these rules have them
 
     plain: bool = field(init=False)  # an active operand makes all results so, and no more is told
     checked: bool = field(init=False)  # the driver checks types; the tests have checked ours
     runs_once: bool = field(init=False)  # in reverse, for all ops of a signature
 
     def __post_init__(self) -> None:
-        special = self.regions or self.variant is not None or self.activity is not None
-        if self.reads is not None and (special or not self.keeps_type):
+        special = self.regions or self.activity is not None
+        is_last = self.variant is None
+        if is_last and self.reads is not None and (special or not self.keeps_type):
             raise TypeError(
-                f"the rule for `{self.name}` with reads= needs keeps_type=True, and no regions, "
-                "variant or activity: it runs for what is known of types"
+                f"the rule for `{self.name}` with reads= needs keeps_type=True, and no regions or "
+                "activity: it runs for what is known of types"
             )
         ours = self.module.startswith("pullback.rules.")
-        object.__setattr__(self, "plain", self.keeps_type and not special)
+        object.__setattr__(self, "plain", self.keeps_type and not special and is_last)
         object.__setattr__(self, "checked", not ours)
         object.__setattr__(self, "runs_once", self.reads is not None and not self.chooses)
 
@@ -422,10 +424,13 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
     return enter
 
 
-def by_variant(name: str, variant: Callable[[Op], Rule]) -> Rule:
+def by_variant(
+    name: str, variant: Callable[[Op], Rule], reads: tuple[str, ...] | None = None
+) -> Rule:
     """An op whose rule depends on its region or attributes: `variant(op)` picks it.
 
-    `variant` raises MissingRuleError for a form of the op that has no rule.
+    `variant` raises MissingRuleError for a form of the op that has no rule. `reads` are attributes
+    that all rules look at which say what they read, if any does.
     """
 
     def jvp(op: Op, tangents: Tangents) -> Sequence[Value | None]:
@@ -435,7 +440,7 @@ def by_variant(name: str, variant: Callable[[Op], Rule]) -> Rule:
         return variant(op).vjp(op, cts)
 
     module = variant.__module__
-    return register(Rule(name, jvp, vjp, never, module, "by variant", variant=variant))
+    return register(Rule(name, jvp, vjp, never, module, "by variant", variant=variant, reads=reads))
 
 
 FAMILIES = (

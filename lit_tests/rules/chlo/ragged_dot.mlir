@@ -17,8 +17,8 @@ func.func @f(%x: tensor<7x3xf64>, %y: tensor<2x3x4xf64>, %n: tensor<2xi32>) -> t
 // JVP: %[[COMPARE2:.*]] = stablehlo.compare LT, %[[VALUE6]], %[[VALUE7:.*]], SIGNED
 // JVP: %[[AND:.*]] = stablehlo.and %[[COMPARE1]], %[[COMPARE2]]
 // JVP: %[[SELECT1:.*]] = stablehlo.select %[[AND]], %[[VALUE8:.*]], %[[VALUE9:.*]]
-// JVP: %[[SELECT2:.*]] = stablehlo.select %[[AND]], %[[VALUE10:.*]], %[[VALUE11:.*]]
 // JVP: %[[DOT_GENERAL:.*]] = stablehlo.dot_general %[[SELECT1]], %[[Y]], contracting_dims = [2, 0] x [1, 0]
+// JVP: %[[SELECT2:.*]] = stablehlo.select %[[AND]], %[[VALUE10:.*]], %[[VALUE11:.*]]
 // JVP: %[[DOT_GENERAL1:.*]] = stablehlo.dot_general %[[SELECT2]], %[[Y]], contracting_dims = [2, 0] x [1, 0]
 // JVP: %[[DOT_GENERAL2:.*]] = stablehlo.dot_general %[[SELECT1]], %[[DY]], contracting_dims = [2, 0] x [1, 0]
 // JVP: %[[ADD:.*]] = stablehlo.add %[[DOT_GENERAL1]], %[[DOT_GENERAL2]]

@@ -13,10 +13,10 @@ func.func @f(%x: tensor<4x3xf64>, %scale: tensor<3xf64>, %mean: tensor<3xf64>, %
 // JVP: %grad_operand, %grad_scale, %grad_offset = "stablehlo.batch_norm_grad"(%[[X]], %[[SCALE]], %[[MEAN]], %[[VARIANCE]], %[[G]])
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %{{.*}}
 // JVP: %[[REDUCE:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: %[[REDUCE_2:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: %[[REDUCE_3:.*]] = stablehlo.reduce(%[[G]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// JVP: %[[REDUCE_2:.*]] = stablehlo.reduce(%[[G]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// JVP: %[[REDUCE_3:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
 // JVP: %[[REDUCE_4:.*]] = stablehlo.reduce(%[[DG]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: return %grad_operand, %grad_scale, %grad_offset, %{{.*}}, %[[REDUCE_2]], %[[REDUCE_4]]
+// JVP: return %grad_operand, %grad_scale, %grad_offset, %{{.*}}, %[[REDUCE_3]], %[[REDUCE_4]]
 
 // VJP-LABEL: func.func @f
 // VJP-SAME: (%[[X:.*]]: tensor<4x3xf64>, %[[SCALE:.*]]: tensor<3xf64>, %[[MEAN:.*]]: tensor<3xf64>, %[[VARIANCE:.*]]: tensor<3xf64>, %[[G:.*]]: tensor<4x3xf64>, %[[CT0:.*]]: tensor<4x3xf64>, %[[CT1:.*]]: tensor<3xf64>, %[[CT2:.*]]: tensor<3xf64>)

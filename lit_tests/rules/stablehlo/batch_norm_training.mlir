@@ -12,10 +12,10 @@ func.func @f(%x: tensor<4x3xf64>, %scale: tensor<3xf64>, %offset: tensor<3xf64>)
 // JVP-SAME: (%[[X:.*]]: tensor<4x3xf64>, %[[SCALE:.*]]: tensor<3xf64>, %[[OFFSET:.*]]: tensor<3xf64>, %[[DX:.*]]: tensor<4x3xf64>, %[[DSCALE:.*]]: tensor<3xf64>, %[[DOFFSET:.*]]: tensor<3xf64>)
 // JVP: %output, %batch_mean, %batch_var = "stablehlo.batch_norm_training"(%[[X]], %[[SCALE]], %[[OFFSET]])
 // JVP: %[[REDUCE:.*]] = stablehlo.reduce(%[[X]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: %[[REDUCE_2:.*]] = stablehlo.reduce(%[[DX]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: %[[REDUCE_3:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// JVP: %[[REDUCE_4:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// JVP: %[[REDUCE_2:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
 // JVP: %[[RSQRT:.*]] = stablehlo.rsqrt %{{.*}}
+// JVP: %[[REDUCE_3:.*]] = stablehlo.reduce(%[[DX]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// JVP: %[[REDUCE_4:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
 // JVP: return %output, %batch_mean, %batch_var, %{{.*}}, %{{.*}}, %{{.*}}
 
 // VJP-LABEL: func.func @f
