@@ -29,6 +29,7 @@ import numpy as np
 
 import pullback as pb
 from pullback._edits import clone
+from pullback._jax import ir
 from pullback.passes.base import Pass
 from pullback.passes.jvp import JVP
 from pullback.passes.manager import run_stages
@@ -53,12 +54,12 @@ def array(*shape: int) -> np.ndarray:
 
 
 def mlp(layers: int = 20, width: int = 64) -> tuple[Function, tuple[Any, ...]]:
-    def loss(weights, x):
-        for w in weights:
-            x = jnp.tanh(x @ w)
+    def loss(params, x):
+        for w, b in params:
+            x = jnp.tanh(x @ w + b)
         return jnp.sum(x**2)
 
-    return loss, ([array(width, width) for _ in range(layers)], array(8, width))
+    return loss, ([(array(width, width), array(width)) for _ in range(layers)], array(8, width))
 
 
 def chain(length: int = 1000) -> tuple[Function, tuple[Any, ...]]:
@@ -310,13 +311,16 @@ def rows(cases: list[Case], runs: int) -> Iterator[tuple[str, int, str, float, f
 
 
 def pass_alone(case: Case, runs: int) -> tuple[int, list[float]]:
-    """Ops of the inlined forward function, and microseconds per op of `vjp` and `jvp` on it."""
+    """Ops of the inlined forward function, and microseconds per op of `vjp` and `jvp` on it.
+
+    A run is so short that Python still adapts to the code in the first few.
+    """
     f, args = case.make()
     program = pb.trace(f)(*args)
     run_stages(program.module, parse_pipeline("inline-calls"), program.rules)
     ops = count_ops(program.module)
     times: dict[type[Pass], list[float]] = {VJP: [], JVP: []}
-    for _ in range(runs + 1):
+    for _ in range(10 * runs + 1):
         for mode, found in times.items():
             module = clone(program.module)
             start = time.perf_counter()
@@ -326,8 +330,16 @@ def pass_alone(case: Case, runs: int) -> tuple[int, list[float]]:
 
 
 def count_ops(module: Any) -> int:
-    """Ops in the functions of a module."""
-    return sum(len(op.regions[0].blocks[0].operations) for op in module.body.operations)
+    """All ops of a module, with those in regions, and itself."""
+    count = 0
+
+    def visit(_: Any) -> ir.WalkResult:
+        nonlocal count
+        count += 1
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return count
 
 
 @click.command()
