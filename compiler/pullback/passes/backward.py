@@ -172,7 +172,7 @@ def _split_between(
     for v in _masked(outs, ct_mask):
         draft_block.add_argument(v.type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
-        residuals = Residuals(block, lambda v: None, lambda v: frame.current(v))
+        residuals = Residuals(block, None, lambda v: frame.current(v))
         frame = Reverse(diff, residuals, linear)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
@@ -218,23 +218,22 @@ def _finish_backward(
     residuals: Residuals,
     cts: list[Value | None],
 ) -> str:
-    """Move the draft's ops under a signature with the residuals in front."""
-    draft_block = diff.block(draft)
-    ct_arguments = list(draft_block.arguments)
-    loc = diff.function(draft).location
-    with build.inserting(ir.InsertionPoint(draft_block), loc):
+    """Give the draft its name, and a signature with the residuals in front."""
+    function, block = diff.function(draft), diff.block(draft)
+    ct_arguments = list(block.arguments)
+    loc = function.location
+    with build.inserting(ir.InsertionPoint(block), loc):
         # Before residuals settle, for a cotangent may be one of them, or one that was given.
         build.emit("func.return", (), [ct for ct in cts if ct is not None])
-    types = [v.type for v in (*chosen, *ct_arguments)]
-    name, block = diff.add_function(name, types, [], loc)
-    arguments = list(block.arguments)
-    for old, new in zip(ct_arguments, arguments[len(chosen) :], strict=True):
-        old.replace_all_uses_with(new)
-    residuals.settle(dict(zip(chosen, arguments, strict=False)))
-    for view in list(draft_block.operations):
-        block.append(view.operation)
-    diff.drop_function(draft)
-    set_signature(diff.function(name))
+    stored = [block.add_argument(v.type, loc) for v in chosen]
+    for old in ct_arguments:
+        old.replace_all_uses_with(block.add_argument(old.type, loc))
+    for _ in ct_arguments:
+        block.erase_argument(0)
+    residuals.settle(dict(zip(chosen, stored, strict=True)))
+    name = diff.symbols.unique(name)
+    diff.rename(draft, name)
+    set_signature(function)
     return name
 
 

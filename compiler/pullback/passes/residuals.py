@@ -64,9 +64,8 @@ def is_view(operation: Any) -> bool:
     return operation.name in VIEWS or hands_on(operation)
 
 
-def inputs_of(v: Value) -> list[Value]:
+def inputs_of(v: Value, operation: Any) -> list[Value]:
     """What the result of an op is computed from."""
-    operation = v.owner
     if hands_on(operation):
         return [operation.operands[_position(v)]]
     return list(operation.operands)
@@ -111,7 +110,7 @@ def computed(
         if x not in known:
             found = given(x)
             if found is None:
-                missing = [y for y in inputs_of(x) if y not in known]
+                missing = [y for y in inputs_of(x, x.owner.operation) if y not in known]
                 if missing:
                     todo += reversed(missing)
                     continue
@@ -130,14 +129,15 @@ class Residuals:
 
     Args:
       block: the primal block.
-      leaf: gives the backward value of a free primal value, or None.
+      leaf: gives the backward value of a free primal value, or None; None if none is free but for
+        constants and views of them.
       current: gives what stands for a primal value by now: what is one value is stored once.
     """
 
     def __init__(
         self,
         block: Any,
-        leaf: Callable[[Value], Value | None],
+        leaf: Callable[[Value], Value | None] | None,
         current: Callable[[Value], Value],
     ) -> None:
         self.block = block
@@ -152,6 +152,8 @@ class Residuals:
 
     def leaf(self, v: Value) -> Value | None:
         """The backward value of a free primal value, made once; None if it is not free."""
+        if self._find_leaf is None:
+            return None
         if v not in self._leaves:
             self._leaves[v] = None  # for a leaf whose own making asks for it
             self._leaves[v] = self._find_leaf(v)
@@ -166,15 +168,17 @@ class Residuals:
 
     def _is_free(self, v: Value) -> bool:
         """Whether a value is a leaf, or a view of leaves."""
-        return decided(v, self._free, self._decide)
+        known = self._free.get(v)
+        return decided(v, self._free, self._decide) if known is None else known
 
     def _decide(self, v: Value) -> Value | None:
         """Note whether a value is free; or give an operand of which that must be known first."""
         is_leaf = self.leaf(v) is not None
-        if is_leaf or isinstance(v, ir.BlockArgument) or not is_view(v.owner):
+        operation = None if is_leaf or isinstance(v, ir.BlockArgument) else v.owner.operation
+        if operation is None or not is_view(operation):
             self._free[v] = is_leaf
             return None
-        for x in inputs_of(v):
+        for x in inputs_of(v, operation):
             free = self._free.get(x)
             if free is None:
                 return x
@@ -219,11 +223,10 @@ class Residuals:
         """What `v` can be computed again from; None if it has to be stored."""
         if isinstance(v, ir.BlockArgument):
             return None
-        operation = v.owner
-        one_result = len(operation.results) == 1 and not len(operation.regions)
-        if not hands_on(operation) and not (one_result and operation.name in CHEAP):
+        operation = v.owner.operation
+        if operation.name not in CHEAP and not hands_on(operation):
             return None
-        return [x for x in inputs_of(v) if not self._is_free(x)]
+        return [x for x in inputs_of(v, operation) if not self._is_free(x)]
 
     @staticmethod
     def _weight(v: Value) -> int:
@@ -253,24 +256,30 @@ def minimum_cut(
     least is computed again.
     """
     graph = _FlowGraph()
-    todo, seen = list(needed), dict.fromkeys(needed)  # a dict: the order is that of discovery
-    for v in needed:
-        graph.edge((v, 1), "sink", _INFINITE)
+    # Value i, in the order of discovery, is the edge from node 2 i to node 2 i + 1.
+    todo, numbers = list(needed), {v: i for i, v in enumerate(needed)}
+    for i in range(len(needed)):
+        graph.edge(2 * i + 1, _SINK, _INFINITE)
     while todo:
         v = todo.pop()
-        graph.edge((v, 0), (v, 1), max(weight(v), 1))
+        node = 2 * numbers[v]
+        graph.edge(node, node + 1, max(weight(v), 1))
         inputs = producers(v)
         if inputs is None:
-            graph.edge("source", (v, 0), _INFINITE)
+            graph.edge(_SOURCE, node, _INFINITE)
             continue
         for x in inputs:
-            graph.edge((x, 1), (v, 0), _INFINITE)
-            if x not in seen:
-                seen[x] = None
+            number = numbers.get(x)
+            if number is None:
+                numbers[x] = number = len(numbers)
                 todo.append(x)
-    graph.run("source", "sink")
-    reaches = graph.reaches("sink")
-    return [v for v in seen if (v, 1) in reaches and (v, 0) not in reaches]
+            graph.edge(2 * number + 1, node, _INFINITE)
+    graph.run(_SOURCE, _SINK)
+    reaches = graph.reaches(_SINK)
+    return [v for v, i in numbers.items() if 2 * i + 1 in reaches and 2 * i not in reaches]
+
+
+_SOURCE, _SINK = -1, -2
 
 
 class _FlowGraph:
@@ -282,18 +291,18 @@ class _FlowGraph:
     """
 
     def __init__(self) -> None:
-        self.capacity: dict[Any, dict[Any, int]] = defaultdict(dict)
+        self.capacity: dict[int, dict[int, int]] = defaultdict(dict)
 
-    def edge(self, a: Any, b: Any, capacity: int) -> None:
+    def edge(self, a: int, b: int, capacity: int) -> None:
         self.capacity[a][b] = self.capacity[a].get(b, 0) + capacity
         self.capacity[b].setdefault(a, 0)
 
-    def run(self, source: Any, sink: Any) -> None:
+    def run(self, source: int, sink: int) -> None:
         self._fill_paths(source, sink, None)
         while sink in (distances := self._distances(source)):
             self._fill_paths(source, sink, distances)
 
-    def _distances(self, source: Any) -> dict[Any, int]:
+    def _distances(self, source: int) -> dict[int, int]:
         """Those of all nodes that can be reached."""
         found = {source: 0}
         queue = deque([source])
@@ -305,13 +314,13 @@ class _FlowGraph:
                     queue.append(b)
         return found
 
-    def _fill_paths(self, source: Any, sink: Any, distances: dict[Any, int] | None) -> None:
+    def _fill_paths(self, source: int, sink: int, distances: dict[int, int] | None) -> None:
         """Send as much as there is room for along paths; a node without a way on goes.
 
         Args:
           distances: those from the source, for the shortest paths only.
         """
-        ways: dict[Any, list[Any]] = {}
+        ways: dict[int, list[int]] = {}
         path = [source]
         while path:
             a = path[-1]
@@ -332,7 +341,7 @@ class _FlowGraph:
                 if path:
                     ways[path[-1]].pop()
 
-    def _fill(self, path: list[Any]) -> int:
+    def _fill(self, path: list[int]) -> int:
         """Send as much as there is room for along a path; the place of its first full edge."""
         edges = list(itertools.pairwise(path))
         rooms = [self.capacity[a][b] for a, b in edges]
@@ -342,7 +351,7 @@ class _FlowGraph:
             self.capacity[b][a] += flow
         return rooms.index(flow)
 
-    def reaches(self, sink: Any) -> set[Any]:
+    def reaches(self, sink: int) -> set[int]:
         """Nodes with spare capacity towards the sink."""
         found = {sink}
         queue = deque([sink])

@@ -44,7 +44,7 @@ class Invariants:
 
     def find(self, v: Value) -> Value | None:
         """What the op of a value gives in front of the loop; None if it varies, or is a view."""
-        if isinstance(v, ir.BlockArgument) or is_view(v.owner):
+        if isinstance(v, ir.BlockArgument) or is_view(v.owner.operation):
             return None
         if decided(v, self._does_vary, self._decide):
             return None
@@ -55,15 +55,16 @@ class Invariants:
         if self._outside(v) is not None:
             self._does_vary[v] = False
             return None
-        if isinstance(v, ir.BlockArgument) or self._may_be_replaced(v.owner.operation):
+        operation = None if isinstance(v, ir.BlockArgument) else v.owner.operation
+        if operation is None or self._may_be_replaced(operation):
             self._does_vary[v] = True
             return None
-        inputs = inputs_of(v)
+        inputs = inputs_of(v, operation)
         for x in inputs:
             if x not in self._does_vary:
                 return x
         varies = any(self._does_vary[x] for x in inputs)
-        self._does_vary[v] = varies or not self._is_movable(v.owner.operation)
+        self._does_vary[v] = varies or not self._is_movable(operation)
         return None
 
     def _may_be_replaced(self, operation: Any) -> bool:
