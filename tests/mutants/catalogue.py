@@ -663,7 +663,7 @@ DRIVERS = (
     ),
     Mutant(
         "passes/residuals.py",
-        "and (v, 0) not in reaches",
+        "and 2 * i not in reaches",
         "",
         ("tests/passes/test_minimum_cut.py",),
     ),
