@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 
@@ -9,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir as mlir_of_jax
+from jax._src.lax.control_flow import loops
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import context, ir, lowered, stablehlo
+from pullback._jax import context, ir, lowered, scans, stablehlo
 from pullback.frontend import link
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
@@ -266,3 +269,125 @@ def test_a_lowering_that_fails_leaves_nothing_behind() -> None:
     mlir.register_lowering(unknown, lambda context, x: [x])
     value = np.sin(X) + X * np.cos(X)
     np.testing.assert_allclose(program.grad()(X), value, rtol=1e-5)
+
+
+# -------------------------------------------------------------------------------------- scans
+
+
+def steps(h, x):
+    h = jnp.sin(h * x["a"]) + x["n"]
+    return h, {"value": h, "is large": h > 0.5, "as complex": h + 1j * x["a"]}
+
+
+XS = {"a": np.linspace(0.1, 2.0, 20, dtype=np.float32).reshape(5, 4), "n": np.arange(5) % 3}
+
+
+def taken_as(scan, x):
+    """The value of a function, its slope, and its module."""
+    jax.clear_caches()
+
+    def loss(x, rest):
+        h, ys = scan({"a": x, **rest})
+        return jnp.sum(h) + jnp.sum(jnp.abs(ys["as complex"]) ** 2) + jnp.sum(ys["is large"])
+
+    traced = pb.trace(loss)(x["a"], {"n": x["n"]})
+    return pb.value_and_grad(loss)(x["a"], {"n": x["n"]}), str(traced.module)
+
+
+SCANS = {
+    "forward": {},
+    "reverse": {"reverse": True},
+    "several steps at a time": {"unroll": 2},
+    "all of them": {"unroll": True},
+}
+
+
+@pytest.mark.parametrize("options", SCANS.values(), ids=SCANS)
+def test_a_scan_is_the_loop_that_jax_lowers_it_to(options, monkeypatch) -> None:
+    """Of its calls to functions that read and write a slice, there is what they do."""
+
+    def scan(xs):
+        return jax.lax.scan(steps, jnp.ones(4), xs, **options)
+
+    found, text = taken_as(scan, XS)
+    monkeypatch.setattr(scans, "_is_plain", lambda *_: False)
+    expected, of_jax = taken_as(scan, XS)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert text.count("stablehlo.while") == of_jax.count("stablehlo.while")
+    assert ("index_in_dim" in text) == (bool(options.get("unroll")) and "index_in_dim" in of_jax)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_plain_scan_takes_no_trace_of_a_loop(x64, monkeypatch) -> None:
+    traces = []
+    of_jax = loops._scan_impl
+
+    def counted(*args, **params):
+        traces.append(params)
+        return of_jax(*args, **params)
+
+    rule = dataclasses.replace(
+        mlir_of_jax._lowerings[loops.scan_p], rule=mlir.lower_fun(counted, multiple_results=True)
+    )
+    monkeypatch.setitem(mlir_of_jax._lowerings, loops.scan_p, rule)
+    with jax.enable_x64(x64):
+
+        def f(xs, **options):
+            return jax.lax.scan(lambda h, x: (h * x, h), xs[0], xs, **options)
+
+        text = str(pb.trace(f)(XS["a"]).module)
+        assert not traces
+        assert ("tensor<i64>" in text) == x64
+        pb.trace(lambda xs: f(xs, unroll=2))(XS["a"])
+        assert len(traces) == 1
+
+
+def of_keys(xs):
+    keys = jax.random.split(jax.random.key(0), 5)
+    return jax.lax.scan(lambda h, kx: (h + jax.random.normal(kx[0], (4,)) * kx[1], h), 0.0 * xs[0],
+                        (keys, xs))  # fmt: skip
+
+
+def printing(xs):
+    def step(h, x):
+        jax.debug.print("{}", x[0], ordered=True)
+        return h * x, h
+
+    return jax.lax.scan(step, xs[0], xs)
+
+
+SPECIAL = {
+    "keys": of_keys,
+    "ordered effects": printing,
+    "no steps": lambda xs: jax.lax.scan(lambda h, x: (h * x, h), xs[0], xs[:0]),
+    "no arrays": lambda xs: jax.lax.scan(lambda h, _: (h * 0.9, None), xs[0], None, length=7),
+    "scalars": lambda xs: jax.lax.scan(lambda h, x: (h * x, h), 1.0, xs[:, 0]),
+    "nothing carried": lambda xs: jax.lax.map(lambda x: x * x.sum(), xs),
+    "half precision": lambda xs: jax.lax.scan(
+        lambda h, x: (h * x, h), jnp.ones(4, jnp.bfloat16), xs.astype(jnp.bfloat16)
+    ),
+    "what the body closes over": lambda xs: jax.lax.scan(
+        lambda h, x: (h * x + xs.sum(0) + np.arange(4.0), h), xs[0], xs
+    ),
+}
+
+
+@pytest.mark.parametrize("f", SPECIAL.values(), ids=SPECIAL)
+def test_scans_of_all_kinds_give_what_jax_gives(f, capfd) -> None:
+    found, expected = pb.jit(f)(XS["a"]), jax.jit(f)(XS["a"])
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+    def loss(f, xs):
+        return sum(jnp.sum(v.astype(jnp.float32)) for v in jax.tree.leaves(f(xs)))
+
+    slope = pb.grad(lambda xs: loss(f, xs))(XS["a"])
+    np.testing.assert_allclose(slope, jax.grad(lambda xs: loss(f, xs))(XS["a"]), rtol=2e-2)
+
+
+def test_a_line_of_a_body_is_that_of_the_user() -> None:
+    def f(xs):
+        return jax.lax.scan(lambda h, x: (h * jnp.real(jnp.linalg.eig(x)[0]), h), xs[0, 0], xs)
+
+    with pytest.raises(pb.PullbackError, match=r"eig") as caught:
+        pb.grad(lambda xs: f(xs)[0].sum())(np.ones((2, 3, 3), np.float32))
+    assert "test_lowering.py" in str(caught.value)

@@ -15,6 +15,7 @@ from pullback._jax import (
     ir,
     jaxprs,
     named_axes,
+    scans,
 )
 from pullback._jax.lowered import Entries, common_entries
 from pullback_runtime import _contexts
@@ -89,7 +90,9 @@ class Lowering:
                 host_callbacks=host_callbacks,
                 lowering_cache=entries,
                 cached_primitive_lowerings=entries.called,
-                lowering_parameters=_mlir.LoweringParameters(hoist_constants_as_args=False),
+                lowering_parameters=_mlir.LoweringParameters(
+                    hoist_constants_as_args=False, override_lowering_rules=scans.OVERRIDES
+                ),
                 shape_poly_state=_mlir.ShapePolyLoweringState(self._dimensions, self._platforms),
             )
         return self._contexts[key]
