@@ -678,6 +678,13 @@ USES_FROM_OUTSIDE = {
         %1 = stablehlo.multiply %a, %c : tensor<f64>
         stablehlo.return %1 : tensor<f64>
       }) {dimensions = array<i64: 0>} : (tensor<3xf64>) -> tensor<3xf64>""",
+    "reduce": """%z = stablehlo.constant dense<0.0> : tensor<f64>
+      %s = "stablehlo.reduce"(%x, %z) ({
+      ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+        %1 = stablehlo.add %a, %c : tensor<f64>
+        stablehlo.return %1 : tensor<f64>
+      }) {dimensions = array<i64: 0>} : (tensor<3xf64>, tensor<f64>) -> tensor<f64>
+      %0 = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f64>) -> tensor<3xf64>""",
     "scatter": """%i = stablehlo.constant dense<0> : tensor<1x1xi32>
       %u = stablehlo.constant dense<0.0> : tensor<1xf64>
       %0 = "stablehlo.scatter"(%x, %i, %u) ({

@@ -108,7 +108,7 @@ def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) ->
             x, y = operands[0], operands[1]
             i, j = place_of(x), place_of(y)
             if i is None and j is None:
-                return ()
+                return () if rule.variant is None else None  # then its body may use what is active
             result = operation.result
             if rule.variant is not None:
                 flags = [i is not None, j is not None]
