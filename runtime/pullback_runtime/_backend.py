@@ -17,10 +17,13 @@ INSTALL = {
     'topology="v5e:2x2"',
 }
 
+# What JAX raises without devices; it asserts that one of the platforms it is told of is here.
+JAX_HAS_NONE = (RuntimeError, AssertionError)
+
 
 def backends() -> list[str]:
     """Names of the backends present, the default one first: 'cpu', 'cuda', 'rocm', 'tpu'."""
-    default = _platform(jax.devices()[0])
+    default = _platform(_devices_of_jax()[0])
     names = {_platform(client.devices()[0]) for client in _jax.clients() if client.devices()}
     return sorted(names, key=lambda name: (name != default, name))
 
@@ -30,21 +33,32 @@ def default_backend() -> str:
     chosen = jax.config.jax_default_device
     if isinstance(chosen, jax.Device):
         return _platform(chosen)
-    return _platform(jax.devices(chosen)[0])
+    return _platform(_devices_of_jax(chosen)[0])
 
 
 def devices(backend: str | None = None) -> list[jax.Device]:
     """Devices of a backend; the default backend's without one."""
     if backend is None:
-        return jax.devices()
+        return _devices_of_jax()
     if backend in INSTALL:
         try:
             return jax.devices(backend)
-        except RuntimeError as error:
+        except JAX_HAS_NONE as error:
             raise _not_found(backend) from error
     if backend in backends():
         return jax.devices(backend)
     raise _not_found(backend)
+
+
+def _devices_of_jax(platform: str | None = None) -> list[jax.Device]:
+    try:
+        return jax.devices(platform)
+    except JAX_HAS_NONE as error:
+        raise BackendNotFoundError(
+            f"JAX finds no device to run on: {str(error) or 'none of its platforms is here'}",
+            where=f"jax_platforms={jax.config.jax_platforms!r}",
+            do="name a platform that is here in JAX_PLATFORMS, such as cpu, or leave it unset",
+        ) from error
 
 
 def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -> Any:

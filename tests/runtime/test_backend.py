@@ -42,6 +42,33 @@ def test_an_absent_backend_says_what_is_there_and_what_to_install(name, install)
     )
 
 
+# JAX asserts that one of the platforms that it knows is here, and says which it does not know.
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [
+        *([] if "cuda" in PRESENT else [("cuda", "none of its platforms is here")]),
+        ("abacus", "Unable to initialize backend 'abacus'"),
+    ],
+)
+def test_jax_finds_no_device_at_all(in_process, platform, words):
+    script = f"""
+        import pullback_runtime as runtime
+
+        def said(call):
+            try:
+                call()
+            except runtime.BackendNotFoundError as error:
+                return str(error)
+
+        words = said(runtime.default_backend)
+        assert words.startswith("JAX finds no device to run on: {words}"), words
+        assert "where: jax_platforms={platform!r}" in words
+        assert "do:    name a platform that is here in JAX_PLATFORMS" in words
+        assert said(lambda: runtime.devices("cpu")) == said(runtime.backends) == words
+    """
+    in_process(script, JAX_PLATFORMS=platform)
+
+
 def test_no_such_device():
     with pytest.raises(runtime.BackendNotFoundError) as caught:
         runtime.compile(TEXT, backend="cpu", device=99)
