@@ -322,6 +322,16 @@ def test_an_entry_that_is_not_there(pullback_command, code, tmp_path):
     assert "--entry is for modules" in result.stderr
 
 
+def test_an_entry_that_cannot_be_called_has_its_own_name_in_the_error(pullback_command, tmp_path):
+    path = tmp_path / "dynamic.mlir"
+    path.write_text(
+        "func.func @first(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }"
+    )
+    result = pullback_command("derive", path, "--vjp", "--entry", "first")
+    assert result.exit_code == 2
+    assert "where: argument 0 of @first" in result.stderr
+
+
 SHARDED = """
 module {
   sdy.mesh @mesh = <["x"=2]>

@@ -59,7 +59,7 @@ def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
             f"the file holds a program, which is its @main, and not @{entry}",
             do="leave out the entry; it is for modules that pullback or jax.export did not save",
         )
-    _module.find_entry(opened.module, entry)
+    _module.signature(_module.find_entry(opened.module, entry), entry)  # errors have this name
     exchange_entry(opened.module, entry)
     return opened
 
