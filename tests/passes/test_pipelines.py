@@ -142,6 +142,7 @@ def test_bad_option(text: str, words: str) -> None:
         ("cse)", "expected ',' or the end"),
         ("builtin.module(cse", "expected ')'"),
         ("builtin.module{cse}", "no pass is named 'builtin.module'"),
+        ("builtin.module(" * 2000 + "cse" + ")" * 2000, "too many brackets inside one another"),
         ("cse{foo=1}", "MLIR refuses the pipeline element 'cse{foo=1}'"),
     ],
 )

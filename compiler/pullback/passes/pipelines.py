@@ -53,6 +53,15 @@ def parse_pipeline(text: str) -> tuple[Stage, ...]:
     Raises:
       PipelineError: for syntax errors, unknown passes, and unknown or ill-typed options.
     """
+    try:
+        return _stages(text)
+    except RecursionError:
+        raise PipelineError(
+            "cannot read the pass pipeline: too many brackets inside one another"
+        ) from None
+
+
+def _stages(text: str) -> tuple[Stage, ...]:
     elements = _Parser(text).parse()
     if len(elements) == 1 and elements[0].name in MODULE_ANCHORS:
         elements = elements if elements[0].nested is None else elements[0].nested
