@@ -58,6 +58,16 @@ class Executable:
         """Run it."""
         return self._function(*args, **kwargs)
 
+    def __copy__(self) -> Executable:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise PullbackRuntimeError(
+            "an executable cannot be pickled, nor copied in depth: it holds what XLA compiled",
+            where=repr(self),
+            do="hand on the module, or a saved program, and compile it there",
+        )
+
     def __repr__(self) -> str:
         places = ", ".join(map(str, self.devices))
         return f"Executable(@{self._handle.entry} on {places})"

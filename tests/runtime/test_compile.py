@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
+import pickle
 import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -145,6 +147,15 @@ def test_the_same_bytes_and_options_give_the_same_executable():
     assert runtime.compile(TEXT, backend="cpu", entry="double") is not first
     runtime.clear_cache()
     assert runtime.compile(TEXT, backend="cpu") is not first
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_an_executable_cannot_be_pickled_and_says_what_to_do(copied):
+    executable = runtime.compile(TEXT)
+    with pytest.raises(runtime.PullbackRuntimeError, match="cannot be pickled") as caught:
+        copied(executable)
+    assert "do:    hand on the module, or a saved program" in str(caught.value)
+    np.testing.assert_array_equal(copy.copy(executable)(X, Y)[0], X - Y)
 
 
 def test_threads_share_one_executable():
