@@ -162,6 +162,14 @@ def test_other_inputs_can_be_asked_for(tmp_path):
         assert "--inputs wants two numbers, the smaller one first" in output
 
 
+def test_a_tolerance_is_a_finite_number(tmp_path):
+    source = "f = with_jvp(jnp.abs, lambda p, t: t[0])"
+    for tolerance in ("nan", "inf"):
+        code, output = check(tmp_path, source, "f32[3]", "--tolerance", tolerance)
+        assert code == 2
+        assert f"{tolerance} is no tolerance" in output
+
+
 def test_rules_of_functions_that_only_rules_call_are_checked(tmp_path):
     source = """
 inner = with_jvp(jnp.cos, lambda p, t: 5 * t[0])

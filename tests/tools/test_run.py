@@ -145,6 +145,7 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
         (["--input", "objects.npz"], "cannot read the input `objects.npz`: it holds objects"),
         (["--random", "-1"], "-1 is not in the range x>=0"),
         (["--random", "0", "--compare", "--tolerance", "-1"], "-1.0 is not in the range x>=0"),
+        (["--random", "0", "--compare", "--tolerance", "nan"], "nan is no tolerance; write"),
         (["--random", "0", "--backend", "cuda"], "no backend 'cuda'; present: 'cpu'"),
         (["--random", "0", "-o", "out.txt"], "results are saved as .npz, not as `out.txt`"),
         (["--random", "0", "-o", "no/out.npz"], "cannot write `no/out.npz`: No such file"),

@@ -12,7 +12,7 @@ from pullback._errors import UsageError
 from pullback.tools.findings import INPUTS, Inputs
 from pullback.tools.rule_checks import check_rules
 from pullback.tools.solve_checks import Solves
-from pullback.tools.sources import Source
+from pullback.tools.sources import Source, Tolerance
 from pullback.tools.targets import load_target
 
 
@@ -22,7 +22,7 @@ from pullback.tools.targets import load_target
 @click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Tolerance(),
     default=2e-2,
     show_default=True,
     help="Largest relative difference.",

@@ -16,7 +16,13 @@ from pullback._errors import UsageError
 from pullback.tools import engines
 from pullback.tools.engines import Arrays
 from pullback.tools.show import note
-from pullback.tools.sources import check_used, entry_option, load_source, sizes_option
+from pullback.tools.sources import (
+    Tolerance,
+    check_used,
+    entry_option,
+    load_source,
+    sizes_option,
+)
 from pullback.tools.targets import naming
 
 FAILED = 1
@@ -113,9 +119,7 @@ def _running(spec: str) -> Iterator[None]:
 @click.option("--interpret", is_flag=True, help="Use StableHLO's interpreter instead of XLA.")
 @click.option("--compare", is_flag=True, help="Run both, and report the largest difference.")
 @click.option("--jax", "with_jax", is_flag=True, help="Compare a target with plain JAX.")
-@click.option(
-    "--tolerance", type=click.FloatRange(min=0), help="Exit with 1 when a difference is larger."
-)
+@click.option("--tolerance", type=Tolerance(), help="Exit with 1 when a difference is larger.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Save the results in this .npz file."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +57,19 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
     if len(sizes) < len(pairs):
         raise click.BadParameter(f"{text!r} gives a dimension two sizes")
     return sizes
+
+
+class Tolerance(click.FloatRange):
+    """A number that a difference can be larger than: NaN is in every range of click."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is no tolerance; write a number such as 1e-3", param, ctx)
+        return number
 
 
 sizes_option = click.option(
