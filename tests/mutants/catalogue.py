@@ -764,6 +764,30 @@ DRIVERS = (
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(
+        "passes/residuals.py",
+        "return None if v in exact else self._producers(v)",
+        "return self._producers(v)",
+        ("tests/passes/test_compared.py",),
+    ),
+    Mutant(
+        "passes/backward.py",
+        "frame.compared.update(found[i] for i in self.compared)",
+        "pass",
+        ("tests/passes/test_compared.py",),
+    ),
+    Mutant(
+        "passes/specialized.py",
+        "return () if rule.variant is None else None",
+        "return ()",
+        ("tests/rules/test_refusals.py",),
+    ),
+    Mutant(
+        "_jax/scans.py",
+        "left = _hlo.subtract(_integer(length), counter)",
+        "left = counter",
+        ("tests/frontend/test_lowering.py",),
+    ),
+    Mutant(
         "passes/specialized.py",
         "same = [values[operands.index(v)] for v in operands]",
         "same = values",

@@ -35,13 +35,21 @@ class Split:
     """A function cut in two.
 
     forward: (args…) → (kept outs…, residuals…); backward: (residuals…, cts…) → (cts of args…),
-    one for each masked argument flagged in `nonzero`. `kept` are positions among the outs.
+    one for each masked argument flagged in `nonzero`. `kept` are positions among the outs, and
+    `compared` those among the residuals that a rule compares: see `Residuals.choose`.
     """
 
     forward: str
     backward: str
     kept: list[int]
     nonzero: list[bool]
+    compared: list[int]
+
+    def residuals(self, frame: Reverse, results: Sequence[Value]) -> list[Value]:
+        """The backward values of the residuals, given the results of a call of `forward`."""
+        found = results[len(self.kept) :]
+        frame.compared.update(found[i] for i in self.compared)
+        return list(map(frame.primal, found))
 
 
 def vjp_in_place(
@@ -181,14 +189,16 @@ def _split_between(
             frame.accumulate(v, ct)
         frame.run()
         cts = [frame.cotangent(a) for a in wrt]
-    chosen = residuals.choose()
+    chosen = residuals.choose(frame.compared)
     stored = [frame.current(v) for v in chosen]
+    exact = set(map(frame.current, frame.compared))
+    compared = [i for i, v in enumerate(stored) if v in exact]
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
     set_signature(diff.function(forward))
     backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, cts)
-    return Split(forward, backward, kept, [ct is not None for ct in cts])
+    return Split(forward, backward, kept, [ct is not None for ct in cts], compared)
 
 
 def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> str:

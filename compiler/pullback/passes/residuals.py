@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
@@ -208,8 +208,12 @@ class Residuals:
 
     # --------------------------------------------------------------------------- settling
 
-    def choose(self) -> list[Value]:
-        """The primal values to store, once no primal op is replaced any more."""
+    def choose(self, compared: Iterable[Value]) -> list[Value]:
+        """The primal values to store, once no primal op is replaced any more.
+
+        Those that a rule compares to the last bit are not computed again: what XLA makes of the two
+        computations may differ.
+        """
         if not self.placeholders:
             return []
         self._free.clear()
@@ -217,7 +221,12 @@ class Residuals:
         self.values = {v: x for v, x in self.values.items() if v not in self.placeholders}
         needed = dict.fromkeys(map(self._current, self.placeholders))
         needed = {v: None for v in needed if not self._is_free(v)}
-        return minimum_cut(list(needed), self._producers, self._weight)
+        exact = set(map(self._current, compared))
+
+        def producers(v: Value) -> list[Value] | None:
+            return None if v in exact else self._producers(v)
+
+        return minimum_cut(list(needed), producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:
         """What `v` can be computed again from; None if it has to be stored."""

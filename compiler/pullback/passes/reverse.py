@@ -58,6 +58,7 @@ class Reverse:
         self.cts: list[Any] = []  # of the active values
         self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
+        self.compared: set[Value] = set()  # what must not be computed again, or may differ
 
     def analyze(
         self, block: Any, active: Iterable[Value], kinds: Sequence[Kind] | None = None
@@ -113,6 +114,8 @@ class Reverse:
                     found: Iterable[Any] = itertools.repeat(masked or ct)
                 else:
                     taken = takes(values)
+                    if primal is not None and signature[0].compares:
+                        self.compared.update(taken)
                     given = [ct, *(taken if primal is None else map(primal, taken))]
                     for constant in constants:
                         given.append(made.get(constant) or constant.make(made))
@@ -138,6 +141,8 @@ class Reverse:
         build.here.loc = op.operation.location
         if self.linear:
             self._check_linear(op)
+        if op.rule.compares:
+            self.compared.update((*op.operands, *op.results))
         left_out = all(ct is None or ct is ABSENT for ct in given)
         if left_out and not may_run_a_rule(op):
             self._leave_out(map(self.active.get, op.operands))

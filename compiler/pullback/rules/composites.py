@@ -194,6 +194,7 @@ class Pullback:
     backward: str
     takes: list[int]  # the results whose cotangents `backward` receives
     gives: list[int | None]  # the operand that each of its results is for, if it is for any
+    compared: Sequence[int] = ()  # of the residuals: see `Split`
 
 
 def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value | None]:
@@ -206,7 +207,9 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
     for each, values, slots in zip(rules, results, given, strict=True):
         if not slots:
             continue
-        residuals = map(frame.primal, values[each.kept :])
+        stored = values[each.kept :]
+        frame.compared.update(stored[i] for i in each.compared)
+        residuals = map(frame.primal, stored)
         found = call(frame.diff, each.backward, [*residuals, *slots])
         for i, ct in zip(each.gives, found, strict=True):
             if i is not None:
@@ -228,7 +231,8 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
         takes = masked(slots, ct_now[count:])
         pairs = zip(in_mask(op, mask), pair.nonzero, strict=True)
         gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
-        rules.append(Pullback(pair.forward, len(pair.kept), pair.backward, takes, gives))
+        functions = pair.forward, len(pair.kept), pair.backward
+        rules.append(Pullback(*functions, takes, gives, pair.compared))
     return rules
 
 

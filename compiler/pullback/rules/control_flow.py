@@ -132,10 +132,11 @@ class _Branch:
             for v, ct in self.seeds:
                 self.frame.accumulate(v, ct)
             self.frame.run()
+            self.op.frame.compared.update(self.frame.compared & self.captured)
             self.frame.assert_carried(wrt)
             found = [self.frame.cotangent(v) for v in wrt]
             build.return_([self.op.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
-        self.chosen = self.residuals.choose()
+        self.chosen = self.residuals.choose(self.frame.compared)
 
 
 def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:

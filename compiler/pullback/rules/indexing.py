@@ -295,11 +295,11 @@ def _meets_each_once(op: Op) -> bool:
     return build.flag(op, "unique_indices") or not any(map(is_used, old))
 
 
-def _rule(jvp: Any, vjp: Any, linear: Any) -> Rule:
-    return Rule("stablehlo.scatter", jvp, vjp, linear, __name__, "own", keeps_type=True)
+def _rule(jvp: Any, vjp: Any, linear: Any, **more: Any) -> Rule:
+    return Rule("stablehlo.scatter", jvp, vjp, linear, __name__, "own", keeps_type=True, **more)
 
 
-_EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never)
+_EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never, compares=True)
 
 _APPLY = _rule(*expanded(_apply), by_its_parts)
 

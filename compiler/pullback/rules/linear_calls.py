@@ -121,6 +121,6 @@ def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
     with before(op):
         results = call(diff, pair.forward, op.operands)
-    residuals = [op.frame.primal(v) for v in results[len(pair.kept) :]]
+    residuals = pair.residuals(op.frame, results)
     found = call(diff, pair.backward, [*residuals, *present(cts)])
     return scatter(flags, scatter(pair.nonzero, found))

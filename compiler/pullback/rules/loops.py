@@ -222,6 +222,7 @@ class _Stacked(_Reversed):
             stacks = [stack for stack in stacks if not op.active[stack.carry]]
         self.aliases = aliases(stacks)
         self.invariants = Invariants(op, self._outside, op.frame.diff.functions)
+        self.in_front: dict[Value, Value] = {}  # what the reverse body has from there
         super().__init__(op, loop, cts, {stack.carry: stack for stack in stacks})
         self.stacked = [i for i in self.carries if i in self.stacks]
         self.carries = [i for i in self.carries if i not in self.stacks]
@@ -240,7 +241,12 @@ class _Stacked(_Reversed):
             if counter is not None and v == self.arguments[counter.index]:
                 return self._counter_value(v)
             found = self.invariants.find(now)
-        return None if found is None else self.outer.primal(found)
+        if found is None:
+            return None
+        self.in_front[v] = found
+        if v in self.frame.compared:
+            self.outer.compared.add(found)
+        return self.outer.primal(found)
 
     def _outside(self, v: Value) -> Value | None:
         """What stands for a primal value of the body in front of the loop."""
@@ -281,7 +287,7 @@ class _Stacked(_Reversed):
             return self._cotangents({}, {})
         loop = self._emit_reverse_loop()
         self.invariants.after_sweep()
-        chosen = self.residuals.choose()
+        chosen = self.residuals.choose(self.frame.compared)
         self._store(chosen)
         results = self._results(loop)[1:]
         by_carry = dict(zip(self.carries, results, strict=False))
@@ -342,6 +348,8 @@ class _Stacked(_Reversed):
                 slot = stack.read(self.cts[stack.carry], self.iteration)
                 frame.accumulate(stack.update, slot)
         frame.run()
+        known = self.in_front
+        self.outer.compared.update(known[v] for v in frame.compared if v in known)
         frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
         found = [frame.cotangent(self.arguments[i]) for i in self.carries]
         found = [build.instantiate(ct, v) for ct, v in zip(found, arguments, strict=False)]

@@ -251,7 +251,7 @@ class _Reversed:
     def _stored(self) -> dict[Value, Value]:
         """What the primal body returns as well, as the backward body reads it there."""
         op, shardings = self.op, self.shardings
-        chosen = self.residuals.choose()
+        chosen = self.residuals.choose(self.frame.compared)
         if not chosen:
             return {}
         end = terminator(self.primal)

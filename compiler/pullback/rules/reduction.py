@@ -143,7 +143,9 @@ SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimension
 CONSTRAINED_SUM = replace(SUM, reads=None)
 """Its region holds sharding constraints as well, which refer to a mesh of the module."""
 EXTREMUM, FROM_WORST = (
-    _reduction(partial(_extremum_jvp, counts), partial(_extremum_vjp, counts), never, **more)
+    _reduction(
+        partial(_extremum_jvp, counts), partial(_extremum_vjp, counts), never, compares=True, **more
+    )
     for counts, more in ((True, {}), (False, {"keeps_type": True, "reads": ("dimensions",)}))
 )
 """Of any initial value, and of one that is worse than all numbers, which most have."""

@@ -159,6 +159,7 @@ class Rule:
     keeps_type: bool = False  # results are inexact whenever an operand is active
     alike: bool = False  # operands and result have one type, each element is one of its own
     chooses: bool = False  # `vjp` takes and gives cotangents that wait: passes/waiting.py
+    compares: bool = False  # `vjp` compares the result with operands, to the last bit
     regions: bool = False  # regions may capture active values
     reads: tuple[str, ...] | None = None  # attributes the rule looks at, and at types: no more
     copies: bool = False  # `jvp` copies the op, with all its attributes
