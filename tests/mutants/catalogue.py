@@ -770,6 +770,18 @@ DRIVERS = (
         ("tests/passes/test_compared.py",),
     ),
     Mutant(
+        "passes/residuals.py",
+        "        if asks_for_equality(operation):\n",
+        "        if False:\n",
+        ("tests/passes/test_compared.py",),
+    ),
+    Mutant(
+        "rules/composites.py",
+        "asks = diff.found_in(diff.function(bwd), asks_for_equality) is not None",
+        "asks = False",
+        ("tests/passes/test_compared.py",),
+    ),
+    Mutant(
         "passes/backward.py",
         "frame.compared.update(found[i] for i in self.compared)",
         "pass",

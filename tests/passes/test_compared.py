@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import pullback as pb
 from pullback.passes.vjp import VJP
@@ -62,6 +63,28 @@ FUNCTIONS = {
 }
 
 
+def where_it_is_largest(x):
+    z = table(x)
+    return jnp.sum(jnp.where(z == lax.stop_gradient(jnp.max(z)), jnp.sin(z), 0.0))
+
+
+def by_a_backward_rule(x):
+    @jax.custom_vjp
+    def largest(z):
+        return jnp.max(z)
+
+    def forward(z):
+        return jnp.max(z), (z, jnp.max(z))
+
+    def backward(residuals, ct):
+        z, found = residuals
+        return (jnp.where(z == found, ct, 0.0),)
+
+    largest.defvjp(forward, backward)
+    return largest(table(x))
+
+
+FUNCTIONS |= {"by a rule of a user": by_a_backward_rule}
 FUNCTIONS |= {"in a loop": in_a_loop, "captured by a loop": captured_by_a_loop}
 
 
@@ -73,3 +96,24 @@ def test_what_a_maximum_is_of_is_not_computed_again(f) -> None:
     assert re.search(TABLE, forward)
     assert not re.search(TABLE, backward.partition("func.func")[0])
     np.testing.assert_allclose(pb.vjp(f, X)[1](1.0)[0], jax.grad(f)(X), rtol=1e-12)
+
+
+def test_an_equality_is_asked_for_once() -> None:
+    """What it says is stored; the numbers may be computed again."""
+    program = pb.trace(where_it_is_largest)(X)
+    VJP(split=True).run(program.module, program.rules)
+    backward = str(program.module).split("@main.bwd", 1)[1].partition("func.func")[0]
+    assert "stablehlo.compare" not in backward
+    assert re.search(TABLE, backward)
+    slope = pb.vjp(where_it_is_largest, X)[1](1.0)[0]
+    np.testing.assert_allclose(slope, jax.grad(where_it_is_largest)(X), rtol=1e-12)
+
+
+def test_a_comparison_with_a_number_may_be_made_again() -> None:
+    def f(x):
+        z = table(x)
+        return jnp.sum(jnp.where(z == 0.0, 1.0, z) ** 2)
+
+    program = pb.trace(f)(X)
+    VJP(split=True).run(program.module, program.rules)
+    assert "i1>" not in str(program.module).split("@main.bwd", 1)[1].partition(")")[0]

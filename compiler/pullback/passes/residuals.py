@@ -64,6 +64,20 @@ def is_view(operation: Any) -> bool:
     return operation.name in VIEWS or hands_on(operation)
 
 
+def asks_for_equality(operation: Any) -> bool:
+    """Whether an op asks if computed numbers are equal, as they may be in one computation only."""
+    if operation.name != "stablehlo.compare":
+        return False
+    direction = build.enumerator(operation.attributes["comparison_direction"])
+    numbers = list(operation.operands)
+    computed_ones = build.inexact(numbers[0].type) and not any(map(_is_number, numbers))
+    return direction in ("EQ", "NE") and computed_ones
+
+
+def _is_number(v: Value) -> bool:
+    return build.one_number(v) is not None
+
+
 def inputs_of(v: Value, operation: Any) -> list[Value]:
     """What the result of an op is computed from."""
     if hands_on(operation):
@@ -234,6 +248,8 @@ class Residuals:
             return None
         operation = v.owner.operation
         if operation.name not in CHEAP and not hands_on(operation):
+            return None
+        if asks_for_equality(operation):
             return None
         return [x for x in inputs_of(v, operation) if not self._is_free(x)]
 

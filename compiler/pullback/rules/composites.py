@@ -19,6 +19,7 @@ from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
 from pullback.passes.regions import terminator
+from pullback.passes.residuals import asks_for_equality
 from pullback.passes.reverse import check_no_term
 from pullback.passes.signatures import keep_results
 from pullback.passes.symbols import CALL
@@ -423,7 +424,9 @@ def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
     bwd = given_zeros(diff, bwd, "0" * _residuals(op, fwd) + absent)
     pairs = zip(in_mask(op, mask), zero_results(diff, bwd), strict=True)
     gives = [i if op.active[i] and not zero else None for i, zero in pairs]
-    return [Pullback(fwd, len(op.results), bwd, takes, gives)]
+    asks = diff.found_in(diff.function(bwd), asks_for_equality) is not None
+    compared = range(_residuals(op, fwd)) if asks else ()
+    return [Pullback(fwd, len(op.results), bwd, takes, gives, compared)]
 
 
 def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
