@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings, strategies
+from hypothesis import example, given, settings, strategies
 
 from pullback.passes import residuals
 from pullback.passes.residuals import minimum_cut
@@ -39,6 +39,7 @@ def graphs(draw: Callable[..., object]) -> tuple[list[int], Inputs, list[int]]:
 
 
 @given(graphs())
+@example(([3, 3, 3], [None, [0], [0, 1]], [1, 2]))  # by paths, of which one has to give way
 @settings(max_examples=200, deadline=None)
 def test_what_is_stored_suffices_and_costs_least(graph):
     costs, inputs, needed = graph
