@@ -374,8 +374,13 @@ SPECIAL = {
 
 @pytest.mark.parametrize("f", SPECIAL.values(), ids=SPECIAL)
 def test_scans_of_all_kinds_give_what_jax_gives(f, capfd) -> None:
-    found, expected = pb.jit(f)(XS["a"]), jax.jit(f)(XS["a"])
+    found = pb.jit(f)(XS["a"])
+    jax.effects_barrier()
+    printed = capfd.readouterr().out
+    expected = jax.jit(f)(XS["a"])
+    jax.effects_barrier()
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert printed == capfd.readouterr().out
 
     def loss(f, xs):
         return sum(jnp.sum(v.astype(jnp.float32)) for v in jax.tree.leaves(f(xs)))

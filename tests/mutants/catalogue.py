@@ -765,8 +765,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/residuals.py",
-        "return None if v in exact else self._producers(v)",
-        "return self._producers(v)",
+        "if v in self.exact or isinstance(v, ir.BlockArgument):",
+        "if isinstance(v, ir.BlockArgument):",
         ("tests/passes/test_compared.py",),
     ),
     Mutant(
@@ -782,8 +782,8 @@ DRIVERS = (
         ("tests/passes/test_compared.py",),
     ),
     Mutant(
-        "passes/backward.py",
-        "frame.compared.update(found[i] for i in self.compared)",
+        "passes/reverse.py",
+        "self.compared.update(values[i] for i in compared)",
         "pass",
         ("tests/passes/test_compared.py",),
     ),

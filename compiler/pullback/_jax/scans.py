@@ -2,7 +2,8 @@
 
 JAX traces a while loop for each scan, with functions that read one slice and write another, and
 lowers that: for a small scan, it takes as long as all the rest. Special ones JAX lowers: several
-steps at a time, symbolic sizes, arrays of keys, meshes, host memory, ordered effects.
+steps at a time, symbolic sizes, arrays of keys, meshes, host memory. No effect is ordered here: the
+frontend keeps the order in its own way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from jax._src import core as _core, dtypes as _dtypes, effects as _effects
+from jax._src import core as _core, dtypes as _dtypes
 from jax._src.interpreters import mlir as _mlir
 from jax._src.lax.control_flow.loops import scan_p
 from jaxlib.mlir import ir
@@ -59,13 +60,12 @@ OVERRIDES = ((scan_p, _lower),)
 
 
 def _is_plain(context: Any, params: dict[str, Any]) -> bool:
-    jaxpr, length = params["jaxpr"], params["length"]
+    length = params["length"]
     return (
         params["unroll"] == 1
         and isinstance(length, int)
         and length > 0
         and not context.dim_var_values
-        and not list(_effects.ordered_effects.filter_in(jaxpr.effects))
         and all(map(_is_array, (*context.avals_in, *context.avals_out)))
     )
 

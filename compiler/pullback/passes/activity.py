@@ -16,9 +16,7 @@ Active = dict[Value, int]
 
 
 def numbered(values: Iterable[Value]) -> Active:
-    known = list(values)
-    found = {v: i for i, v in enumerate(known)}
-    return found if len(found) == len(known) else numbered(found)
+    return {v: i for i, v in enumerate(dict.fromkeys(values))}
 
 
 def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) -> list[Record]:

@@ -25,8 +25,13 @@ from pullback.passes.purity import is_used
 from pullback.passes.regions import captures, operations, replace_terminator, terminator
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import BE_LINEAR, Reverse, identity
-from pullback.passes.signatures import drop_arguments, forget_results, set_signature
-from pullback.passes.specialized import Kind
+from pullback.passes.signatures import (
+    drop_arguments,
+    forget_results,
+    keep_arguments,
+    set_signature,
+)
+from pullback.passes.specialized import kinds_in
 from pullback.passes.zeros import adds_nothing
 
 
@@ -45,29 +50,19 @@ class Split:
     nonzero: list[bool]
     compared: list[int]
 
-    def residuals(self, frame: Reverse, results: Sequence[Value]) -> list[Value]:
-        """The backward values of the residuals, given the results of a call of `forward`."""
-        found = results[len(self.kept) :]
-        frame.compared.update(found[i] for i in self.compared)
-        return list(map(frame.primal, found))
-
 
 def vjp_in_place(
-    diff: Differentiation,
-    name: str,
-    takes: Sequence[Kind],
-    mask: str,
-    ct_mask: str,
-    unit_cotangent: bool,
+    diff: Differentiation, name: str, mask: str, ct_mask: str, unit_cotangent: bool
 ) -> None:
     """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
 
-    `takes` are the kinds of all arguments. With a unit cotangent, no cotangent is an argument.
+    With a unit cotangent, no cotangent is an argument.
     """
     function, block = diff.function(name), diff.block(name)
     outs = list(terminator(block).operands)
     given = [out.type for out in outs]
     frame = Reverse(diff, identity)
+    takes, _ = kinds_in(function)
     wrt, kinds = masked(block.arguments, mask), masked(takes, mask)
     frame.analyze(block, wrt, kinds)
     loc = function.location
@@ -77,8 +72,7 @@ def vjp_in_place(
             frame.accumulate(out, ct)
         frame.run()
         cts = _cotangents(frame, wrt)
-    now = list(terminator(block).operands) if frame.replaced else outs
-    replace_terminator(block, [*now, *cts])
+    replace_terminator(block, [*terminator(block).operands, *cts])
     seeds = [] if unit_cotangent else _masked(given, ct_mask)
     taken, types = [kind.type for kind in takes], [kind.type for kind in kinds]
     _check_types(cts, wrt, types)
@@ -191,8 +185,7 @@ def _split_between(
         cts = [frame.cotangent(a) for a in wrt]
     chosen = residuals.choose(frame.compared)
     stored = [frame.current(v) for v in chosen]
-    exact = set(map(frame.current, frame.compared))
-    compared = [i for i, v in enumerate(stored) if v in exact]
+    compared = [i for i, v in enumerate(chosen) if v in residuals.exact]
     kept = [i for i, v in enumerate(outs) if not (linear and v in frame.active)]
     now = list(terminator(block).operands)
     replace_terminator(block, [*(now[i] for i in kept), *stored])
@@ -230,20 +223,14 @@ def _finish_backward(
 ) -> str:
     """Give the draft its name, and a signature with the residuals in front."""
     function, block = diff.function(draft), diff.block(draft)
-    ct_arguments = list(block.arguments)
-    loc = function.location
+    count, loc = len(block.arguments), function.location
     with build.inserting(ir.InsertionPoint(block), loc):
         # Before residuals settle, for a cotangent may be one of them, or one that was given.
         build.emit("func.return", (), [ct for ct in cts if ct is not None])
-    stored = [block.add_argument(v.type, loc) for v in chosen]
-    for old in ct_arguments:
-        old.replace_all_uses_with(block.add_argument(old.type, loc))
-    for _ in ct_arguments:
-        block.erase_argument(0)
-    residuals.settle(dict(zip(chosen, stored, strict=True)))
+    residuals.settle({v: block.add_argument(v.type, loc) for v in chosen})
+    keep_arguments(function, [*range(count, count + len(chosen)), *range(count)])
     name = diff.symbols.unique(name)
     diff.rename(draft, name)
-    set_signature(function)
     return name
 
 

@@ -40,12 +40,10 @@ class Derivative(Pass):
             takes, gives = kinds_in(diff.function(self.entry))
             mask = _mask(diff, self.entry, takes, self.wrt, "argument")
             ct_mask = _mask(diff, self.entry, gives, self.outs, "result")
-            self.differentiate(diff, takes, mask, ct_mask)
+            self.differentiate(diff, mask, ct_mask)
 
-    def differentiate(
-        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
-    ) -> None:
-        """The same for the masked arguments and results, given the kinds of all arguments."""
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
+        """The same for the masked arguments and results."""
         raise NotImplementedError
 
 
@@ -63,15 +61,14 @@ def _mask(
         return NotDifferentiableError(message, where=where, do=do)
 
     if positions is None:
-        flags = [kind.inexact for kind in kinds]
-        for i in [] if all(flags) else range(len(kinds)):
-            if not flags[i] and hides_inexact(kinds[i].type):
+        for i, kind in enumerate(kinds):
+            if not kind.inexact and hides_inexact(kind.type):
                 raise refusal(
-                    f"{what} of `@{entry}` at position {i} has type {kinds[i].type}, "
+                    f"{what} of `@{entry}` at position {i} has type {kind.type}, "
                     "in which no derivative has a place",
                     "use one argument or result of tensor type for each array in it",
                 )
-        return mask_of(flags)
+        return mask_of(kind.inexact for kind in kinds)
     chosen = frozenset(positions)
     if len(chosen) < len(positions):
         raise refusal(

@@ -225,15 +225,16 @@ class Forward:
 
 
 def jvp_in_place(
-    diff: Differentiation, name: str, takes: Sequence[Kind], mask: str, instantiate: bool
+    diff: Differentiation, name: str, mask: str, instantiate: bool
 ) -> list[bool | Refused]:
     """(args…) → (outs…) becomes (args…, tangents…) → (outs…, tangents of outs…).
 
-    `takes` are the kinds of all arguments. With `instantiate`, every inexact result has a tangent;
-    without, only those flagged in what is returned, where what is refused has no tangent either.
+    With `instantiate`, every inexact result has a tangent; without, only those flagged in what is
+    returned, where what is refused has no tangent either.
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location
+    takes, _ = kinds_in(function)
     kinds = masked(takes, mask)
     pairs = zip(masked(block.arguments, mask), kinds, strict=True)
     tangents = {a: block.add_argument(kind.type, loc) for a, kind in pairs}
@@ -258,7 +259,6 @@ def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list
 
     def derive() -> tuple[str, list[bool | Refused]]:
         new_name = diff.clone_function(name, f"{name}.jvp")
-        takes, _ = kinds_in(diff.function(new_name))
-        return new_name, jvp_in_place(diff, new_name, takes, mask, instantiate=False)
+        return new_name, jvp_in_place(diff, new_name, mask, instantiate=False)
 
     return diff.cached(("jvp", name, mask), derive)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_in_place
-from pullback.passes.specialized import Kind
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,7 @@ class JVP(Derivative):
     wrt: tuple[int, ...] | None = None
     outs = None
 
-    def differentiate(
-        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
-    ) -> None:
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Every inexact result has a tangent."""
         diff.in_place = self.entry
-        jvp_in_place(diff, self.entry, takes, mask, instantiate=True)
+        jvp_in_place(diff, self.entry, mask, instantiate=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +11,6 @@ from pullback.passes.backward import split_entry, transpose
 from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
-from pullback.passes.specialized import Kind
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,7 @@ class Linearize(Derivative):
     wrt: tuple[int, ...] | None = None
     outs: tuple[int, ...] | None = None
 
-    def differentiate(
-        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
-    ) -> None:
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Splits reverse mode, and transposes its second half."""
         backward = split_entry(diff, self.entry, mask, ct_mask)
         cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)

@@ -162,6 +162,7 @@ class Residuals:
         self.ip = ir.InsertionPoint(self._anchor)  # in front of all that reads residuals
         self.values: dict[Value, Value] = {}
         self.placeholders: dict[Value, Any] = {}
+        self.exact: set[Value] = set()  # found by `choose`
         self._free: dict[Value, bool] = {}
 
     def leaf(self, v: Value) -> Value | None:
@@ -228,6 +229,7 @@ class Residuals:
         Those that a rule compares to the last bit are not computed again: what XLA makes of the two
         computations may differ.
         """
+        self.exact.update(map(self._current, compared))
         if not self.placeholders:
             return []
         self._free.clear()
@@ -235,16 +237,11 @@ class Residuals:
         self.values = {v: x for v, x in self.values.items() if v not in self.placeholders}
         needed = dict.fromkeys(map(self._current, self.placeholders))
         needed = {v: None for v in needed if not self._is_free(v)}
-        exact = set(map(self._current, compared))
-
-        def producers(v: Value) -> list[Value] | None:
-            return None if v in exact else self._producers(v)
-
-        return minimum_cut(list(needed), producers, self._weight)
+        return minimum_cut(list(needed), self._producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:
         """What `v` can be computed again from; None if it has to be stored."""
-        if isinstance(v, ir.BlockArgument):
+        if v in self.exact or isinstance(v, ir.BlockArgument):
             return None
         operation = v.owner.operation
         if operation.name not in CHEAP and not hands_on(operation):

@@ -192,6 +192,11 @@ class Reverse:
         if op.rule.linear is jointly and op.rule.family != "control":
             check_no_term(op, range(len(op.operands)), op.name)
 
+    def residuals(self, values: Sequence[Value], compared: Iterable[int]) -> list[Value]:
+        """The backward values of what a forward function stores; those at `compared` are exact."""
+        self.compared.update(values[i] for i in compared)
+        return list(map(self.primal, values))
+
     def replace(self, op: Op, new: Sequence[Value]) -> None:
         """Put new results in the place of an op's; the op leaves the block but stays a key."""
         for old, v in zip(op.results, new, strict=True):

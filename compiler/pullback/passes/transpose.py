@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback.passes.backward import transpose
 from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.specialized import Kind
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,6 @@ class Transpose(Derivative):
     wrt: tuple[int, ...] | None = None
     outs: tuple[int, ...] | None = None
 
-    def differentiate(
-        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
-    ) -> None:
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Puts the transpose in the place of the function."""
         diff.take_place(transpose(diff, self.entry, mask, ct_mask), self.entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,6 @@ from pullback._locations import user_line
 from pullback.passes.backward import split_entry, vjp_in_place
 from pullback.passes.derivative import Derivative
 from pullback.passes.differentiation import Differentiation
-from pullback.passes.specialized import Kind
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,14 @@ class VJP(Derivative):
     unit_cotangent: bool = False
     outs: tuple[int, ...] | None = None
 
-    def differentiate(
-        self, diff: Differentiation, takes: Sequence[Kind], mask: str, ct_mask: str
-    ) -> None:
+    def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """In one function or, as the options say, in two."""
         if self.unit_cotangent:
             self._check_unit(diff, ct_mask)
         if self.split:
             split_entry(diff, self.entry, mask, ct_mask)
         else:
-            vjp_in_place(diff, self.entry, takes, mask, ct_mask, self.unit_cotangent)
+            vjp_in_place(diff, self.entry, mask, ct_mask, self.unit_cotangent)
 
     def _check_unit(self, diff: Differentiation, ct_mask: str) -> None:
         """Raises NotDifferentiableError if there is not one cotangent to leave out."""

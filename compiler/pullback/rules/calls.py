@@ -161,7 +161,7 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
         new = [outs.get(i) for i in range(len(op.results))]
         new = [v or frame.diff.stand_in(r) for v, r in zip(new, op.results, strict=True)]
     frame.replace(op, new)
-    residuals = pair.residuals(frame, results)
+    residuals = frame.residuals(results[len(pair.kept) :], pair.compared)
     return call(frame.diff, pair.backward, [*residuals, *present(cts)])
 
 

@@ -208,9 +208,7 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
     for each, values, slots in zip(rules, results, given, strict=True):
         if not slots:
             continue
-        stored = values[each.kept :]
-        frame.compared.update(stored[i] for i in each.compared)
-        residuals = map(frame.primal, stored)
+        residuals = frame.residuals(values[each.kept :], each.compared)
         found = call(frame.diff, each.backward, [*residuals, *slots])
         for i, ct in zip(each.gives, found, strict=True):
             if i is not None:

@@ -121,6 +121,6 @@ def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
     with before(op):
         results = call(diff, pair.forward, op.operands)
-    residuals = pair.residuals(op.frame, results)
+    residuals = op.frame.residuals(results[len(pair.kept) :], pair.compared)
     found = call(diff, pair.backward, [*residuals, *present(cts)])
     return scatter(flags, scatter(pair.nonzero, found))

@@ -244,8 +244,6 @@ class _Stacked(_Reversed):
         if found is None:
             return None
         self.in_front[v] = found
-        if v in self.frame.compared:
-            self.outer.compared.add(found)
         return self.outer.primal(found)
 
     def _outside(self, v: Value) -> Value | None:
@@ -288,6 +286,9 @@ class _Stacked(_Reversed):
         loop = self._emit_reverse_loop()
         self.invariants.after_sweep()
         chosen = self.residuals.choose(self.frame.compared)
+        for v, found in self.in_front.items():
+            if self.frame.current(v) in self.residuals.exact:
+                self.outer.compared.add(found)
         self._store(chosen)
         results = self._results(loop)[1:]
         by_carry = dict(zip(self.carries, results, strict=False))
@@ -348,8 +349,6 @@ class _Stacked(_Reversed):
                 slot = stack.read(self.cts[stack.carry], self.iteration)
                 frame.accumulate(stack.update, slot)
         frame.run()
-        known = self.in_front
-        self.outer.compared.update(known[v] for v in frame.compared if v in known)
         frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
         found = [frame.cotangent(self.arguments[i]) for i in self.carries]
         found = [build.instantiate(ct, v) for ct, v in zip(found, arguments, strict=False)]
