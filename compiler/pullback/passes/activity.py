@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -16,7 +17,7 @@ Active = dict[Value, int]
 
 
 def numbered(values: Iterable[Value]) -> Active:
-    return {v: i for i, v in enumerate(dict.fromkeys(values))}
+    return dict(zip(dict.fromkeys(values), itertools.count()))
 
 
 def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) -> list[Record]:

@@ -68,7 +68,7 @@ def _mask(
                     "in which no derivative has a place",
                     "use one argument or result of tensor type for each array in it",
                 )
-        return mask_of(kind.inexact for kind in kinds)
+        return mask_of([kind.inexact for kind in kinds])
     chosen = frozenset(positions)
     if len(chosen) < len(positions):
         raise refusal(

@@ -58,6 +58,7 @@ class Reverse:
         self.cts: list[Any] = []  # of the active values
         self.records: list[Record] = []
         self.replaced: dict[Value, Value] = {}
+        self.is_checked = True  # each cotangent is of a specialized rule, so of its operand's type
         self.compared: set[Value] = set()  # what must not be computed again, or may differ
 
     def analyze(
@@ -131,6 +132,7 @@ class Reverse:
 
     def _run_rule(self, op: Op) -> None:
         """Emit what one op adds to the cotangents of its operands."""
+        self.is_checked = False
         places = [self.active.get(r) for r in op.results]
         given = [None if place is None else self.cts[place] for place in places]
         if all(ct is None for ct in given):
