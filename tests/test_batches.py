@@ -16,7 +16,12 @@ from jax.experimental import io_callback
 
 import pullback as pb
 from pullback import artifact
-from pullback._errors import ArgumentMismatchError, NotDifferentiableError, PullbackError
+from pullback._errors import (
+    ArgumentMismatchError,
+    NotDifferentiableError,
+    PullbackError,
+    RuleResultError,
+)
 from pullback.passes.manager import run_pipeline
 
 XS = jnp.array([[0.3, -0.7, 1.1], [1.2, 0.4, -0.2]])
@@ -144,12 +149,12 @@ def test_a_rule_of_batching_inside_of_a_derivative_rule_is_left_to_jax() -> None
 
     f.defjvp(lambda primals, tangents: (f(*primals), jax.jit(slope)(*primals) * tangents[0]))
     xs = XS[0]
-    for batched in (pb.trace(f)(1.0).vmap(axis_size=3), jax.vmap(pb.trace(f)(1.0))):
+    for batched in (pb.trace(f)(1.0).vmap(axis_size=3), jax.vmap(pb.trace(f)(1.0)), pb.vmap(f)):
         np.testing.assert_allclose(batched(xs), 2.0 * xs)
         with pytest.raises(PullbackError, match="no batch of the jvp rule of `f`: it calls a func"):
             pb.grad(lambda xs: jnp.sum(batched(xs)))(xs)  # noqa: B023
     np.testing.assert_allclose(jax.vmap(pb.grad(f))(xs), jnp.cos(xs), rtol=1e-6)
-    ours = pb.grad(lambda xs: jnp.sum(pb.vmap(f)(xs)))(xs)
+    ours = pb.grad(lambda xs: jnp.sum(jax.vmap(f)(xs)))(xs)
     np.testing.assert_allclose(ours, jnp.cos(xs), rtol=1e-6)
 
 
@@ -706,34 +711,27 @@ def total(results: Any) -> Any:
 
 
 SHARED: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
-    "returned once": lambda f: (
-        lambda w, xs: total(jax.vmap(lambda x: f(w, x), out_axes=(0, None, None))(xs))
-    ),
-    "returned for each": lambda f: lambda w, xs: total(jax.vmap(lambda x: f(w, x))(xs)),
+    "returned for each": lambda f: lambda w, xs: total(pb.vmap(lambda x: f(w, x))(xs)),
     "used with that of each": lambda f: (
-        lambda w, xs: jnp.sum(jax.vmap(lambda x: jnp.prod(jnp.stack(f(w, x)[:2])))(xs))
+        lambda w, xs: jnp.sum(pb.vmap(lambda x: jnp.prod(jnp.stack(f(w, x)[:2])))(xs))
     ),
-    "dropped": lambda f: lambda w, xs: jnp.sum(jax.vmap(lambda x: f(w, x)[0])(xs) ** 2),
-    "alone": lambda f: lambda w, xs: jnp.sum(jax.vmap(lambda x: f(w, x)[1])(xs) ** 2),
+    "dropped": lambda f: lambda w, xs: jnp.sum(pb.vmap(lambda x: f(w, x)[0])(xs) ** 2),
+    "alone": lambda f: lambda w, xs: jnp.sum(pb.vmap(lambda x: f(w, x)[1])(xs) ** 2),
     "of two batches": lambda f: (
         lambda w, xs: total(
-            jax.vmap(lambda w: jax.vmap(lambda x: f(w, x), out_axes=(0, None, None))(xs))(
-                jnp.stack([w, 2 * w])
-            )
+            pb.vmap(lambda w: pb.vmap(lambda x: f(w, x))(xs))(jnp.stack([w, 2 * w]))
         )
     ),
     "of two, twice": lambda f: (
-        lambda w, xs: total(jax.vmap(jax.vmap(lambda x: f(w, x)))(jnp.stack([xs, 2 * xs])))
+        lambda w, xs: total(pb.vmap(pb.vmap(lambda x: f(w, x)))(jnp.stack([xs, 2 * xs])))
     ),
-    "in jit": lambda f: (
-        lambda w, xs: total(jax.vmap(jax.jit(lambda x: f(w, x)), out_axes=(0, None, None))(xs))
-    ),
+    "in jit": lambda f: lambda w, xs: total(pb.vmap(jax.jit(lambda x: f(w, x)))(xs)),
     "in a checkpoint": lambda f: (
-        lambda w, xs: total(jax.vmap(jax.checkpoint(lambda x: f(w, x)))(xs))
+        lambda w, xs: total(pb.vmap(jax.checkpoint(lambda x: f(w, x)))(xs))
     ),
     "in a loop": lambda f: (
         lambda w, xs: jnp.sum(
-            jax.vmap(lambda x: jax.lax.scan(lambda c, w: (c + f(w, x)[0], f(w, x)[1]), x, w[None]))(
+            pb.vmap(lambda x: jax.lax.scan(lambda c, w: (c + f(w, x)[0], f(w, x)[1]), x, w[None]))(
                 xs
             )[1]
         )
@@ -748,7 +746,7 @@ SHARED: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
 def test_a_result_that_all_items_share_has_its_cotangent_once(
     use: str, symbolic_zeros: bool, tmp_path: Path
 ) -> None:
-    """JAX counts it once for each item up to 0.11, and raises from 0.12 on."""
+    """JAX's batch of the rule counts it for each item up to 0.11, and raises from 0.12 on."""
     w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
     f, plain = SHARED[use](with_a_rule(symbolic_zeros)), SHARED[use](of_each_and_of_all)
     program = pb.trace(f)(w, xs)
@@ -768,159 +766,28 @@ def test_a_result_that_all_items_share_has_its_cotangent_once(
 
 
 @pytest.mark.usefixtures("float64")
-def test_a_shared_result_of_a_function_that_calls_another_one() -> None:
-    """What the inner call makes of the items is not known, but without a name no sum over them."""
-    outer, inner = with_a_rule(), with_a_rule()
-    around = jax.custom_vjp(lambda w, x: inner(w, x))
-    around.defvjp(outer.fwd, outer.bwd)
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.checkpoint])
+def test_jax_batches_no_rule_whose_function_and_argument_are_shared(around: Any) -> None:
+    f = with_a_rule()
     w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
-    use = SHARED["returned for each"]
-    expected = jax.grad(use(of_each_and_of_all), (0, 1))(w, xs)
-    for ours, theirs in zip(pb.grad(use(around), (0, 1))(w, xs), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    use = lambda w, xs: total(jax.vmap(around(lambda x: f(w, x)))(xs))  # noqa: E731
+    with pytest.raises(RuleResultError) as raised:
+        pb.grad(use)(w, xs)
+    words = str(raised.value)
+    assert "result 1 of `of_each_and_of_all` is the same for all items of a jax.vmap" in words
+    assert "and so is its argument 0" in words
+    assert "where: tests/test_batches.py:" in words
+    assert "pb.vmap(f)" in words
 
 
-def of_all_and_together(w, x):
-    """The first result does not depend on the items, the second one sums over them."""
-    return jnp.cos(w), jax.lax.psum(jnp.sin(w) * x, "items")
-
-
-def with_a_rule_of_each():
-    """In reverse, an item gives its own part, as all-reduces of tensor parallelism do."""
-    function = jax.custom_vjp(of_all_and_together)
-
-    def bwd(residuals, cts):
-        w, x = residuals
-        return cts[1] * jnp.cos(w) * x - cts[0] * jnp.sin(w), cts[1] * jnp.sin(w)
-
-    function.defvjp(lambda w, x: (function(w, x), (w, x)), bwd)
-    return function
-
-
-def over_items(of_one: Callable[[Any, Any], Any], xs: Any, **options: Any) -> Any:
-    return jax.tree.map(lambda y: jnp.sum(y**2), jax.vmap(of_one, axis_name="items", **options)(xs))
-
-
-TOGETHER: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
-    "returned for each": lambda f: lambda w, xs: sum(over_items(lambda x: f(w, x), xs)),
-    "returned once": lambda f: lambda w, xs: sum(over_items(lambda x: f(w, x), xs, out_axes=None)),
-    "used with each": lambda f: lambda w, xs: over_items(lambda x: f(w, x)[1] * x + f(w, x)[0], xs),
-    "the sum alone": lambda f: lambda w, xs: over_items(lambda x: f(w, x)[1] * x, xs),
-    "of two batches": lambda f: (
-        lambda w, xs: jnp.sum(
-            jax.vmap(lambda w: sum(over_items(lambda x: f(w, x), xs)))(jnp.stack([w, 2 * w]))
-        )
-    ),
-}
-
-
-@pytest.mark.sweep
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("use", TOGETHER)
-def test_the_cotangent_of_a_sum_over_items_goes_to_each(use: str) -> None:
-    """JAX gives it to each as well, and raises from 0.12 on for what the items share."""
-    w, xs = np.array([0.3, 0.7]), np.array([[0.5, 0.9], [0.1, 0.2], [1.5, -0.4]])
-    f, plain = TOGETHER[use](with_a_rule_of_each()), TOGETHER[use](of_all_and_together)
-    program = pb.trace(f)(w, xs)
-    expected = jax.grad(plain, (0, 1))(w, xs)
-    assert program.rules
-    for found in (
-        pb.grad(f, (0, 1))(w, xs),
-        pb.grad(jax.jit(f), (0, 1))(w, xs),
-        pb.load(artifact.serialize(program)).grad((0, 1))(w, xs),
-    ):
-        for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
-    np.testing.assert_allclose(
-        pb.hessian(f)(w, xs), jax.hessian(plain)(w, xs), rtol=1e-11, atol=1e-13
-    )
-
-
-OWN: dict[str, Callable[[Any], Any]] = {
-    "by its index": lambda w: w[jax.lax.axis_index("items")],
-    "in jit": lambda w: jax.jit(lambda w: w[jax.lax.axis_index("items")])(w),
-    "in a branch": lambda w: jax.lax.cond(w[0] > 0, OWN["by its index"], jnp.sum, w),
-    "by psum_scatter": lambda w: jax.lax.psum_scatter(w / 3, "items"),
-}
-"""The element that an item has of a vector that all share."""
-
-
-@pytest.mark.sweep
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("own", OWN)
-def test_a_sum_over_items_that_differ_by_their_index_alone(own: str) -> None:
-    """As where each device has a slice of the weights. The rule gives the part of an item."""
-
-    def plain(w: Any) -> Any:
-        return jnp.cos(w), jax.lax.psum(jnp.sin(OWN[own](w)), "items")
-
-    def bwd(w: Any, cts: Any) -> Any:
-        is_own = jnp.arange(3) == jax.lax.axis_index("items")
-        return (jnp.where(is_own, cts[1] * jnp.cos(w), 0) - cts[0] * jnp.sin(w),)
-
-    ruled = jax.custom_vjp(plain)
-    ruled.defvjp(lambda w: (ruled(w), w), bwd)
-    w, xs = np.array([0.3, 0.7, -0.2]), np.ones(3)
-
-    def in_two(f: Any) -> Callable[[Any], Any]:
-        inner = lambda w: sum(over_items(lambda _: f(w), xs))  # noqa: E731
-        return lambda w: jnp.sum(jax.vmap(lambda x: inner(w) * x, axis_name="others")(xs))
-
-    found, expected = pb.grad(in_two(ruled))(w), jax.grad(in_two(plain))(w)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("scope", ["items", "along items"])
-def test_an_axis_of_the_same_name_inside_of_a_function_is_none_of_its_items(scope: str) -> None:
-    """Nor is a scope of the user's. All items share the result, so its cotangent counts once."""
-
-    def weighted(w: Any) -> Any:
-        with jax.named_scope(scope):
-            return jnp.sum(
-                jax.vmap(lambda v: jax.lax.axis_index("items") * jnp.sin(v), axis_name="items")(w)
-            )
-
-    ruled = jax.custom_vjp(weighted)
-    ruled.defvjp(lambda w: (ruled(w), w), lambda w, ct: (ct * jax.grad(weighted)(w),))
-    w, xs = np.array([0.3, 0.7, -0.2]), np.ones(2)
-    f = lambda w: jnp.sum(jax.vmap(lambda x: ruled(w) * x, axis_name="items")(xs))  # noqa: E731
-    np.testing.assert_allclose(pb.grad(f)(w), 2 * jax.grad(weighted)(w), rtol=1e-12)
-
-
-@pytest.mark.usefixtures("float64")
-def test_an_all_reduce_whose_rule_hands_the_cotangent_on() -> None:
-    """The forward half of tensor parallelism: each item is given the cotangent of the sum."""
-
-    @jax.custom_vjp
-    def all_reduce(x):
-        return jax.lax.psum(x, "items")
-
-    all_reduce.defvjp(lambda x: (all_reduce(x), None), lambda _, ct: (ct,))
-
-    def f(xs):
-        return over_items(lambda x: all_reduce(jnp.sin(x)) * x, xs)
-
-    xs = np.array([0.3, -0.2, 0.7])
-    loaded = pb.load(artifact.serialize(pb.trace(f)(xs)))
-    for found in (pb.grad(f)(xs), loaded.grad()(xs)):
-        np.testing.assert_allclose(found, jax.grad(f)(xs), rtol=1e-12)
+def over_items(of_one: Callable[[Any], Any], xs: Any) -> Any:
+    return jnp.sum(jax.vmap(of_one, axis_name="items")(xs) ** 2)
 
 
 def with_a_backward_rule(of_mean: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     mean = jax.custom_vjp(lambda x: jax.lax.pmean(x, "items"))
     mean.defvjp(lambda x: (mean(x), x), lambda x, ct: (of_mean(x, ct),))
     return lambda xs: over_items(lambda x: mean(x) * x, xs)
-
-
-COUNTED_FOR_EACH: dict[str, Callable[[Any, Any], Any]] = {
-    "psum": lambda x, ct: jax.lax.psum(ct, "items"),
-    "pmean": lambda x, ct: jax.lax.pmean(ct * x, "items"),
-    "in jit": lambda x, ct: jax.jit(lambda ct: jax.lax.psum(ct, "items"))(2 * ct),
-    "in a loop": lambda x, ct: jax.lax.fori_loop(
-        0, 2, lambda _, c: c + jax.lax.psum(ct, "items"), x
-    ),
-}
 
 
 DERIVED: dict[str, Callable[[Any, Any], Any]] = {
@@ -930,26 +797,91 @@ DERIVED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("rule", COUNTED_FOR_EACH)
 @pytest.mark.parametrize("derive", DERIVED)
-def test_a_rule_cannot_sum_a_cotangent_that_all_items_share(rule: str, derive: str) -> None:
+def test_a_rule_may_sum_a_cotangent_that_all_items_share(derive: str) -> None:
     """It would count it n times. JAX has no axis of that name in such a rule."""
     xs = np.array([0.3, -0.2, 0.7])
-    f = with_a_backward_rule(COUNTED_FOR_EACH[rule])
-    with pytest.raises(NotDifferentiableError) as raised:
+    f = with_a_backward_rule(lambda x, ct: jax.lax.psum(ct, "items"))
+    with pytest.raises(RuleResultError) as raised:
         DERIVED[derive](f, xs)
     words = str(raised.value)
-    assert "has a collective along 'items' of a cotangent that all items" in words
+    assert "its rule may have collectives along 'items'" in words
+    assert "would be counted once for each item" in words
     assert "where: tests/test_batches.py:" in words
     assert "jax.shard_map" in words
 
 
-@pytest.mark.usefixtures("float64")
-def test_a_rule_may_sum_residuals_over_the_items() -> None:
-    """The cotangent that the items share is not in that sum."""
-    xs = np.array([0.3, -0.2, 0.7])
-    summing = with_a_backward_rule(lambda x, ct: ct * jax.lax.psum(x, "items"))
-    known = with_a_backward_rule(lambda x, ct: ct * 0.8)
-    np.testing.assert_allclose(pb.grad(summing)(xs), jax.grad(known)(xs), rtol=1e-12)
+# ------------------------------------------------------ what JAX has no batching rule for
+
+
+def doubled(x):
+    return jax.custom_derivatives.linear_call(
+        lambda r, v: v * r, lambda r, ct: 3.0 * ct * r, 2.0, x
+    )
+
+
+@jax.custom_batching.custom_vmap
+def with_batching_rule(x):
+    return jnp.sin(x)
+
+
+with_batching_rule.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
+
+
+def test_vmap_batches_a_linear_call_which_jax_does_not() -> None:
+    xs = jnp.arange(3.0)
+    with pytest.raises(NotImplementedError):
+        jax.vmap(doubled)(xs)
+    np.testing.assert_allclose(pb.vmap(doubled)(xs), 2 * xs)
+    found = pb.grad(lambda xs: jnp.sum(pb.vmap(doubled)(xs) ** 2))(xs)
+    np.testing.assert_allclose(found, 24 * xs)  # by its own transpose: 3 * 2 * (2 * 2 * xs)
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0, 0), (0, None, None), (None, 2, None), (None, 0, 0)])
+def test_vmap_batches_ragged_products_along_any_axis(in_axes: Any) -> None:
+    key = jax.random.key(0)
+    shapes = ((2, 4, 3), (2, 2, 3, 5))
+    lhs, rhs = (jax.random.normal(key, shape) for shape in shapes)
+    sizes = jnp.array([[2, 2], [1, 3]], jnp.int32)
+    args = [v if a == 0 else v[0] for v, a in zip((lhs, rhs, sizes), in_axes, strict=True)]
+    if in_axes[1] == 2:
+        args[1] = rhs[0]
+    found = pb.vmap(jax.lax.ragged_dot, in_axes)(*args)
+    count = next(v.shape[a] for v, a in zip(args, in_axes, strict=True) if a is not None)
+    rows = [
+        jax.lax.ragged_dot(*(v if a is None else jnp.take(v, i, a) for v, a in zip(args, in_axes)))
+        for i in range(count)
+    ]
+    np.testing.assert_allclose(found, jnp.stack(rows), rtol=1e-5)
+
+
+def test_vmap_runs_a_callback_for_one_item_after_the_other() -> None:
+    seen = []
+
+    def host(x):
+        seen.append(x.shape)
+        return np.sin(x)
+
+    f = lambda x: jax.pure_callback(host, jax.ShapeDtypeStruct((3,), jnp.float32), x)  # noqa: E731
+    xs = jnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(pb.vmap(f)(xs), np.sin(xs), rtol=1e-6)
+    assert set(seen) == {(3,)}
+
+
+def test_vmap_honours_a_batching_rule() -> None:
+    xs = jnp.arange(3.0)
+    for f in (with_batching_rule, lambda x: with_batching_rule(x)):
+        np.testing.assert_allclose(pb.vmap(f)(xs), jnp.cos(xs), rtol=1e-6)
+
+
+def test_vmap_traces_a_function_once_for_many_calls() -> None:
+    traces = []
+
+    def f(x):
+        traces.append(x)
+        return jnp.sin(x)
+
+    for _ in range(3):
+        pb.vmap(f)(jnp.arange(3.0))
+    assert len(traces) == 1

@@ -48,12 +48,14 @@ def test_links_lead_to_files(page: Path):
     assert [link for link in links if not (DOCS / link).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "code", re.findall(r"```python\n(.*?)```", (DOCS / "api.md").read_text(), re.S)
-)
-def test_the_examples_of_the_api_run(code: str, monkeypatch, tmp_path):
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.S)
+
+
+@pytest.mark.parametrize("code", [*blocks("api.md"), *blocks("known_jax_faults.md")])
+def test_the_examples_run(code: str, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "api.md", "exec"), {})
+    exec(compile(code, "a page of docs", "exec"), {})
 
 
 def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import artifact
+from pullback import RuleResultError, artifact
 
 AROUND: dict[str, Callable[[Any, Any], Any]] = {
     "nothing": lambda f, x: f(x),
@@ -90,7 +90,8 @@ def with_rule_of_product(with_rule: Any) -> Any:
 def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, count: int) -> None:
     """JAX takes the axes of the function for those of the rule, where it traces a call.
 
-    The rule is of another function, so that its result shows, too.
+    The rule is of another function, so that its result shows, too. Of a square array, nobody can
+    tell which of its axes is the batch.
     """
     f = with_rule_of_product(with_rule)
     x = np.random.default_rng(0).standard_normal((count, 3) if axis == 0 else (3, count))
@@ -100,17 +101,60 @@ def test_rules_whose_batch_lies_along_another_axis(with_rule: Any, axis: int, co
         return lambda x: jnp.sum(vmap(f, axis, axis)(x) ** 2 * w)
 
     expected = jax.value_and_grad(of(jax.vmap))(x)
-    for vmap in (jax.vmap, pb.vmap):
-        for found in (
-            pb.value_and_grad(of(vmap))(x),
-            jax.value_and_grad(jax.jit(of(vmap)))(x),
-            jax.jit(pb.value_and_grad(of(vmap)))(x),
-        ):
+    for vmap in (jax.vmap, pb.vmap) if count == 2 else (pb.vmap,):
+        for found in (pb.value_and_grad(of(vmap))(x), jax.jit(pb.value_and_grad(of(vmap)))(x)):
             jax.tree.map(np.testing.assert_allclose, found, expected)
-    nested = jax.vmap(jax.vmap(f, axis, axis))
-    xs, ws = np.stack([x, 2 * x]), np.stack([w, w**2])
-    found, expected = (p.grad(lambda xs: jnp.sum(nested(xs) ** 2 * ws))(xs) for p in (pb, jax))
-    np.testing.assert_allclose(found, expected)
+    if count == 3:
+        for derived in (pb.grad(of(jax.vmap)), pb.grad(jax.jit(of(jax.vmap)))):
+            with pytest.raises(RuleResultError) as raised:
+                derived(x)
+            words = str(raised.value)
+            assert "jax.vmap has batched `function` and its rule apart" in words
+            assert "axis of the result float64[3,3]" in words
+            assert "where: tests/test_rules_along_axes.py:" in words
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("sizes", [(2, 4), (5, 2)])
+def test_the_same_of_two_batches(sizes: tuple[int, int]) -> None:
+    f = with_rule_of_product(jax.custom_vjp)
+    xs = np.random.default_rng(0).standard_normal((*sizes, 3))
+    ws = np.random.default_rng(1).standard_normal(xs.shape)
+    nested = jax.vmap(jax.vmap(f, 0, 1), 0, 2)
+    total = lambda xs: jnp.sum(nested(xs) ** 2 * ws.transpose(2, 1, 0))  # noqa: E731
+    np.testing.assert_allclose(pb.grad(total)(xs), jax.grad(total)(xs))
+
+
+def with_value_of_function(with_rule: Any, call: Callable[[Any], Any]) -> Any:
+    """Its rule computes the value as its function does, so both have the batch along one axis."""
+    weights = jnp.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 4.0]])
+    ruled = with_rule(lambda x: jnp.sin(weights @ x))
+    value = call(ruled)
+    if with_rule is jax.custom_jvp:
+        ruled.defjvp(lambda xs, ts: (value(xs[0]), 2 * (weights @ ts[0])))
+    else:
+        ruled.defvjp(lambda x: (value(x), x), lambda x, ct: (2 * (ct @ weights),))
+    return ruled
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("call", [lambda f: f, jax.jit, lambda f: f.__wrapped__])
+@pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
+def test_rules_that_compute_the_value_as_their_function(with_rule: Any, call: Any) -> None:
+    f = with_value_of_function(with_rule, call)
+    x, w = np.random.default_rng(0).standard_normal((2, 3, 3))
+    for around in (lambda f: f, jax.jit):
+        total = lambda x: jnp.sum(around(jax.vmap(f, 1, 1))(x) ** 2 * w)  # noqa: B023, E731
+        np.testing.assert_allclose(pb.grad(total)(x), jax.grad(total)(x))
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_value_that_is_computed_otherwise_may_lie_otherwise() -> None:
+    for other in (lambda x: jnp.sin(jnp.cumsum(x)), lambda x: jnp.sin(jnp.flip(x) * 2.0)):
+        f = jax.custom_jvp(lambda x: jnp.sin(x * 2.0))
+        f.defjvp(lambda xs, ts: (other(xs[0]), ts[0]))  # noqa: B023
+        with pytest.raises(RuleResultError, match="cannot be told"):
+            pb.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(np.ones((3, 3)))  # noqa: B023
 
 
 def halved(x):
@@ -132,16 +176,13 @@ def with_rule_of_shared_results(with_rule: Any) -> Any:
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
 def test_each_item_has_what_its_rule_gives_all_of_them(with_rule: Any, axis: int) -> None:
-    """JAX runs such a rule by itself, but has wrong types where it traces the call."""
+    """JAX has wrong types where it traces such a call."""
     f = with_rule_of_shared_results(with_rule)
     x = np.arange(6.0).reshape((2, 3) if axis == 0 else (3, 2))
 
     def weighed(row):
         y, count = f(row)
         return y**2 * count * row
-
-    def total(x):
-        return jnp.sum(jax.vmap(weighed, axis)(x))
 
     def by_hand(x, t):
         y, count = jnp.ones(3), jnp.arange(3)
@@ -150,19 +191,30 @@ def test_each_item_has_what_its_rule_gives_all_of_them(with_rule: Any, axis: int
         return np.sum(2 * y * slope * count * x + y**2 * count * t)
 
     t = np.cos(x)
-    expected = by_hand(x, t)
-    for m, g in ((jax, jax.jit(total)), (pb, total)):
+    for vmap in (jax.vmap, pb.vmap):
+        total = lambda x: jnp.sum(vmap(weighed, axis)(x))  # noqa: B023, E731
         if with_rule is jax.custom_jvp:
-            found = m.jvp(g, (x,), (t,))[1]
-        else:
-            found = np.sum(m.grad(g)(x) * t)
-        np.testing.assert_allclose(found, expected)
+            found = pb.jvp(total, (x,), (t,))[1]
+        elif vmap is pb.vmap:
+            found = np.sum(pb.grad(total)(x) * t)
+        else:  # there, the rule would be given one cotangent for all items
+            with pytest.raises(RuleResultError, match="gives all items of a jax"):
+                pb.grad(total)(x)
+            continue
+        np.testing.assert_allclose(found, by_hand(x, t))
 
 
 @pytest.mark.parametrize("with_rule", [jax.custom_jvp, jax.custom_vjp])
 def test_a_numpy_array_that_is_mapped_in_the_function(with_rule: Any) -> None:
     """JAX's own trace fails for these operands of a call."""
     f = with_rule_of_product(with_rule)
+    function = lambda w, xs: jnp.sum(w * jax.vmap(f)(xs))  # noqa: E731
     xs = np.ones((2, 3))
-    function = lambda w: jnp.sum(w * jax.vmap(f)(xs))  # noqa: E731
-    np.testing.assert_allclose(pb.grad(function)(2.0), jax.grad(function)(2.0))
+    with pytest.raises(pb.PullbackError) as raised:
+        pb.grad(lambda w: function(w, xs))(2.0)
+    words = str(raised.value)
+    assert "JAX cannot trace a call" in words
+    assert "where: tests/test_rules_along_axes.py:" in words
+    assert "jnp.asarray" in words
+    expected = jax.grad(function)(2.0, xs)
+    np.testing.assert_allclose(pb.grad(lambda w: function(w, jnp.asarray(xs)))(2.0), expected)

@@ -445,15 +445,16 @@ def vmap(
     spmd_axis_name: Any = None,
     sum_match: bool = False,
 ) -> Callable[..., Any]:
-    """A function that maps another one over an axis of its arguments; as `jax.vmap`.
+    """Return a function that maps another one over an axis of its arguments; as `jax.vmap`.
 
-    A function is batched by JAX before it is traced, its derivative rules with it. A Program, and a
-    derivative made here, is batched in the IR, and so are the rules in it; see `Program.vmap`.
+    The function is traced for one item and batched in the IR, its derivative rules with it; see
+    `Program.vmap`. So it works where JAX has no batching rule. With an `axis_name`, along which the
+    function may have collectives, JAX batches it before it is traced.
     With `sum_match`, `out_axes=None` of what differs between the items asks for their sum.
     """
-    function = fun.__call__ if isinstance(fun, Program) else fun
+    by_jax = axis_name is not None and not isinstance(fun, Program)
     return jax.vmap(
-        function,
+        fun if by_jax else _of_item(fun),
         in_axes=in_axes,
         out_axes=out_axes,
         axis_name=axis_name,
@@ -461,3 +462,21 @@ def vmap(
         spmd_axis_name=spmd_axis_name,
         sum_match=sum_match,
     )
+
+
+def _of_item(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call of a function's Program, which `jax.vmap` batches by our pass."""
+    jitted = derived_once(fun, "item", _item_jitted)
+
+    @functools.wraps(fun, updated=())  # holds the function, which the jitted one does not
+    def item(*args: Any, **kwargs: Any) -> Any:
+        return jitted(*args, **kwargs)
+
+    return item
+
+
+def _item_jitted(get: Callable[[], Any]) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return _calls.apply(program_of(get(), args, kwargs), args, kwargs)
+
+    return _cache.jitted(function, "item", get)

@@ -82,14 +82,6 @@ def is_type_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(v, _core.ShapedArray) for v in value)
 
 
-def closed_over(function: Any, name: str) -> Any:
-    """The value a Python function closes over under this name, or None."""
-    code = getattr(function, "__code__", None)
-    if code is None or name not in code.co_freevars:
-        return None
-    return function.__closure__[code.co_freevars.index(name)].cell_contents
-
-
 def held_by_jax(function: Any) -> list[Any]:
     """What a function of JAX's own closes over; nothing for other objects."""
     if not isinstance(function, types.FunctionType) or is_of_a_user(function):

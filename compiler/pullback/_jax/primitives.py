@@ -53,6 +53,13 @@ def composite_of(
     ).results
 
 
+def is_elementwise(primitive: Any) -> bool:
+    """Return True if the axes of a primitive's result are those of its operands."""
+    batcher = _batching.fancy_primitive_batchers.get(primitive)
+    elementwise = _batching.vectorized_batcher, _batching.broadcast_batcher
+    return getattr(batcher, "func", None) in elementwise
+
+
 COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.linear_call")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
+from jax._src.interpreters import batching as _batching
 
 from pullback._jax import derivatives, high, jaxprs, source_info
-from pullback._jax.objects import closed_over, is_wrapped_function
+from pullback._jax.objects import has_name, held_by_jax, is_of_a_user, is_wrapped_function
 
 
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
@@ -89,26 +91,24 @@ def rule_name(equation: Any) -> str | None:
 
 
 def _custom_gradient_name(equation: Any) -> str:
-    """The name of the function under a `custom_gradient`, which JAX 0.10 hides in a closure."""
+    """Return the name of the function under a `custom_gradient`, which its forward rule holds."""
     if "_prim" in equation.params:
         forward = equation.params["_prim"].params.get("fwd")
     elif (thunk := equation.params.get("fwd_jaxpr_thunk")) is not None:
-        forward = _unwrapped(thunk, "fwd", "fwd_jaxpr_thunk").rule
+        forward = _unwrapped(thunk).rule
     else:
         return "wrapped_fun"
-    function = closed_over(getattr(forward, "f", forward), "fun")
-    return getattr(function, "__name__", "wrapped_fun")
+    held = held_by_jax(getattr(forward, "f", forward))
+    functions = [each for each in held if callable(each) and is_of_a_user(each)]
+    return getattr(functions[0], "__name__", "wrapped_fun") if functions else "wrapped_fun"
 
 
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-_THUNKS = {
-    "custom_jvp_call": ("jvp_jaxpr_fun", "jvp"),
-    "custom_vjp_call": ("fwd_jaxpr_thunk", "fwd"),
-}
-"""The parameter that holds the forward rule of a user's call, and the rule's name inside of it."""
+_THUNKS = {"custom_jvp_call": "jvp_jaxpr_fun", "custom_vjp_call": "fwd_jaxpr_thunk"}
+"""The parameter of a user's call that holds its forward rule."""
 
 
 class RuleInside(NamedTuple):
@@ -157,8 +157,7 @@ def rule_inside(equation: Any) -> RuleInside:
     name, params = jaxprs.name_of(equation), equation.params
     if name not in _THUNKS:
         return _NO_RULE
-    thunk, rule = _THUNKS[name]
-    inside = _memoised(params[thunk], rule, thunk)
+    inside = _memoised(params[_THUNKS[name]])
     return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
 
 
@@ -223,14 +222,14 @@ def forget_runs(closed: Any) -> None:
         memory.clear()
 
 
-def _memoised(thunk: Any, rule: str, lifted: str) -> RuleInside:
-    """What `_unwrapped` finds, which is asked for several times of each call."""
+def _memoised(thunk: Any) -> RuleInside:
+    """Return what `_unwrapped` finds, which is asked for several times of each call."""
     function = getattr(thunk, "f", thunk)
     if not isinstance(function, types.FunctionType):
-        return _unwrapped(thunk, rule, lifted)
+        return _unwrapped(thunk)
     of, inside = vars(function).get(_INSIDE, _UNKNOWN)
     if of() is not function:  # but one that this is a wrapper of, perhaps
-        inside = _unwrapped(thunk, rule, lifted)
+        inside = _unwrapped(thunk)
         if inside.rule is not thunk:  # then the function is JAX's own
             vars(function)[_INSIDE] = weakref.ref(function), inside
     return inside
@@ -251,40 +250,54 @@ def _lifted(inside: RuleInside, count: int) -> RuleInside:
     return inside._replace(closed_over=count + inside.closed_over, known=known)
 
 
-def _unwrapped(thunk: Any, rule: str, lifted: str) -> RuleInside:
-    """The user's rule inside the layers that JAX puts on it, and the constants they lift.
+def _unwrapped(thunk: Any) -> RuleInside:
+    """Return the user's rule inside the layers that JAX puts on it, and the constants they lift.
 
     An equation holds a memoised function around the rule, new at each call. When JAX evaluates
     the equation again (inside another rule, say), it lifts the constants and wraps that once more;
-    and so when it removes dead code, which changes nothing where all results are used.
-    Should JAX come to store rules in another way, the thunk's own identity decides, and the rule
-    is staged once per use.
+    and so when it removes dead code, which changes nothing where all results are used. Layers are
+    told by the types of what JAX's functions hold. Should JAX come to store rules in another way,
+    the thunk's own identity decides, and the rule is staged once per use.
     """
     function = getattr(thunk, "f", thunk)
     if isinstance(function, RuleOfOperands):
-        inside, known = _unwrapped(function.rule, rule, lifted), function.known
+        inside, known = _unwrapped(function.rule), function.known
         memories = function.made, *inside.memories
         return RuleInside(inside.rule, function.closed_over, known, True, memories)
-    traced, memory = closed_over(function, "fn"), closed_over(function, "cells")
-    if (before := _before_dead_code(traced, lifted)) is not None:
-        inside = _unwrapped(before, rule, lifted)
-        inside = inside._replace(rule=_for_used(inside.rule, traced))
+    held = held_by_jax(function)
+    traced = _only(types.FunctionType, held)
+    if (dead := _before_dead_code(traced)) is not None:
+        inside = _unwrapped(dead.rule)
+        inside = inside._replace(rule=_for_used(inside.rule, dead.used))
     else:
-        inside = _beneath(thunk, closed_over(traced, rule), rule, lifted)
+        inside = _beneath(thunk, _wrapped_in(traced))
+    memory = _only(dict, held)
     return inside if memory is None else inside._replace(memories=(memory, *inside.memories))
 
 
-def _beneath(thunk: Any, inner: Any, rule: str, lifted: str) -> RuleInside:
-    """The user's rule inside the function that a thunk traces, if that is known."""
+def _beneath(thunk: Any, inner: Any) -> RuleInside:
+    """Return the user's rule inside the function that a thunk traces, if that is known."""
     if inner is None:
         return RuleInside(thunk)
-    before = closed_over(getattr(inner, "f", inner), lifted)
+    before = _wrapped_in(inner.f)
     if before is None:
         return RuleInside(inner)
-    inside = _lifted(_unwrapped(before, rule, lifted), closed_over(inner.f, "num_consts"))
+    inside = _lifted(_unwrapped(before), _only(int, held_by_jax(inner.f)) or 0)
     if inner.transforms:
         inside = inside._replace(rule=(inside.rule, inner.transforms, inner.params))
     return inside
+
+
+def _only(kind: type, held: Sequence[Any]) -> Any:
+    """Return the one object of a class among these, or None."""
+    found = [each for each in held if type(each) is kind]
+    return found[0] if len(found) == 1 else None
+
+
+def _wrapped_in(function: Any) -> Any:
+    """Return the one wrapped function that a function of JAX's holds, or None."""
+    found = [each for each in held_by_jax(function) if is_wrapped_function(each)]
+    return found[0] if len(found) == 1 else None
 
 
 def with_rules(
@@ -296,7 +309,7 @@ def with_rules(
 
     What the forward rule closes over is given to the backward rule before the residuals.
     """
-    params, thunk = equation.params, _THUNKS[jaxprs.name_of(equation)][0]
+    params, thunk = equation.params, _THUNKS[jaxprs.name_of(equation)]
     changed = {thunk: _rule(forward, params[thunk]), "num_consts": 0}
     if backward is not None:
         changed["bwd"] = _rule(backward, params["bwd"])
@@ -317,24 +330,89 @@ def _with_residuals(trees: Callable[[], Any], count: int) -> tuple[Any, Any, lis
 
 
 def _without_const_handling(bwd: Any) -> Any:
-    """The parts of a backward rule, without the wrapping that evaluating an equation adds."""
+    """Return the parts of a backward rule, without what evaluating an equation puts around it."""
     if not is_wrapped_function(bwd):
         return bwd
     layers = _custom_derivatives._handle_consts_in_bwd.args
     transforms = tuple(t for t in bwd.transforms if t[0] not in layers)
     if not transforms and isinstance(bwd.f, RuleOfOperands):
         return _without_const_handling(bwd.f.rule)
-    if not transforms and (before := _before_dead_code(bwd.f, "bwd")) is not None:
-        return _for_used(_without_const_handling(before), bwd.f)
+    if not transforms and (dead := _before_dead_code(bwd.f)) is not None:
+        return _for_used(_without_const_handling(dead.rule), dead.used)
     return bwd.f, transforms, bwd.params
 
 
-def _before_dead_code(function: Any, name: str) -> Any:
-    """The rule inside the function that JAX makes of it where it removes dead code; or None."""
-    return None if closed_over(function, "used_outs") is None else closed_over(function, name)
+class _Dead(NamedTuple):
+    """A rule without dead code: the whole rule, and which results of the call are used."""
+
+    rule: Any
+    used: tuple[bool, ...]
 
 
-def _for_used(rule: Any, function: Any) -> Any:
-    """What tells the rule from the same one without dead code, if there was any."""
-    used = tuple(closed_over(function, "used_outs"))
+def _before_dead_code(function: Any) -> _Dead | None:
+    """Return the rule that JAX made this function of when it removed dead code, or None."""
+    rule = _wrapped_in(function)
+    used = next(filter(_are_flags, held_by_jax(function)), None)
+    return None if rule is None or used is None else _Dead(rule, tuple(used))
+
+
+def _are_flags(value: Any) -> bool:
+    listed = isinstance(value, (list, tuple)) and len(value) > 0
+    return listed and all(type(each) is bool for each in value)
+
+
+def _for_used(rule: Any, used: tuple[bool, ...]) -> Any:
+    """Return what tells a rule from the same one without dead code, if there was any."""
     return rule if all(used) else (rule, used)
+
+
+class BatchOfRule(NamedTuple):
+    """What `jax.vmap` adds to the forward rule of a call.
+
+    Attributes:
+      name: the axis that collectives may name, or None.
+      size: how many items the batch has.
+      in_axes: where each operand has the batch axis, or None for one that all items share.
+      out_axes: the same of each result of the call, as the rule gave it when it ran last.
+    """
+
+    name: Any
+    size: int
+    in_axes: tuple[int | None, ...]
+    out_axes: tuple[int | None, ...]
+
+
+def batches_of_rule(equation: Any) -> list[BatchOfRule]:
+    """Return the batches that `jax.vmap` made of a user's call, the outermost first.
+
+    The forward rule has run: only then is known where it has the batch.
+    """
+    name, params = jaxprs.name_of(equation), equation.params
+    if name not in _THUNKS:
+        return []
+    count = len(equation.outvars)
+    return [*_batches(params[_THUNKS[name]], [True] * count, name == "custom_vjp_call")]
+
+
+def _batches(thunk: Any, used: Sequence[bool], has_flags: bool) -> Iterator[BatchOfRule]:
+    function = getattr(thunk, "f", thunk)
+    if isinstance(function, RuleOfOperands):
+        yield from _batches(function.rule, used, has_flags)
+        return
+    traced = _only(types.FunctionType, held_by_jax(function))
+    if (dead := _before_dead_code(traced)) is not None:
+        left = iter(used)
+        yield from _batches(dead.rule, [use and next(left) for use in dead.used], has_flags)
+        return
+    inner = _wrapped_in(traced)
+    if inner is None:
+        return
+    for (_, arguments), store in zip(inner.transforms, inner.stores, strict=True):
+        axis = next((each for each in arguments if isinstance(each, _batching.AxisData)), None)
+        if axis is not None:
+            ins = arguments[-1][::2] if has_flags else arguments[-1]  # a flag behind each operand
+            outs = store.val[len(store.val) - len(used) :]
+            name = axis.name if has_name(axis) else None
+            yield BatchOfRule(name, axis.size, tuple(ins), tuple(itertools.compress(outs, used)))
+    if (before := _wrapped_in(inner.f)) is not None:
+        yield from _batches(before, used, has_flags)

@@ -22,7 +22,6 @@ from pullback._jax import (
     primitives,
     references,
     remat,
-    shared_results,
     source_info,
     tracing,
     user_rules,
@@ -147,7 +146,6 @@ class Keeper:
         if name == "custom_jvp_call":
             return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
         if name == "custom_vjp_call":
-            equation = shared_results.counted_once(equation)
             return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
         if name == "linear_call":
             return self._custom(equation, debug_info, "pullback.linear_call", "callee")

@@ -11,11 +11,9 @@ from pullback import _locations
 from pullback._errors import (
     LeakedValueError,
     MissingRuleError,
-    NotDifferentiableError,
     headline,
 )
 from pullback._jax import high, structured, tracing, user_rules
-from pullback._jax.shared_results import CountedForEachError
 from pullback.dialect import masks
 from pullback.frontend import closures, lifting, staging
 from pullback.frontend.tangents import is_inexact
@@ -139,16 +137,6 @@ class Rule:
             where=f"{self.places}; the value is made at {made_at}" if made_at else self.places,
             do="pass the value as an argument of the function, and on to the backward rule of a "
             "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
-        )
-
-    def counting_for_each(self, error: CountedForEachError) -> NotDifferentiableError:
-        """The error of a rule that sums, or the like, the same cotangent of all items."""
-        return NotDifferentiableError(
-            f"the backward rule of `{self.key}` has a collective along {error.axis!r} of a "
-            "cotangent that all items of that vmap share: it would count it once for each item",
-            where=f"{_locations.of_equation(error.equation)}; the call is at {self.places}",
-            do="return the cotangent as it is, for it is that of all items together; or map the "
-            "axis with jax.shard_map, where each device has its own part of it",
         )
 
     def assigned_again(self, name: str) -> LeakedValueError:

@@ -13,7 +13,7 @@ import jax
 from pullback import _jax
 from pullback._edits import clone
 from pullback._errors import MissingRuleError, warn_of_lost_rules
-from pullback._jax import ir, jaxprs, named_axes, remat, shared_results, tracing, user_rules
+from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
 from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
@@ -307,8 +307,6 @@ class RuleTable:
                 return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
         except LEAKS as error:
             raise rule.leaking(error) from None
-        except shared_results.CountedForEachError as error:
-            raise rule.counting_for_each(error) from None
         except MissingRuleError:
             raise
         except Exception as error:

@@ -25,7 +25,7 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import refusals
+from pullback.frontend import batched_rules, refusals
 from pullback.frontend.identity import Identities
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
@@ -69,6 +69,9 @@ def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
     args = tracing.structs(rule.call.in_avals)
     tangents = [args[i] for i in chosen]
     closed = _own_jvp(rule, chosen) or tracing.traced(jvp, args, tangents)
+    if (axes := batched_rules.axes_of_results(rule, closed)) is not None:
+        moves = [each.to_function for each in axes]
+        closed = batched_rules.moved(closed, [*moves, *(moves[i] for i in outs)])
     _check_results(rule, "jvp", closed, [*results, *(results[i] for i in outs)])
     if rule.primitive in USERS:
         return (closed,)
@@ -124,10 +127,17 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
     """
     outs, inexact = rule.call.out_avals, rule.inexact_results
     forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact)
+    axes = batched_rules.axes_of_results(rule, forward)
+    batched_rules.check_shared_results(rule, axes)
+    if axes is not None:
+        forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)
 
     def backward(residuals, cotangents):
-        found = pull(residuals, dict(zip(inexact, cotangents, strict=True)))
+        cts = dict(zip(inexact, cotangents, strict=True))
+        if axes is not None:
+            cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}
+        found = pull(residuals, cts)
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [_part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 

@@ -10,13 +10,11 @@ from typing import Any
 
 import jax
 
-from pullback import symbolic
+from pullback import _locations, symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
 from pullback._jax import (
-    batched_rules,
     ir,
-    item_indices,
     jaxprs,
     named_axes,
     references,
@@ -31,9 +29,6 @@ from pullback.frontend.rules import RuleTable
 from pullback.frontend.supply import Supply
 from pullback.frontend.tangents import check_tangents, is_inexact
 from pullback_runtime import default_backend
-
-batched_rules.install()
-item_indices.install()
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -73,10 +68,25 @@ def trace(
             return symbols.traced(
                 traceable, args, kwargs, chosen, static_argnums, static_argnames, of_sizes=traced
             )
-        stages = traceable.trace(*args, **kwargs)
+        try:
+            stages = traceable.trace(*args, **kwargs)
+        except AssertionError as error:
+            raise _mapped_numpy_array(error) or error from None
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 
     return traced
+
+
+def _mapped_numpy_array(error: AssertionError) -> PullbackError | None:
+    """Return the error in words where JAX asserts that a call's operands are none of NumPy's."""
+    if "non-canonical constant" not in str(error):
+        return None
+    return PullbackError(
+        "JAX cannot trace a call of a function with a derivative rule, under jax.vmap, of an array "
+        "of NumPy's that is mapped",
+        where=_locations.of_error(error),
+        do="make it an array of JAX's first: jnp.asarray(…)",
+    )
 
 
 def _by_identity(fun: Callable[..., Any]) -> Callable[..., Any]:
