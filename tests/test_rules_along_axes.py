@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -150,8 +151,9 @@ def test_rules_that_compute_the_value_as_their_function(with_rule: Any, call: An
 
 @pytest.mark.usefixtures("float64")
 def test_a_value_that_is_computed_otherwise_may_lie_otherwise() -> None:
-    for other in (lambda x: jnp.sin(jnp.cumsum(x)), lambda x: jnp.sin(jnp.flip(x) * 2.0)):
-        f = jax.custom_jvp(lambda x: jnp.sin(x * 2.0))
+    functions = jnp.sin, lambda x: 2.0 * jnp.flip(x), jnp.cumsum, lambda x: jnp.roll(x, 1)
+    for one, other in itertools.permutations(functions, 2):
+        f = jax.custom_jvp(lambda x: one(x) + 1.0)  # noqa: B023
         f.defjvp(lambda xs, ts: (other(xs[0]), ts[0]))  # noqa: B023
         with pytest.raises(RuleResultError, match="cannot be told"):
             pb.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(np.ones((3, 3)))  # noqa: B023

@@ -156,8 +156,6 @@ ON_TPUS = {
     "eigh, upper": "Eigh",
     "qr, tall": "Qr",
     "qr, r": "Qr",
-    "svd": "Qr",
-    "svd, values": "Eigh",
 }
 """A call that JAX writes there of each."""
 

@@ -17,7 +17,7 @@ from pullback._flat import differentiable
 from pullback._interface import Interface
 from pullback._jax import boundary, dimensions, ir
 from pullback._platforms import together
-from pullback.artifact import high_level, lost_rules, programs, refinement
+from pullback.artifact import expansions, high_level, linear_algebra, programs, refinement
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect import build
 from pullback.frontend.tangents import is_inexact
@@ -109,13 +109,14 @@ def _program_of(
     if len(exported.platforms) > 1:
         numbered = enumerate(exported.platforms)
         modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
-    for names, module in modules.items():
+    for module in modules.values():
         _refine(module)
         if len(modules) > 1:
             _take_branches(module)
         _add_dropped_arguments(module, exported)
         high_level.restore(module)
-        lost_rules.put_back(module, names[0])
+        expansions.put_back(module)
+        linear_algebra.put_back(module)
     variants = (
         programs.variant(opened, each, names, has_lost_rules=has_lost_rules)
         for names, each in modules.items()

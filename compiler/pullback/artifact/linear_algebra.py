@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,18 +17,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from pullback._jax import ir
-from pullback.artifact import functions
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.frontend import link
+from pullback.frontend.trace import trace
 from pullback.passes.purity import is_used, target_of
 from pullback.passes.symbols import CALL
 from pullback.passes.zeros import is_zero_constant
+from pullback_runtime import _module
+from pullback_runtime._elements import element_dtype
 from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import home_of
 
 Options = Mapping[str, str | bool]
 """What a call is told: on a CPU by a letter each, where `uplo` is L or U; on a TPU by one text."""
+Types = Sequence[jax.ShapeDtypeStruct]
 Results = dict[int, Any]
 """What JAX has derivatives of, by the position of the result; not what a library needs itself."""
 
@@ -286,6 +289,22 @@ def _repeated(v: Value) -> Value:
     return v.owner.operands[0] if build.is_result_of(v, "stablehlo.broadcast_in_dim") else v
 
 
+def _arguments(types: Iterable[ir.Type]) -> Types | None:
+    """Return what JAX is asked with for arguments of these types; None where it has none of one."""
+    found = [build.info(t) for t in types]
+    if any(t.kind == "?" or -1 in t.shape for t in found):
+        return None
+    return tuple(
+        jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a call of a library"))
+        for t in found
+    )
+
+
+def _with_rules(function: Callable[..., Any], platform: str, given: Types) -> bytes:
+    """Return the module of a function of JAX, with all rules in it."""
+    return _module.to_bytecode(trace(function, platforms=platform)(*given).stage_rules().module)
+
+
 def _called(
     module: ir.Module, call: ir.Operation, results: Mapping[int, Value]
 ) -> dict[int, Value]:
@@ -293,7 +312,7 @@ def _called(
     if not _has_columns(call, _options(call).get("transposed") is not True):
         return {}
     values = call.operands, results.values()
-    given, wanted = (functions.arguments(v.type for v in each) for each in values)
+    given, wanted = (_arguments(v.type for v in each) for each in values)
     if given is None or wanted is None:
         return {}
     options = tuple(sorted(_options(call).items()))
@@ -367,6 +386,6 @@ def _function(
             pairs = [(v, wanted[i]) for i, v in found.items()]
             if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
                 return (), b""
-            return tuple(sorted(found)), functions.with_rules(function, platform, given)
+            return tuple(sorted(found)), _with_rules(function, platform, given)
     except Exception:  # whatever JAX raises: the file is read, and has no derivative there
         return (), b""

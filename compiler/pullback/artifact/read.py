@@ -11,10 +11,16 @@ from pullback._edits import exchange_entry
 from pullback._errors import VerificationError
 from pullback._jax import ir
 from pullback._program import Program
-from pullback.artifact import exported, high_level, lost_rules, programs, symbolic
+from pullback.artifact import (
+    expansions,
+    exported,
+    high_level,
+    linear_algebra,
+    programs,
+    symbolic,
+)
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.dialect.verify import verify
-from pullback.frontend.trace import platform_here
 from pullback_runtime import _artifact, _module, _symbolic, _variants
 
 
@@ -77,7 +83,8 @@ def _program_of(opened: _artifact.Opened) -> Any:
         if not opened.is_whole:  # what save wrote, it has verified
             _verify(opened.module)
     if not metadata:  # where names of rules are references, it does not take them for dead
-        lost_rules.put_back(opened.module, platform_here())
+        expansions.put_back(opened.module)
+        linear_algebra.put_back(opened.module)
         _module.drop_unreached(opened.module)
     if not opened.is_whole:
         _module.refuse_fatal_calls(opened.module)
