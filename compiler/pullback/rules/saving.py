@@ -24,6 +24,7 @@ from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import is_used
 from pullback.passes.regions import (
     BRANCHES,
+    block_of,
     blocks,
     operations,
     replace_op,
@@ -33,7 +34,7 @@ from pullback.passes.regions import (
 from pullback.passes.signatures import drop_arguments, set_signature
 from pullback.passes.symbols import callee
 from pullback.rules import slots
-from pullback.rules.reading import read_loop
+from pullback.rules.reading import Loop, read_loop
 from pullback.rules.stacks import Stack, stacks_of
 
 _CALL, _LOOP = "func.call", "stablehlo.while"
@@ -91,26 +92,53 @@ def _replace(v: Value, given: Value) -> None:
     loop = read_loop(operation)
     stack = next((stack for stack in stacks_of(loop) if stack.carry == index), None)
     if stack is not None:
-        _replace_in_body(loop.body, stack, given)
+        _replace_in_body(operation, loop, stack, given)
 
 
 def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
     """What the branch has from outside is no other value where another branch runs."""
-    if not isinstance(v, ir.BlockArgument) and v.owner.operation.block == block:
+    if not isinstance(v, ir.BlockArgument) and block_of(v.owner) == block:
         _replace(v, given)
 
 
-def _replace_in_body(body: Any, stack: Stack, given: Value) -> None:
-    update = stack.update
+def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> None:
+    """Replace the value that each iteration stacks by what is in its slot of `given`.
+
+    A loop-invariant value that is computed in front of the loop is in the first slot as well: a
+    read in the body would not dominate its uses there. It stays where no iteration may stack it, or
+    where it comes from further out, as `given` may not be there.
+    """
+    body, update = loop.body, stack.update
     index = terminator(body).operands[stack.carry].owner.operands[2]
     if index not in body.arguments or not build.is_result_of(update, "stablehlo.reshape"):
         return
     value = update.owner.operands[0]
     if value == index:
         return
-    with build.inserting(ir.InsertionPoint.at_block_begin(body), update.owner.location):
+    block = _defined_in(value)
+    if block == body:
+        place = ir.InsertionPoint.at_block_begin(body)
+    elif block == block_of(operation) and loop.trip_count:
+        place = _behind(given, block)
+    else:
+        return
+    with build.inserting(place, update.owner.location):
+        if block != body:
+            index = build.full(index.type, stack.first)
         slot = build.reshape(slots.read(given, index), build.shape(value))
     _replace(value, slot)
+
+
+def _defined_in(v: Value) -> Any:
+    """The block of which a value is an argument, or in which an op gives it."""
+    return v.owner if isinstance(v, ir.BlockArgument) else block_of(v.owner)
+
+
+def _behind(given: Value, block: Any) -> ir.InsertionPoint:
+    """The first place in a block at which a value can be used that comes before all else in it."""
+    if isinstance(given, ir.BlockArgument) or block_of(given.owner) != block:
+        return ir.InsertionPoint.at_block_begin(block)
+    return ir.InsertionPoint.after(given.owner)
 
 
 def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequence[bool]) -> str:
