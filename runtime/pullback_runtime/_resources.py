@@ -29,7 +29,7 @@ CONSTANT = "stablehlo.constant"
 RESOURCE_SECTION, OFFSET_SECTION = 5, 6
 BLOB = 0
 ALIGNMENT = 16  # that of the buffers of Python, which MLIR reads bytecode from
-_NAME = re.compile(r"dense_resource<(\w+)>")
+_NAME = re.compile(r'dense_resource<("?)(.+?)\1>')
 
 
 def attribute(name: str, array: np.ndarray, kind: Any) -> Any:
@@ -41,12 +41,25 @@ def attribute(name: str, array: np.ndarray, kind: Any) -> Any:
 
 
 def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
-    """The constants of a module that are resources, and the name of each."""
+    """Return the constants of a module that are resources, and the name of each."""
     found = []
     for op in _jax.operations_named(module, CONSTANT):
-        if name := _NAME.search(_text(op)):
-            found.append((name[1], op))
+        if (name := _name(op)) is not None:
+            found.append((name, op))
     return found
+
+
+def _name(op: ir.Operation) -> str | None:
+    """Return the name of the resource that is a constant's value; None for a plain constant.
+
+    The text of an operation does not tell: a plain value that is left out of it looks the same.
+    """
+    try:
+        value = op.attributes["value"]
+    except TypeError:  # plain complex numbers, which the bindings cannot hold
+        return None
+    found = None if isinstance(value, ir.DenseElementsAttr) else _NAME.match(str(value))
+    return None if found is None else _jax.unescaped(found[2])
 
 
 def _text(op: ir.Operation) -> str:

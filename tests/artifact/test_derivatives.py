@@ -125,6 +125,26 @@ def test_a_constant_that_a_function_with_a_rule_closes_over():
     assert jnp.allclose(reload(loaded.grad()).jvp()(X, X)[1], -2 * jnp.sin(X) * X)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_large_constant_of_a_rule_and_a_plain_one_of_the_module(dtype):
+    large = (1 + models.weights(1 << 13)).astype(dtype)
+    plain = jnp.asarray(large[:20])
+
+    @jax.custom_vjp
+    def scaled(x):
+        return x * large
+
+    scaled.defvjp(lambda x: (scaled(x), None), lambda _, ct: (2 * ct * large,))
+
+    def function(x):
+        return jnp.sum(jnp.real(scaled(x))) + jnp.sum(jnp.real(plain * x[:20]))
+
+    x = jnp.ones(large.shape, dtype)
+    loaded = reload(pb.trace(function)(x))
+    assert jnp.allclose(loaded.grad()(x), jax.grad(function)(x))
+    assert jnp.allclose(reload(loaded).grad()(x), jax.grad(function)(x))
+
+
 def test_a_rule_that_derives_a_program_of_its_own():
     """While a file is written, such a program is traced and derived as at any other time."""
 

@@ -77,6 +77,32 @@ def test_text_with_resources_is_compiled():
     np.testing.assert_array_equal(compiled(np.array([1, 10], np.float32))[0], [2, 30])
 
 
+BESIDE = """module {
+  func.func @main(%x: tensor<20xf32>) -> tensor<20xf32> {
+    %c = stablehlo.constant dense_resource<"a \\22table\\22"> : tensor<20xf32>
+    %d = stablehlo.constant dense<[NUMBERS]> : tensor<20xf32>
+    %z = stablehlo.constant dense<[PAIRS]> : tensor<20xcomplex<f32>>
+    %re = stablehlo.real %z : (tensor<20xcomplex<f32>>) -> tensor<20xf32>
+    %0 = stablehlo.multiply %x, %c : tensor<20xf32>
+    %1 = stablehlo.add %0, %d : tensor<20xf32>
+    %2 = stablehlo.add %1, %re : tensor<20xf32>
+    return %2 : tensor<20xf32>
+  }
+}
+{-# dialect_resources: { builtin: { "a \\22table\\22": "0x04000000DATA" } } #-}"""
+
+
+def test_plain_constants_beside_resources():
+    """Those of more than 16 elements are left out of a text with the same words as resources."""
+    numbers = [f"{float(i)}" for i in range(20)]
+    text = BESIDE.replace("NUMBERS", ", ".join(numbers))
+    text = text.replace("PAIRS", ", ".join(f"({i}, 1.0)" for i in numbers))
+    text = text.replace("DATA", np.full(20, 3, np.float32).tobytes().hex())
+    expected = 3 + 2 * np.arange(20.0)
+    compiled = pullback_runtime.compile(text, backend="cpu")
+    np.testing.assert_array_equal(compiled(np.ones(20, np.float32))[0], expected)
+
+
 def test_a_constant_is_written_without_a_look_at_the_module_around_it():
     text = "\n".join(f"%{name} = stablehlo.constant dense<1.0> : tensor<2xf32>" for name in "abc")
     with _jax.context():
