@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.custom_derivatives import linear_call
 
 import pullback as pb
 from pullback import artifact
@@ -69,6 +70,45 @@ def test_the_second_gradient_of_a_file(name: str) -> None:
     np.testing.assert_allclose(program.stage_rules().grad().grad()(a), expected, rtol=1e-12)
     third = jax.grad(jax.grad(jax.grad(h)))(a)
     np.testing.assert_allclose(loaded.grad().grad().grad()(a), third, rtol=1e-10)
+
+
+def times(r: Any, x: Any) -> Any:
+    return linear_call(lambda r, x: r * x, lambda r, ct: r * ct, r, x)
+
+
+@jax.custom_vjp
+def by_vjp(x: Any) -> Any:
+    return times(jnp.sin(x), x)
+
+
+by_vjp.defvjp(lambda x: (by_vjp(x), x), lambda x, ct: (2 * times(jnp.cos(x), ct),))
+
+
+@jax.custom_jvp
+def by_jvp(x: Any) -> Any:
+    return times(jnp.sin(x), x)
+
+
+by_jvp.defjvp(lambda p, t: (by_jvp(*p), 2 * times(jnp.cos(p[0]), t[0])))
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, jax.jit, jax.checkpoint], ids=["plain", "jit", "ckpt"]
+)
+@pytest.mark.parametrize("function", [by_vjp, by_jvp], ids=["vjp", "jvp"])
+@pytest.mark.parametrize("order", [1, None])
+def test_a_linear_call_whose_residual_depends_on_the_argument(
+    function: Any, wrap: Any, order: int | None
+) -> None:
+    """In a function with a rule of its own: it is transposed by its linear operands only."""
+    program = pb.trace(wrap(lambda x: function(x) * x))(0.5)
+    loaded = pb.load(artifact.serialize(program, order=order))
+    first = 2 * np.cos(0.5) * 0.5 + 0.5 * np.sin(0.5)
+    np.testing.assert_allclose(loaded.grad()(0.5), first, rtol=1e-12)
+    np.testing.assert_allclose(loaded.jvp()(0.5, 1.0)[1], first, rtol=1e-12)
+    if order is None:
+        second = program.grad().grad()(0.5)
+        np.testing.assert_allclose(loaded.grad().grad()(0.5), second, rtol=1e-12)
 
 
 def test_a_solve_whose_rule_solves_for_the_tangent() -> None:

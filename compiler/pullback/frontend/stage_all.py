@@ -147,15 +147,17 @@ class _Module:
         """Calls that derivatives meet, and that do not name their rules yet."""
         pending: Pending = defaultdict(list)
         met = [each for each in self.meetings.now() if each.call.rule_key is not None]
-        differentiated = [each for each in met if _is_differentiated(each)]
-        for each in differentiated:
+        wanted = [each for each in met if _wants_all_rules(each)]
+        for each in wanted:
             self._want(each)
-        for call, *_ in differentiated:
+        for call, *_ in wanted:
             symbols = self.symbols.get(call.rule_key)
             if symbols is None or symbols.keys() - call.attributes.keys():
                 pending[call.rule_key].append(call)
         transposed = [
-            each.call for each in met if each.transposed and each.order("transpose") <= self.order
+            each.call
+            for each in met
+            if not _wants_all_rules(each) and each.order("transpose") <= self.order
         ]
         if not pending and self._transpose(transposed):
             return self._unstaged()
@@ -200,8 +202,11 @@ class _Module:
         return self._unstaged() if changed else {}
 
 
-def _is_differentiated(met: Meeting) -> bool:
-    """Whether a call wants all of its rules: a linear call has no other than its transpose."""
+def _wants_all_rules(met: Meeting) -> bool:
+    """True if a call is differentiated; or is a linear call, which has no rule but its transpose.
+
+    Of another call that is only transposed, the transposes are enough.
+    """
     return not met.transposed or isinstance(met.call, ops.LinearCall)
 
 
