@@ -7,12 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.special as sp
 import numpy as np
 import pytest
-from jax import export
+from jax import export, lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import linear_call
 
 import pullback as pb
 from pullback import artifact
+from pullback.rules.registry import RULES, load_all
 
 X = np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0])
 COLUMNS = np.array([0.0, 0.2, 2.0])
@@ -114,6 +118,217 @@ def test_numbers_that_two_choices_meet_in_are_added_once() -> None:
     x, y = jnp.array([-1.0, 0.3, 0.7]), jnp.array([0.5, -2.0, 3.0])
     for ours, theirs in zip(pb.grad(f, (0, 1))(x, y), jax.grad(f, (0, 1))(x, y), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+# ------------------------------------------------------------------- the table of elementwise ops
+
+load_all()
+ELEMENTWISE = sorted(name for name, rule in RULES.items() if rule.elementwise)
+OPERANDS = {  # a module with one op, by its operands; %x is what the slope is infinite before
+    **dict.fromkeys(("chlo.polygamma", "chlo.zeta"), ("%two, %x",)),
+    **dict.fromkeys(("chlo.next_after",), ("%x, %two",)),
+    **dict.fromkeys(("chlo.broadcast_polygamma", "chlo.broadcast_zeta"), ("%two, %x",)),
+    "chlo.broadcast_next_after": ("%x, %two",),
+    "stablehlo.clamp": ("%zero, %x, %two",),
+    "stablehlo.select": ("%all, %x, %two", "%none, %two, %x"),
+    "chlo.broadcast_select": ("%all, %x, %two", "%none, %two, %x"),
+}
+BINARY = (
+    "add atan2 complex divide maximum minimum multiply power remainder subtract next_after"
+).split()
+ATTRIBUTES = {
+    "stablehlo.reduce_precision": "{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}",
+    "sdy.sharding_constraint": "{sharding = #sdy.sharding<@mesh, [{}]>}",
+}
+FROM_COMPLEX = frozenset({"stablehlo.real", "stablehlo.imag", "chlo.conj"})
+TYPES = {"%all": "3xi1", "%none": "3xi1", "%c": "3xcomplex<f64>"}
+
+
+def operands_of(op: str) -> tuple[str, ...]:
+    if op in OPERANDS:
+        return OPERANDS[op]
+    if op.partition(".")[2].removeprefix("broadcast_") in BINARY:
+        return "%x, %two", "%two, %x"
+    return ("%c",) if op in FROM_COMPLEX else ("%x",)
+
+
+def module_of(op: str, operands: str) -> str:
+    """sum(where(p, op(sqrt(z) / 4 + shift), 0)): at z = 0 the slope of the root is infinite."""
+    types = ", ".join(f"tensor<{TYPES.get(v, '3xf64')}>" for v in operands.split(", "))
+    name = op.partition(".")[2].removeprefix("broadcast_")
+    result = {"complex": "3xcomplex<f64>", "conj": "3xcomplex<f64>", "convert": "3xf32"}
+    type = f"tensor<{result.get(name, '3xf64')}>"
+    shift = 1.5 if name == "acosh" else 0.25
+    zeros = "(0.0, 0.0)" if "complex" in type else "0.0"
+    return f"""module {{
+      sdy.mesh @mesh = <["a"=1]>
+      func.func public @main(%z: tensor<3xf64>, %p: tensor<3xi1>) -> {type} {{
+        %root = stablehlo.sqrt %z : tensor<3xf64>
+        %quarter = stablehlo.constant dense<0.25> : tensor<3xf64>
+        %shift = stablehlo.constant dense<{shift}> : tensor<3xf64>
+        %zero = stablehlo.constant dense<0.0> : tensor<3xf64>
+        %two = stablehlo.constant dense<2.0> : tensor<3xf64>
+        %all = stablehlo.constant dense<true> : tensor<3xi1>
+        %none = stablehlo.constant dense<false> : tensor<3xi1>
+        %less = stablehlo.multiply %root, %quarter : tensor<3xf64>
+        %x = stablehlo.add %less, %shift : tensor<3xf64>
+        %c = stablehlo.complex %x, %x : tensor<3xcomplex<f64>>
+        %y = "{op}"({operands}) {ATTRIBUTES.get(op, "")} : ({types}) -> {type}
+        %nothing = stablehlo.constant dense<{zeros}> : {type}
+        %chosen = stablehlo.select %p, %y, %nothing : tensor<3xi1>, {type}
+        return %chosen : {type} }} }}"""
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_each_elementwise_op_keeps_what_is_not_taken_apart(op: str) -> None:
+    z, some, everything = (
+        np.array([0.0, 1.0, 0.0]),
+        np.array([False, True, False]),
+        np.ones(3, bool),
+    )
+    for operands in operands_of(op):
+        program = pb.load(module_of(op, operands).encode())
+        ct = jnp.ones_like(program(z, some))
+        derived = program.vjp(wrt=0)
+        _, found = derived(z, some, ct)
+        _, whole = derived(z, everything, ct)
+        assert np.array_equal(found[::2], [0.0, 0.0]), found
+        assert found[1] == whole[1]
+        assert np.isfinite(whole[1])
+        assert not np.isfinite(whole[::2]).any() or not whole.any(), "what is taken has its slope"
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "abs": jnp.abs,
+    "abs of a complex number": lambda x: jnp.abs(lax.complex(x, x + 1)),
+    "acos": jnp.arccos,
+    "acosh": lambda x: jnp.arccosh(x + 1.5),
+    "asin": jnp.arcsin,
+    "asinh": jnp.arcsinh,
+    "atanh": jnp.arctanh,
+    "astype": lambda x: x.astype(jnp.float32).astype(jnp.float64),
+    "bessel_i0e": sp.i0e,
+    "bessel_i1e": sp.i1e,
+    "betaln": lambda x: sp.betaln(x + 1, 2.0),
+    "clip": lambda x: jnp.clip(x, -1.0, 3.0),
+    "digamma": lambda x: lax.digamma(x + 0.5),
+    "erf_inv": lax.erf_inv,
+    "expit": sp.expit,
+    "hypot": lambda x: jnp.hypot(x, 1.0),
+    "igamma": lambda x: sp.gammainc(1.0, x),
+    "lgamma": lambda x: lax.lgamma(x + 0.5),
+    "logaddexp": lambda x: jnp.logaddexp(x, 1.0),
+    "logit": lambda x: sp.logit(x + 0.1),
+    "name": lambda x: checkpoint_name(x, "a"),
+    "negative power": lambda x: (x + 1) ** -1,
+    "optimization_barrier": lax.optimization_barrier,
+    "polygamma": lambda x: sp.polygamma(1, x + 1),
+    "power": lambda x: (x + 1) ** 2.5,
+    "relu": jax.nn.relu,
+    "remainder": lambda x: x % 3.0,
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+    "xlogy": lambda x: sp.xlogy(x, x + 1),
+}
+
+
+def with_jvp_rule(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    function = jax.custom_jvp(f)
+    function.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    return function
+
+
+def with_vjp_rule(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    function = jax.custom_vjp(f)
+    function.defvjp(lambda x: jax.vjp(f, x), lambda pull, ct: pull(ct))
+    return function
+
+
+def saving_everything(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.everything_saveable)
+
+
+AROUND: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "alone": lambda f: f,
+    "in jit": jax.jit,
+    "in a checkpoint": jax.checkpoint,
+    "in a checkpoint that saves everything": saving_everything,
+    "with a jvp rule": with_jvp_rule,
+    "with a vjp rule": with_vjp_rule,
+}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_called_keeps_what_is_not_taken_apart(name: str, around: str) -> None:
+    """At 0 the slope of the root is infinite; the reference takes another root there."""
+    f, x = AROUND[around](FUNCTIONS[name]), np.array([0.0, 0.25, 0.0, 0.09])
+
+    def loss(x, root=jnp.sqrt):
+        return jnp.sum(jnp.where(x > 0, f(root(x)), 0.0))
+
+    expected = jax.grad(lambda x: loss(x, safe(jnp.sqrt, 0.25)))(x)
+    np.testing.assert_allclose(pb.grad(loss)(x), expected, rtol=1e-12)
+    if around != "alone":
+        return
+    np.testing.assert_allclose(pb.grad(saving_everything(loss))(x), expected, rtol=1e-12)
+    np.testing.assert_allclose(jax.vmap(pb.grad(loss))(x[:, None])[:, 0], expected, rtol=1e-12)
+    program = pb.load(artifact.serialize(pb.trace(loss)(x)))
+    np.testing.assert_allclose(program.grad()(x), expected, rtol=1e-12)
+
+
+def test_a_linear_call_keeps_what_is_not_taken_apart() -> None:
+    def loss(x):
+        scaled = linear_call(lambda r, t: t * r, lambda r, ct: ct * r, x + 1, jnp.sqrt(x))
+        return jnp.sum(jnp.where(x > 0, scaled, 0.0))
+
+    np.testing.assert_allclose(pb.grad(loss)(jnp.array([0.0, 1.0])), [0.0, 2.0], rtol=1e-6)
+
+
+BACKWARD: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
+    "sum": (lambda ct: jnp.sum(ct) * jnp.ones_like(ct), [1.0, 1.0, 1.0]),
+    "reversed": (lambda ct: ct[::-1], [0.0, 1.0, 0.0]),
+    "one more": (lambda ct: ct + 1, [1.0, 2.0, 1.0]),
+    "by the sign of a sum": (lambda ct: ct * jnp.sign(jnp.sum(ct) - 2), [0.0, -1.0, 0.0]),
+    "clipped": (lambda ct: jnp.clip(ct, -0.5, 0.5), [0.0, 0.5, 0.0]),
+    "at least 2": (lambda ct: jnp.maximum(ct, 2.0), [2.0, 2.0, 2.0]),
+    "a constant": (lambda ct: jnp.full_like(ct, 3.0), [3.0, 3.0, 3.0]),
+    "where it is positive": (lambda ct: jnp.where(ct > 0, 1.0, 2.0), [2.0, 1.0, 2.0]),
+    "scanned": (lambda ct: jnp.cumsum(ct), [0.0, 1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_a_backward_rule_that_is_not_elementwise_gets_zeros(name: str) -> None:
+    """As in JAX: what is not taken has the cotangent zero, and the rule says what comes of it."""
+    rule, expected = BACKWARD[name]
+    f = jax.custom_vjp(lambda x: x * 1)
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (rule(ct),))
+    taken = np.array([False, True, False])
+
+    def loss(x):
+        return jnp.sum(jnp.where(taken, f(x), 0.0))
+
+    x = jnp.arange(3.0)
+    assert jax.grad(loss)(x).tolist() == expected
+    assert pb.grad(loss)(x).tolist() == expected
+
+
+def test_a_backward_rule_that_shows_its_cotangent_shows_zeros() -> None:
+    shown = []
+    f = jax.custom_vjp(lambda x: x * 1)
+
+    def backward(_, ct):
+        jax.debug.callback(lambda ct: shown.append(ct.tolist()), ct)
+        return (2 * ct,)
+
+    f.defvjp(lambda x: (f(x), None), backward)
+    taken = np.array([False, True])
+    found = pb.grad(lambda x: jnp.sum(jnp.where(taken, f(x), 0.0)))(jnp.ones(2))
+    jax.effects_barrier()
+    assert (found.tolist(), shown) == ([0.0, 2.0], [[0.0, 1.0]])
 
 
 EXPORTED: dict[str, tuple[Callable[[Any], Any], list[float]]] = {

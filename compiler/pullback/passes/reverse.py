@@ -26,12 +26,13 @@ from pullback.dialect import build
 from pullback.dialect.build import Value, inexact
 from pullback.passes.activity import Active, analyze, numbered
 from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_rule
+from pullback.passes.diagonal import have_one_shape
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
 from pullback.passes.specialized import IN_REVERSE, Kind, Kinds, Record, specialize_reverse
-from pullback.passes.waiting import ABSENT, WAITING, Masked, added, emitted
+from pullback.passes.waiting import ABSENT, WAITING, Masked, added, alike, emitted
 from pullback.passes.zeros import adds_nothing, is_nan
-from pullback.rules.registry import FarOp, InPlace, Op, jointly
+from pullback.rules.registry import FarOp, InPlace, Op, Rule, jointly
 
 
 def identity(v: Value) -> Value:
@@ -105,7 +106,7 @@ class Reverse:
                     if ct is ABSENT:
                         self._leave_out(places)
                         continue
-                    if ct.__class__ is Masked and signature[0].alike:
+                    if ct.__class__ is Masked and _is_elementwise(signature[0], values, places):
                         masked, ct = ct, ct.ct
                     else:
                         ct = ct.emit()
@@ -149,8 +150,9 @@ class Reverse:
         if left_out and not may_run_a_rule(op):
             self._leave_out(map(self.active.get, op.operands))
             return
-        masked = given[0] if op.rule.alike and given[0].__class__ is Masked else None
-        cts = given if op.rule.chooses else [masked.ct] if masked else list(map(emitted, given))
+        masked, cts = None, given
+        if not op.rule.chooses:
+            masked, cts = _unmasked(op, given)
         build.here.loc = op.operation.location
         if left_out and not is_custom_vjp(op.operation):
             pairs = zip(op.results, given, strict=True)
@@ -222,6 +224,30 @@ BE_LINEAR = (
     "them times factors that do not depend on them; for an iterative solver, "
     "jax.lax.custom_linear_solve says what it solves"
 )
+
+
+def _is_elementwise(rule: Rule, values: Sequence[Value], places: Sequence[int | None]) -> bool:
+    """Return True if a rule acts element by element on these values: a result, and operands."""
+    if rule.alike or not rule.elementwise:
+        return rule.alike
+    result, *operands = values
+    moving = (v for v, place in zip(operands, places, strict=True) if place is not None)
+    return have_one_shape([result, *moving])
+
+
+def _unmasked(op: Op, given: Sequence[Any]) -> tuple[Masked | None, list[Any]]:
+    """Return the cotangents for a rule, and their mask if it is to be applied behind the rule."""
+    masked = alike(given)
+    if masked is not None:
+        bare = [None if ct is None else ct.ct for ct in given]
+        if op.rule.diagonal is not None:
+            is_elementwise = op.rule.diagonal(op, bare)
+        else:
+            places = [0 if active else None for active in op.active]
+            is_elementwise = _is_elementwise(op.rule, [*op.results[:1], *op.operands], places)
+        if is_elementwise:
+            return masked, bare
+    return None, list(map(emitted, given))
 
 
 _MARK_WITH_NAN = frozenset({"stablehlo.select", "stablehlo.pad"})

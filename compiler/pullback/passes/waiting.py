@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from pullback.dialect import build
@@ -99,6 +100,14 @@ def chosen(ct: Value | Waiting, predicate: Value, taken: bool) -> Masked:
     if ct.__class__ is Masked:
         return Masked(ct.ct, (*ct.masks, (predicate, taken)))
     return Masked(emitted(ct), ((predicate, taken),))
+
+
+def alike(cts: Sequence[Any]) -> Masked | None:
+    """Return a cotangent of these if all that are there have the same masks, None otherwise."""
+    present = [ct for ct in cts if ct is not None]
+    if any(ct.__class__ is not Masked or ct.masks != present[0].masks for ct in present):
+        return None
+    return present[0] if present else None
 
 
 def added(known: Any, v: Value, ct: Value | Waiting | InPlace) -> Any:

@@ -29,7 +29,14 @@ def _again(op: Op, values: Tangents) -> list[Value | None]:
 
 
 _ANNOTATION = Rule(
-    "stablehlo.custom_call", _again, _again, jointly, __name__, "annotation", keeps_type=True
+    "stablehlo.custom_call",
+    _again,
+    _again,
+    jointly,
+    __name__,
+    "annotation",
+    keeps_type=True,
+    elementwise=True,
 )
 _WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
 
@@ -80,6 +87,7 @@ register(
         __name__,
         "linear",
         keeps_type=True,
+        elementwise=True,
     )
 )
 

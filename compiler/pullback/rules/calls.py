@@ -12,6 +12,7 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of
 from pullback.passes.backward import Split, split
+from pullback.passes.diagonal import diagonal_results
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_function
 from pullback.passes.inlining import call, emit_call
@@ -63,6 +64,10 @@ class Call:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, callee(op.operation), cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return call_is_diagonal(op, callee(op.operation), cts)
 
 
 def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool]:
@@ -122,19 +127,40 @@ def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]
 
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
     """Cotangents of an op that calls @name on its operands."""
+    pair = _split_call(op, name, cts)
+    found = _recompute(op, pair, cts) if _runs_again(op, name) else _store(op, pair, cts)
+    return scatter(op.active, scatter(pair.nonzero, found))
+
+
+def call_is_diagonal(op: Op, name: str, cts: Tangents) -> bool:
+    """Return True if the backward function of such a call is a diagonal map of the cotangents."""
+    backward = _split_call(op, name, cts).backward
+    return all(diagonal_cotangents(op, backward, len(present(cts))))
+
+
+def diagonal_cotangents(op: Op, backward: str, count: int) -> list[bool]:
+    """Return which results of a function are diagonal maps of its last `count` arguments."""
+    diff = op.frame.diff
+    residuals = len(diff.block(backward).arguments) - count
+    return diagonal_results(diff, backward, "0" * residuals + "1" * count)
+
+
+def _runs_again(op: Op, name: str) -> bool:
+    """Return True if reverse mode computes @name a second time."""
+    return remat.CHECKPOINT in op.frame.diff.function(name).attributes and not op.frame.linear
+
+
+def _split_call(op: Op, name: str, cts: Tangents) -> Split:
     frame = op.frame
-    again = remat.CHECKPOINT in frame.diff.function(name).attributes and not frame.linear
-    pair = split(
+    return split(
         frame.diff,
-        with_marks_outside(frame.diff, name) if again else name,
+        with_marks_outside(frame.diff, name) if _runs_again(op, name) else name,
         mask_of(op.active),
         mask_of([ct is not None for ct in cts]),
         frame.linear,
         _constants(op) if frame.linear else (),
         may_lose=frame.linear,
     )
-    found = _recompute(op, pair, cts) if again else _store(op, pair, cts)
-    return scatter(op.active, scatter(pair.nonzero, found))
 
 
 def _constants(op: Op) -> tuple[tuple[int, float], ...]:

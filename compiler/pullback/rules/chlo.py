@@ -128,7 +128,7 @@ def conj(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.conj(cts[0])]
 
 
-linear("chlo.conj", conj)
+linear("chlo.conj", conj, elementwise=True)
 batch_alike("chlo.conj", "chlo.constant_like", "chlo.is_inf", "chlo.is_neg_inf", "chlo.is_pos_inf")
 batch_alike("chlo.mulhi")
 
@@ -163,7 +163,7 @@ def _explicit(name: str) -> None:
         return build.emit1(name, op.result_type, [_spread(op, v, shape) for v in operands])
 
     implicit = f"chlo.broadcast_{name.partition('.')[2]}"
-    by_expansion(implicit, expand, linear=by_its_parts, family="chlo")
+    by_expansion(implicit, expand, linear=by_its_parts, family="chlo", elementwise=True)
 
     @batch(implicit)
     def batched(op: MappedOp) -> Value | None:

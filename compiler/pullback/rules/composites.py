@@ -28,13 +28,19 @@ from pullback.rules.batching import BATCHES, MappedOp, batch, batch_alike
 from pullback.rules.calls import (
     before,
     call_again,
+    call_is_diagonal,
     called_again,
+    diagonal_cotangents,
     jvp_of_function,
     reached_by_function,
     scatter,
     vjp_of_function,
 )
-from pullback.rules.linear_calls import linear_call_jvp, linear_call_vjp
+from pullback.rules.linear_calls import (
+    linear_call_is_diagonal,
+    linear_call_jvp,
+    linear_call_vjp,
+)
 from pullback.rules.lookup import (
     find_rule,
     in_mask,
@@ -122,6 +128,20 @@ class Composite:
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         kind = str(ops.composite_name(op.operation))
         return _VJP.get(kind, _decomposition_vjp)(op, cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        kind = str(ops.composite_name(op.operation))
+        if kind not in _VJP:
+            return call_is_diagonal(op, decomposition(op), cts)
+        if kind == ops.LinearCall.NAME:
+            return linear_call_is_diagonal(op, cts)
+        if kind not in _PULLBACKS:  # an identity
+            return True
+        if op.frame.linear:
+            return False
+        rules = of_kind(op, _PULLBACKS[kind], cts)
+        return all(_is_diagonal(op, each) for each in rules)
 
 
 def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
@@ -214,6 +234,12 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
             if i is not None:
                 total[i] = add(total[i], ct)
     return total
+
+
+def _is_diagonal(op: Op, rule: Pullback) -> bool:
+    """Return True if the cotangents that are asked for are diagonal maps of those given."""
+    found = diagonal_cotangents(op, rule.backward, len(rule.takes))
+    return all(flag for flag, i in zip(found, rule.gives, strict=True) if i is not None)
 
 
 def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:

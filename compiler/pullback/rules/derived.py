@@ -85,6 +85,7 @@ def by_expansion(
     *,
     linear: Callable[[Mask], bool],
     family: str,
+    elementwise: bool = False,
 ) -> Rule:
     """An op of static shapes and one result, with the derivatives of what `expand` makes of it."""
 
@@ -99,8 +100,18 @@ def by_expansion(
         return [found]
 
     checked.__module__ = expand.__module__
+    jvp, vjp = expanded(checked)
     return register(
-        Rule(name, *expanded(checked), linear, expand.__module__, family, keeps_type=True)
+        Rule(
+            name,
+            jvp,
+            vjp,
+            linear,
+            expand.__module__,
+            family,
+            keeps_type=True,
+            elementwise=elementwise,
+        )
     )
 
 

@@ -275,6 +275,7 @@ _extremum("stablehlo.minimum", "LT")
     keeps_type=True,
     reads=(),
     family="elementwise",
+    elementwise=True,
     chooses=True,
 )
 class Select:
@@ -295,7 +296,7 @@ class Select:
         ]
 
 
-@rule("stablehlo.clamp", keeps_type=True, reads=(), family="elementwise")
+@rule("stablehlo.clamp", keeps_type=True, reads=(), family="elementwise", elementwise=True)
 class Clamp:
     """min(max(low, x), high): each operand where it is the result, and nobody at a tie with x."""
 
@@ -338,7 +339,7 @@ def _gather(ct: Value, shape: tuple[int, ...]) -> Value:
 
 
 # ------------------------------------------------------------------- complex numbers, types
-@rule("stablehlo.abs", keeps_type=True, family="elementwise")
+@rule("stablehlo.abs", keeps_type=True, family="elementwise", elementwise=True)
 class Abs:
     """sign(x), 1 at 0; for complex x, the real part of dx conj(x) / |x|, 0 at 0."""
 
@@ -366,7 +367,7 @@ def _direction(op: Op) -> Value:
     return div(build.conj(op.x), build.complex_(_or_one(op.result), None))
 
 
-@rule("stablehlo.sign", family="elementwise")
+@rule("stablehlo.sign", family="elementwise", elementwise=True)
 class Sign:
     """Zero for real x. A complex sign turns with x: i y Im(conj(y) dx) / |x|, 0 at 0.
 
@@ -395,7 +396,7 @@ def _size(op: Op) -> Value:
     return _or_one(abs(op.x))
 
 
-@rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear")
+@rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear", elementwise=True)
 class Real:
     """The real part; transposed, a number without imaginary part."""
 
@@ -408,7 +409,7 @@ class Real:
         return [_whole(op, cts[0], None)]
 
 
-@rule("stablehlo.imag", linear=jointly, keeps_type=True, family="linear")
+@rule("stablehlo.imag", linear=jointly, keeps_type=True, family="linear", elementwise=True)
 class Imag:
     """The imaginary part; transposed, times -i."""
 
@@ -434,7 +435,7 @@ def _whole(op: Op, re: Value | None, im: Value | None) -> Value | None:
     return re
 
 
-@rule("stablehlo.complex", linear=jointly, keeps_type=True, family="linear")
+@rule("stablehlo.complex", linear=jointly, keeps_type=True, family="linear", elementwise=True)
 class Complex:
     """re + i im; transposed, (re, -im): without a conjugate, as in JAX."""
 
@@ -451,7 +452,7 @@ class Complex:
         ]
 
 
-@rule("stablehlo.convert", linear=jointly, family="linear")
+@rule("stablehlo.convert", linear=jointly, family="linear", elementwise=True)
 class Convert:
     """Between float and complex types; to integers the derivative is zero."""
 
@@ -476,7 +477,7 @@ def reduce_precision(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.clone(op.operation, [cts[0]]).result]
 
 
-linear("stablehlo.reduce_precision", reduce_precision)
+linear("stablehlo.reduce_precision", reduce_precision, elementwise=True)
 
 # ------------------------------------------------------------------------- zero derivatives
 nondifferentiable(

@@ -10,12 +10,12 @@ from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import mask_of
-from pullback.passes.backward import split
+from pullback.passes.backward import Split, split
 from pullback.passes.checks import is_unknown, missing_map
 from pullback.passes.forward import Refused, unrefused
 from pullback.passes.inlining import call
 from pullback.passes.reverse import check_no_term
-from pullback.rules.calls import before, jvp_call, present, scatter
+from pullback.rules.calls import before, diagonal_cotangents, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
 
 
@@ -94,6 +94,17 @@ def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
 
 
+def linear_call_is_diagonal(op: Op, cts: Tangents) -> bool:
+    """Return True if the functions that compute the cotangents are diagonal maps of those given."""
+    count, found = ops.view(op.operation).num_residuals, []
+    if any(op.active[count:]):
+        found += diagonal_cotangents(op, linear_transpose(op), len(op.results))
+    if any(op.active[:count]):
+        backward = _split_by_residuals(op, cts, count).backward
+        found += diagonal_cotangents(op, backward, len(present(cts)))
+    return all(found)
+
+
 def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     """The transposed call; one that has no transpose in turn is that of a function like others."""
     view = ops.view(op.operation)
@@ -113,14 +124,18 @@ def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]
 
 
 def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
-    view, diff = ops.view(op.operation), op.frame.diff
-    if is_unknown(view):
-        raise missing_map(view)
-    flags = op.active[:count]
-    mask = mask_of(flags) + "0" * (len(op.operands) - count)
-    pair = split(diff, view.decomposition, mask, mask_of([ct is not None for ct in cts]))
+    diff, pair = op.frame.diff, _split_by_residuals(op, cts, count)
     with before(op):
         results = call(diff, pair.forward, op.operands)
     residuals = op.frame.residuals(results[len(pair.kept) :], pair.compared)
     found = call(diff, pair.backward, [*residuals, *present(cts)])
-    return scatter(flags, scatter(pair.nonzero, found))
+    return scatter(op.active[:count], scatter(pair.nonzero, found))
+
+
+def _split_by_residuals(op: Op, cts: Tangents, count: int) -> Split:
+    view = ops.view(op.operation)
+    if is_unknown(view):
+        raise missing_map(view)
+    mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
+    ct_mask = mask_of([ct is not None for ct in cts])
+    return split(op.frame.diff, view.decomposition, mask, ct_mask)

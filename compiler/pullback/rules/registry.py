@@ -158,6 +158,11 @@ class Rule:
     family: str
     keeps_type: bool = False  # results are inexact whenever an operand is active
     alike: bool = False  # operands and result have one type, each element is one of its own
+    elementwise: bool = (
+        False  # operands of the result's shape act element by element; so does the vjp
+    )
+    diagonal: Callable[[Op, Tangents], bool] | None = None  # for an op that calls: `elementwise` of
+    # what it calls, for cotangents of these results
     chooses: bool = False  # `vjp` takes and gives cotangents that wait: passes/waiting.py
     compares: bool = False  # `vjp` compares the result with operands, to the last bit
     regions: bool = False  # regions may capture active values
@@ -181,6 +186,7 @@ class Rule:
                 "activity: it runs for what is known of types"
             )
         ours = self.module.startswith("pullback.rules.")
+        object.__setattr__(self, "elementwise", self.elementwise or self.alike)
         object.__setattr__(self, "plain", self.keeps_type and not special and is_last)
         object.__setattr__(self, "checked", not ours)
         object.__setattr__(self, "runs_once", self.reads is not None and not self.chooses)
@@ -269,7 +275,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
     if not given:
         raise TypeError(f"elementwise({name!r}) without a formula: see nondifferentiable")
     module, vjp = given[0].__module__, _diagonal_vjp(*scale)
-    rule = Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True)
+    rule = Rule(name, jvp, vjp, linear, module, "elementwise", keeps_type=True, elementwise=True)
     if rule.checked:
         count = len(scale)
         rule = replace(rule, jvp=_counted(count, jvp), vjp=_counted(count, vjp))
@@ -326,6 +332,7 @@ def linear(
     linear: Callable[[Mask], bool] = jointly,
     keeps_type: bool = True,
     reads: tuple[str, ...] | None = None,
+    elementwise: bool = False,
 ) -> Rule:
     """An op linear in all its inexact operands at once: its jvp is the op itself on tangents.
 
@@ -343,6 +350,7 @@ def linear(
             keeps_type,
             reads=reads,
             copies=True,
+            elementwise=elementwise,
         )
     )
 
@@ -405,10 +413,11 @@ def without_derivative(name: str, module: str) -> Rule:
 
 
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:
-    """Class decorator for ops of no family: static methods `jvp`, `vjp` and, if any, two more.
+    """Class decorator for ops of no family: static methods `jvp`, `vjp` and optional ones.
 
-    They are `activity`, and `reached(op, results)`: which operands get cotangents where these
-    results have them. For an op that does not say it, those are all that are active.
+    Optional ones are `activity`, `diagonal`, and `reached(op, results)`: which operands get
+    cotangents where these results have them. For an op that does not say it, those are all that
+    are active.
     """
 
     def enter(cls: Any) -> Any:
@@ -418,7 +427,7 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
                 f"{' and no '.join(absent)}"
             )
         flags.setdefault("family", "own")
-        more: Any = {of: getattr(cls, of, None) for of in ("activity", "reached")}
+        more: Any = {of: getattr(cls, of, None) for of in ("activity", "reached", "diagonal")}
         register(Rule(name, cls.jvp, cls.vjp, linear, cls.__module__, **more, **flags))
         return cls
 

@@ -12,15 +12,22 @@ from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of
 from pullback.passes.checks import missing_rule
 from pullback.passes.regions import blocks, terminator
+from pullback.passes.waiting import Masked, emitted
 from pullback.rules.batching import MappedOp, batch, repeated
-from pullback.rules.calls import present, scatter, vjp_of_function
+from pullback.rules.calls import call_is_diagonal, present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
 from pullback.rules.expansion import jvp_of_function, map_as_function
 from pullback.rules.reaching import each_its_own
 from pullback.rules.registry import RULES, Op, Tangents, apart, jointly, rule, unsupported
 
 
-@rule("stablehlo.optimization_barrier", linear=apart, family="structure")
+@rule(
+    "stablehlo.optimization_barrier",
+    linear=apart,
+    family="structure",
+    elementwise=True,
+    chooses=True,
+)
 class OptimizationBarrier:
     """Tangents and cotangents pass a barrier of their own."""
 
@@ -35,8 +42,10 @@ class OptimizationBarrier:
         return _fenced(op, tangents)
 
     @staticmethod
-    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        return _fenced(op, cts)
+    def vjp(op: Op, cts: Sequence[Any]) -> list[Any]:
+        bare = [ct.ct if ct.__class__ is Masked else emitted(ct) for ct in cts]
+        pairs = zip(cts, _fenced(op, bare), strict=True)
+        return [Masked(v, ct.masks) if ct.__class__ is Masked else v for ct, v in pairs]
 
 
 def _fenced(op: Op, values: Tangents) -> list[Value | None]:
@@ -60,6 +69,10 @@ class Map:
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         return vjp_of_function(op, map_as_function(op), cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return call_is_diagonal(op, map_as_function(op), cts)
 
 
 # ---------------------------------------------------------------------------------- futures
