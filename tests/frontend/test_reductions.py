@@ -98,3 +98,69 @@ def test_rules_in_the_body_are_honoured():
     program = pb.trace(lambda x: lax.reduce(x, jnp.array(0.0), add, (0,)))(X[0, :2])
     for each in (program, pb.load(artifact.serialize(program))):
         assert jnp.allclose(each.grad()(X[0, :2]), 9.0), "once with its neighbour, once at the end"
+
+
+BODIES = {
+    "sum of squares": lambda a, b: a + b * b,
+    "sum of absolute values": lambda a, b: a + jnp.abs(b),
+    "exponential average": lambda a, b: 0.9 * a + 0.1 * b,
+    "difference": lambda a, b: a - b,
+}
+HARMLESS = {
+    "norm": (lambda a, b: jnp.sqrt(a * a + b * b), jnp.linalg.norm),
+    "logsumexp": (lambda a, b: jnp.log(jnp.exp(a) + jnp.exp(b)), jax.nn.logsumexp),
+    "sum of velocities": (
+        lambda a, b: (a + b) / (1 + a * b),
+        lambda x: jnp.tanh(sum(jnp.arctanh(x))),
+    ),
+}
+
+
+def in_a_reduction(body):
+    return lambda x: lax.reduce(x, 0.0, body, (0,))
+
+
+def in_windows(body):
+    return lambda x: jnp.sum(lax.reduce_window(x, 0.0, body, (2,), (1,), "VALID"))
+
+
+@pytest.mark.parametrize("around", [in_a_reduction, in_windows])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_is_not_associative_is_refused(name, around):
+    """XLA combines elements in an order of its own: the function has no one value."""
+    f, x = around(BODIES[name]), jnp.array([1.0, 2.0, 3.0])
+    assert pb.trace(f)(x)(x) == f(x)
+    from_elsewhere = pb.load(jax.jit(f).lower(x).as_text().encode())
+    for derive in (
+        lambda: pb.value_and_grad(f)(x),
+        lambda: pb.jvp(f, (x,), (x,)),
+        from_elsewhere.grad,
+    ):
+        with pytest.raises(pb.MissingRuleError, match="not associative") as error:
+            derive()
+        assert "jax.lax.scan" in error.value.do
+    with pytest.raises(pb.MissingRuleError, match="not associative") as error:
+        pb.value_and_grad(f)(x)
+    assert "test_reductions.py" in error.value.where
+
+
+@pytest.mark.parametrize("around", [jax.jit, lambda f: f])
+@pytest.mark.parametrize("name", HARMLESS)
+def test_rounding_does_not_make_a_body_one_that_is_not_associative(name, around):
+    body, expected = HARMLESS[name]
+    x = jnp.array([0.5, 0.2, -0.3])
+    start = -jnp.inf if name == "logsumexp" else 0.0
+    found = around(pb.grad(lambda x: lax.reduce(x, start, body, (0,))))(x)
+    assert jnp.allclose(found, jax.grad(expected)(x), rtol=1e-5)
+    if name != "logsumexp":
+        assert jnp.isfinite(around(pb.grad(in_windows(body)))(x)).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64"])
+def test_bodies_of_other_types_are_looked_at_as_well(dtype):
+    x = jnp.ones(3, dtype)
+    start = jnp.array(1, dtype)
+    product = lambda x: lax.reduce(x, start, lambda a, b: a * b + 0 * a, (0,)).real  # noqa: E731
+    assert pb.grad(product)(x).tolist() == [1, 1, 1]
+    with pytest.raises(pb.MissingRuleError, match="not associative"):
+        pb.grad(lambda x: lax.reduce(x, start, lambda a, b: a + b * b, (0,)).real)(x)

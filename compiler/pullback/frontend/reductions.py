@@ -1,7 +1,8 @@
 """`lax.reduce` with a body of the user's, as a fold that JAX can differentiate.
 
 JAX's rule wants tangents of all arrays and of no initial value, and assumes that the body commutes
-and that initial values are neutral. The fold is what StableHLO computes, whatever they are.
+and that initial values are neutral. The fold is what StableHLO computes, whatever they are. The
+body has to be associative: it is applied to a tree of neighbours.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from typing import Any
 import jax
 from jax import lax
 
+from pullback import _locations
 from pullback._jax import jaxprs, tracing
+from pullback.rules.associative import is_associative, not_associative
 
 
 def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
     """The one equation of `call` as a tree of neighbours, whose result meets the initial values."""
     (equation,) = call.eqns
     body = tracing.equations_to_function(jaxprs.close(equation.params["jaxpr"]))
+    count = len(equation.outvars)
+    if not is_associative(jax.vmap(body), [var.aval.dtype for var in equation.outvars]):
+        raise not_associative("lax.reduce", _locations.of_equation(equation))
     dimensions = tuple(sorted(equation.params["dimensions"]))  # a set: elements are in index order
 
     def fold(*operands: jax.Array) -> list[jax.Array]:
-        count = len(operands) // 2
         xs = [_reduced_first(x, dimensions) for x in operands[:count]]
         size, *kept = xs[0].shape
         inits = [lax.broadcast(init, kept) for init in operands[count:]]

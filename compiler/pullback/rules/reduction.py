@@ -11,6 +11,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import bounds, build
 from pullback.dialect.build import Value, add, and_, compare, div, mul, select
+from pullback.rules.associative import check_associative
 from pullback.rules.batching import MappedOp, batch, shifted
 from pullback.rules.bodies import body_name, check_scalars, lone_name
 from pullback.rules.calls import vjp_of_function
@@ -128,10 +129,12 @@ def is_all(v: Value, number: float) -> bool:
 
 
 def _steps_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    check_associative(op)
     return jvp_of_function(op, reduce_as_function(op), tangents)
 
 
 def _steps_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    check_associative(op)
     return vjp_of_function(op, reduce_as_function(op), cts)
 
 

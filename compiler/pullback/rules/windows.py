@@ -17,6 +17,7 @@ from pullback.dialect import build, indexing
 from pullback.dialect.build import Value, add, and_, compare, or_, select
 from pullback.dialect.indexing import Dimensions
 from pullback.passes.zeros import is_zero
+from pullback.rules.associative import check_associative
 from pullback.rules.batching import MappedOp, batch
 from pullback.rules.bodies import applied, body_name, check_scalars
 from pullback.rules.derived import expanded
@@ -265,6 +266,7 @@ def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
     shape = build.info(op.result_type).shape
     if 0 in shape:
         return [build.zeros(r.type) for r in op.results]
+    check_associative(op)
     body = op.operation.regions[0].blocks[0]
 
     def of_all(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
