@@ -18,6 +18,7 @@ from pullback._errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
     LeakedValueError as LeakedValueError,
+    LostOffloadWarning as LostOffloadWarning,
     LostRulesWarning as LostRulesWarning,
     MissingRuleError as MissingRuleError,
     NotDifferentiableError as NotDifferentiableError,

@@ -62,6 +62,22 @@ def warn_of_lost_rules() -> None:
     )
 
 
+class LostOffloadWarning(UserWarning):
+    """A policy of `jax.checkpoint` moves values to the host, and they stay on the device."""
+
+
+def warn_of_lost_offload(policy: str, where: str | None) -> None:
+    """Warn that the values which a policy offloads, such as that at `where`, are kept."""
+    warnings.warn(
+        f"the policy `{policy}` of a jax.checkpoint moves values to the memory of the host"
+        f"{f' (at {where})' if where else ''}; pullback keeps them on the device. Derivatives are "
+        "the same, and take more of its memory: choose a policy that computes these values again, "
+        "such as save_only_these_names, or differentiate by JAX",
+        LostOffloadWarning,
+        stacklevel=3,
+    )
+
+
 class LeakedValueError(MissingRuleError):
     """A rule uses a value of the function around it, which is gone or another when it runs."""
 

@@ -389,3 +389,70 @@ def test_the_bits_of_a_float_have_no_derivative() -> None:
     found, expected = pb.grad(function, (0, 1))(x, y), jax.grad(function, (0, 1))(x, y)
     assert jnp.allclose(jnp.array(found), jnp.array(expected))
     assert jnp.allclose(pb.jvp(function, (x, y), (y, x))[1], jax.jvp(function, (x, y), (y, x))[1])
+
+
+# ------------------------------------------------------------------- policies that offload
+
+POLICIES = jax.checkpoint_policies
+HOST = {"offload_src": "device", "offload_dst": "pinned_host"}
+
+
+def offloading(name: str) -> object:
+    """A policy that moves values called `name` to the host."""
+    return POLICIES.save_and_offload_only_these_names(
+        names_which_can_be_saved=["kept"], names_which_can_be_offloaded=[name], **HOST
+    )
+
+
+def of_mine(primitive, *types, **params):
+    return offloading("y")(primitive, *types, **params)
+
+
+def named(x):
+    return jnp.sum(checkpoint_name(jnp.sin(x @ x), "y") ** 2)
+
+
+@jax.custom_jvp
+def with_a_product_in_its_rule(x):
+    return jnp.sum(x)
+
+
+with_a_product_in_its_rule.defjvp(lambda p, t: (jnp.sum(p[0]), jnp.sum((p[0] @ p[0]) * t[0])))
+
+OFFLOADS = {
+    "names": (named, offloading("y"), "save_and_offload_only_these_names"),
+    "products": (
+        named,
+        POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"),
+        "offload_dot_with_no_batch_dims",
+    ),
+    "of the user's": (named, of_mine, "of_mine"),
+    "in jit": (jax.jit(named), offloading("y"), "save_and_offload_only_these_names"),
+    "in a loop": (
+        lambda x: lax.fori_loop(0, 2, lambda _, c: c + named(x), 0.0),
+        offloading("y"),
+        "save_and_offload_only_these_names",
+    ),
+    "in a rule": (
+        with_a_product_in_its_rule,
+        POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"),
+        "offload_dot_with_no_batch_dims",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OFFLOADS)
+def test_a_policy_that_offloads_is_not_dropped_silently(name: str) -> None:
+    f, policy, words = OFFLOADS[name]
+    with pytest.warns(pb.LostOffloadWarning) as told:
+        found = pb.grad(jax.checkpoint(f, policy=policy))(X)
+    np.testing.assert_allclose(found, jax.grad(f)(X), rtol=1e-5)
+    (message,) = {str(each.message) for each in told}
+    assert f"`{words}`" in message
+    assert "test_keep.py" in message
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("policy", [offloading("of nothing"), POLICIES.everything_saveable, None])
+def test_a_policy_that_offloads_nothing_is_no_cause_of_a_warning(policy) -> None:
+    pb.grad(jax.checkpoint(named, policy=policy))(X)

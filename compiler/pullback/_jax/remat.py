@@ -13,6 +13,12 @@ from jax._src.interpreters import partial_eval as _pe
 from pullback._jax import func, high, ir, jaxprs, tracing
 from pullback._jax.primitives import calling, composite_of, decomposition, flattened
 
+Policy = Callable[..., Any]
+"""Takes a primitive, the types of its operands and its parameters."""
+
+LostOffload = Callable[[str, Any], None]
+"""Told of the name of a policy, and of an equation whose results it moves to the host."""
+
 CHECKPOINT = "pullback.checkpoint"
 """The attribute of a function whose body the reverse pass recomputes."""
 
@@ -42,7 +48,7 @@ def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
     return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
 
 
-def recomputed(equation: Any) -> Any:
+def recomputed(equation: Any, lost: LostOffload) -> Any:
     """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps.
 
     Where that is everything, nothing is computed again, and rules for that have no part.
@@ -50,7 +56,7 @@ def recomputed(equation: Any) -> Any:
     jaxpr, policy = high.parameters_of(equation)["jaxpr"], policy_of(equation)
     if "_prim" in equation.params and policy is not jax.checkpoint_policies.everything_saveable:
         jaxpr = high.with_remat_rules(jaxpr)
-    return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy))
+    return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy, lost))
 
 
 def may_repeat(effects: Any) -> bool:
@@ -58,7 +64,7 @@ def may_repeat(effects: Any) -> bool:
     return not _effects.remat_allowed_effects.filter_not_in(effects)
 
 
-def policy_of(equation: Any) -> Callable[..., Any] | None:
+def policy_of(equation: Any) -> Policy | None:
     """The policy of a `jax.checkpoint`, in either encoding."""
     return high.parameters_of(equation).get("policy")
 
@@ -67,12 +73,41 @@ _REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
 """What a policy reaches into."""
 
 
-def with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
-    """The jaxpr with marks on what a policy keeps."""
+class _Watched:
+    """A policy that collects the equations whose results it asks to move to the host."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.offloaded: list[Any] = []
+
+    def keeps(self, equation: Any) -> bool:
+        types = [atom.aval for atom in equation.invars]
+        found = _pe.ensure_enum(self.policy(equation.primitive, *types, **equation.params))
+        if isinstance(found, _pe.Offloadable):
+            self.offloaded.append(equation)
+        return found is not _pe.Recompute
+
+    @property
+    def name(self) -> str:
+        """The name of the function that made the policy, or of its class."""
+        named = self.policy if hasattr(self.policy, "__qualname__") else type(self.policy)
+        return str(named.__qualname__).partition(".<locals>")[0]
+
+
+def with_saved(jaxpr: Any, policy: Policy, lost: LostOffload) -> Any:
+    """The jaxpr with marks on what a policy keeps; calls `lost` if it moves any of that."""
+    watched = _Watched(policy)
+    found = _with_saved(jaxpr, watched)
+    if watched.offloaded:
+        lost(watched.name, watched.offloaded[0])
+    return found
+
+
+def _with_saved(jaxpr: Any, policy: _Watched) -> Any:
     equations = []
     for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
-        is_saved = name != jaxprs.JITTED and _is_saved(equation, policy)
+        is_saved = name != jaxprs.JITTED and policy.keeps(equation)
         if name in _REACHED:
             equation = jaxprs.with_bodies(equation, functools.partial(_reached, policy=policy))
         if is_saved:
@@ -82,15 +117,9 @@ def with_saved(jaxpr: Any, policy: Callable[..., Any]) -> Any:
     return jaxprs.with_like_equations(jaxpr, equations)
 
 
-def _reached(name: str, body: Any, policy: Callable[..., Any]) -> Any:
+def _reached(name: str, body: Any, policy: _Watched) -> Any:
     """A body with marks; reverse mode needs nothing of the condition of a loop."""
-    return body if name == "cond_jaxpr" else with_saved(body, policy)
-
-
-def _is_saved(equation: Any, policy: Callable[..., Any]) -> bool:
-    types = [atom.aval for atom in equation.invars]
-    found = policy(equation.primitive, *types, **equation.params)
-    return _pe.ensure_enum(found) is not _pe.Recompute
+    return body if name == "cond_jaxpr" else _with_saved(body, policy)
 
 
 def _with_marks(equation: Any) -> list[Any]:

@@ -12,7 +12,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from pullback import _locations
-from pullback._errors import PullbackError
+from pullback._errors import PullbackError, warn_of_lost_offload
 from pullback._jax import (
     derivatives,
     high,
@@ -207,8 +207,13 @@ class Keeper:
 
     def _checkpoint(self, equation: Any) -> Any:
         with self.rules.kept_by(remat.policy_of(equation)):
-            body = self.keep(remat.recomputed(equation))
+            body = self.keep(remat.recomputed(equation, warn_of_offload))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+
+def warn_of_offload(policy: str, equation: Any) -> None:
+    """Warn that what a policy moves to the host, such as results of `equation`, stays."""
+    warn_of_lost_offload(policy, _locations.of_equation(equation))
 
 
 def without_mutable_arrays(closed: Any) -> Any:

@@ -398,7 +398,9 @@ def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
     functions = list(map(lifting.close, closed))
     if rule.policy is not None:
         last = 1 if kind == "vjp" else len(functions)
-        functions[:last] = [remat.with_saved(each, rule.policy) for each in functions[:last]]
+        functions[:last] = [
+            remat.with_saved(each, rule.policy, keep.warn_of_offload) for each in functions[:last]
+        ]
     return functions
 
 
