@@ -21,6 +21,7 @@ from pullback._jax import boundary
 from pullback.passes.purity import acts
 from pullback_runtime import ModuleHandle, _module
 from pullback_runtime._jax import operations_where
+from pullback_runtime._primitive import LOST_CHECKS
 
 if TYPE_CHECKING:
     from pullback._program import Program
@@ -98,6 +99,7 @@ def handle_of(program: Program) -> ModuleHandle:
         flat.out_avals,
         arg_names=flat.arg_paths,
         debugs=program.rules.only_debugs,
+        lost_checks=LOST_CHECKS in program.module.operation.attributes,
         pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
     )
 

@@ -48,4 +48,4 @@ class DimensionError(ArgumentError, ValueError):
 
 
 class MissingTransformError(PullbackRuntimeError, NotImplementedError):
-    """A loaded program was differentiated or batched and nobody registered how."""
+    """A compiled module was differentiated or batched without a rule, or checked by `checkify`."""

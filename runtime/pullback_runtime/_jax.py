@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from jax._src import (
+    checkify as _checkify,
     core as core,
     tree_util as _tree_util,
     util as _util,
@@ -276,6 +277,21 @@ def be_one_step(function: Any, name: str) -> None:
     """Let `jax_debug_nans` blame a jitted function by name: it has no Python to look through."""
     function._apply_primitive = True
     function.__qualname__ = name
+
+
+def tell_of_checks(primitive: Any, tell: Callable[..., None]) -> None:
+    """Let `checkify` call `tell(errors, **params)` where it meets a primitive.
+
+    `errors` are the names of the errors that it is asked to look for. It takes the primitive for
+    one that makes none.
+    """
+
+    def rule(*given: Any, **params: Any) -> Any:  # jax 0.12 has one more argument in front
+        (enabled,) = (each for each in given if isinstance(each, set | frozenset))
+        tell(sorted(error.__name__ for error in enabled), **params)
+        return _checkify.default_checkify_rule(primitive, *given, **params)
+
+    _checkify.error_checks[primitive] = rule
 
 
 def hold_weakly(kind: type) -> None:

@@ -48,6 +48,7 @@ class ModuleHandle:
     source: bytes | None = field(default=None, repr=False)  # the module with its derivative rules
     platforms: tuple[str, ...] = ()  # what the module is for; all, where none is named
     elsewhere: Callable[[str], ModuleHandle | None] | None = field(default=None, repr=False)
+    lost_checks: bool = False  # whether it was traced without the `debug_check`s of its function
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -85,6 +86,7 @@ def make_handle(
         keepalives=tuple(keepalives),
         pure=not has_side_effects(prepared.bytecode),
         source=content,
+        lost_checks=LOST_CHECKS.encode() in content,
     )
 
 
@@ -104,6 +106,9 @@ def lazy_handle(
     load = functools.cache(lambda: prepare(read(make_module()), entry).bytecode)
     return ModuleHandle(key, load, tuple(in_avals), tuple(out_avals), entry)
 
+
+LOST_CHECKS = "pullback.lost_checks"
+"""Module attribute: a function in there had a `checkify.debug_check`."""
 
 _jax.hold_weakly(ModuleHandle)  # and with it a module, and all that its rules close over
 
@@ -289,6 +294,24 @@ def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tu
     return outs, out_axes
 
 
+def _check(errors: Sequence[str], *, handle: ModuleHandle) -> None:
+    """Raise MissingTransformError if `checkify` would miss an error of this kind."""
+    missed = [name for name in errors if name != _FAILED_CHECK or handle.lost_checks]
+    if missed:
+        raise MissingTransformError(
+            "`checkify` cannot look into a module, which is what pullback traces, derives and "
+            f"compiles: it would report no {' or '.join(missed)} of there",
+            where=f"in a call of @{handle.entry} ({len(handle.in_avals)} arguments)",
+            do="call checkify first, and derive, trace or compile what it returns, such as "
+            "`pb.grad(lambda x: checkify.checkify(f, errors=...)(x)[::-1], has_aux=True)`; "
+            "or leave these errors out of errors=",
+        )
+
+
+_FAILED_CHECK = "FailedCheckError"
+"""Of `checkify.check`, which is no part of a module: JAX refuses to trace one alone."""
+
+_jax.tell_of_checks(call_module_p, _check)
 _jax.ad.primitive_jvps[call_module_p] = _jvp
 _jax.ad.primitive_transposes[call_module_p] = _transpose
 _jax.batching.primitive_batchers[call_module_p] = _batch

@@ -20,6 +20,7 @@ from pullback.frontend import link
 from pullback.passes.base import NoRules
 from pullback.passes.symbols import make_private
 from pullback_runtime._callbacks import shift_callbacks
+from pullback_runtime._primitive import LOST_CHECKS
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
@@ -57,6 +58,7 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
         rules.use_mesh(program.rules.mesh)
         rules.only_debugs &= program.rules.only_debugs
         rules.has_batching_rules |= program.rules.has_batching_rules
+        rules.has_lost_checks |= LOST_CHECKS in module.operation.attributes
         rules.has_lost_rules |= program.rules.has_lost_rules
     return module, symbol
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
 
 BATCHED_BY_JAX = "custom_vmap_call"
+CHECK = "check"
+"""A `checkify.debug_check`, which does nothing where `checkify` does not look."""
 
 RECURSED = frozenset(
     {
@@ -139,6 +141,8 @@ class Keeper:
             self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
         if name == BATCHED_BY_JAX:
             self.rules.has_batching_rules = True
+        if name == CHECK:
+            self.rules.has_lost_checks = True
         if name == "shard_map":
             self.rules.use_mesh(equation.params["mesh"])
             with self.rules.inside(equation):

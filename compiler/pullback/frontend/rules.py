@@ -24,6 +24,7 @@ from pullback.passes.batching import Batching, Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
+from pullback_runtime._primitive import LOST_CHECKS
 
 LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
 """What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
@@ -47,6 +48,7 @@ class RuleTable:
         self.mesh: jax.sharding.Mesh | None = None
         self.only_debugs = True  # of what callbacks do that are more than functions
         self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
+        self.has_lost_checks = False  # of `checkify`, which JAX leaves out
         self.has_lost_rules = False  # a program that is called in there, or may have
         self.traces = 0
         self._rules: dict[str, Rule] = {}
@@ -197,9 +199,10 @@ class RuleTable:
         return names[0] if len(names) == 1 else (names[0], names[1])
 
     def _mark(self, module: ir.Module) -> None:
-        """Notes on the module that it has lost rules of batching, if it has."""
-        if self.has_batching_rules:
-            module.operation.attributes[BATCHING_RULES] = ir.UnitAttr.get(module.context)
+        """Note on the module that it has lost rules of batching, or checks, if it has."""
+        marks = {BATCHING_RULES: self.has_batching_rules, LOST_CHECKS: self.has_lost_checks}
+        for name in (name for name, holds in marks.items() if holds):
+            module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
         """What `stage` links, without linking it: a module for each function of the rule."""
