@@ -944,3 +944,162 @@ def test_a_number_that_was_made_in_the_trace_is_just_a_number():
     for place in (solved, jax.jit(solved), lambda x: jax.lax.map(solved, x[None])[0]):
         assert jnp.allclose(pb.grad(place)(x), wanted)
         assert jnp.allclose(pb.jvp(place, (x,), (x,))[1], x * wanted)
+
+
+def gradient_by(table):
+    """Return a function whose `bwd` rule reads a table, which its own code does not."""
+    f = jax.custom_vjp(lambda x: jnp.sum(x * 2))
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct * table(),))
+    return f
+
+
+def residual_by(table):
+    f = jax.custom_vjp(lambda x: jnp.sum(x * 2))
+    f.defvjp(lambda x: (f(x), table()), lambda table, ct: (ct * table,))
+    return f
+
+
+def tangent_by(table):
+    f = jax.custom_jvp(lambda x: jnp.sum(x * 2))
+    f.defjvp(lambda p, t: (f(*p), jnp.vdot(table(), t[0])))
+    return f
+
+
+def gradient_of_one_function_by(table):
+    return jax.custom_gradient(lambda x: (jnp.sum(x * 2), lambda ct: ct * table()))
+
+
+def transposed_by(table):
+    return lambda x: jax.custom_derivatives.linear_call(
+        lambda _, x: jnp.sum(x * 2), lambda _, ct: ct * table(), (), x
+    )
+
+
+READERS = [gradient_by, residual_by, tangent_by, gradient_of_one_function_by, transposed_by]
+
+
+def made():
+    return jnp.array([0.0, 1.0, 5.0])
+
+
+def beside(make, x):
+    table = made()
+    return make(lambda: table)(x)
+
+
+def in_an_object_of_the_trace(make, x):
+    held = Holder(made())
+    return make(lambda: held.value)(x)
+
+
+def from_a_cache(make, x):
+    table = functools.cache(made)
+    return make(table)(x * table()) / 5.0 + jnp.sum(table())
+
+
+def in_a_jitted_function(make, x):
+    return jax.jit(functools.partial(beside, make))(x)
+
+
+def around_a_jitted_function(make, x):
+    table = made()
+    return jax.jit(make(lambda: table))(x)
+
+
+def in_a_loop(make, x):
+    return jax.lax.fori_loop(0, 2, lambda _, carry: carry + beside(make, x), 0.0) / 2.0
+
+
+def around_a_loop(make, x):
+    table = made()
+    call = make(lambda: table)
+    return jax.lax.scan(lambda carry, _: (carry + call(x), None), 0.0, length=2)[0] / 2.0
+
+
+def in_a_branch(make, x):
+    return jax.lax.cond(x[0] > 0, functools.partial(beside, make), jnp.sum, x)
+
+
+def in_a_checkpoint(make, x):
+    return jax.checkpoint(functools.partial(beside, make))(x)
+
+
+def in_a_shard_map(make, x):
+    mesh, whole = jax.make_mesh((1,), ("i",)), jax.sharding.PartitionSpec()
+    mapped = jax.shard_map(
+        functools.partial(beside, make), mesh=mesh, in_specs=whole, out_specs=whole
+    )
+    return mapped(x)
+
+
+def in_another_rule(make, x):
+    f = jax.custom_jvp(lambda x: jnp.sum(x * made()))
+    f.defjvp(lambda p, t: jax.jvp(functools.partial(beside, make), p, t))
+    return f(x)
+
+
+PLACES = [
+    *(beside, in_an_object_of_the_trace, from_a_cache, in_a_jitted_function),
+    *(around_a_jitted_function, in_a_loop, around_a_loop, in_a_branch, in_a_checkpoint),
+    *(in_a_shard_map, in_another_rule),
+]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("make", READERS, ids=lambda make: make.__name__)
+def test_a_rule_may_read_a_constant_of_the_trace(make, place):
+    """JAX can do this outside of jit, where the constant is an array."""
+
+    def function(x):
+        return place(make, x)
+
+    wanted = made() ** 2 / 5.0 if place is from_a_cache else made()
+    assert jnp.allclose(pb.grad(function)(X), wanted)
+    assert jnp.allclose(jax.jit(pb.grad(function))(X), wanted)
+    assert jnp.allclose(jax.vmap(pb.grad(function))(jnp.stack([X, Y])), wanted)
+    program = pb.trace(function)(X)
+    _, (of_batch,) = program.vmap(axis_size=2).vjp()(jnp.stack([X, Y]), jnp.array([1.0, 2.0]))
+    assert jnp.allclose(of_batch, jnp.outer(jnp.array([1.0, 2.0]), wanted))
+    loaded = pb.load(artifact.serialize(program, order=1))
+    assert jnp.allclose(loaded.grad()(X), wanted)
+
+
+@pytest.mark.parametrize("make", READERS, ids=lambda make: make.__name__)
+def test_a_program_that_another_one_calls_reads_its_constants(make):
+    inner = pb.trace(lambda x: beside(make, x))(X)
+    assert jnp.allclose(pb.grad(lambda x: inner(x) * 3.0)(X), 3.0 * made())
+
+
+def test_a_large_constant_of_the_trace():
+    table = np.arange(5000.0, dtype=np.float32)
+    x = jnp.ones(5000)
+
+    def function(x):
+        values = jnp.array(table)
+        return gradient_by(lambda: values)(x) + jnp.sum(x * values)
+
+    assert jnp.allclose(pb.grad(function)(x), 2.0 * table)
+
+
+def test_a_constant_of_the_last_turn_is_what_a_backward_rule_reads():
+    """As in JAX, which runs the rule when the loop is over."""
+
+    def function(x):
+        for factor in (2.0, 3.0):
+            table = jnp.array([factor, factor, factor])
+            f = jax.custom_vjp(jnp.sin)
+            f.defvjp(lambda x: (f(x), x), lambda x, ct: (jnp.cos(x) * table * ct,))
+            x = f(x)
+        return jnp.sum(x)
+
+    assert jnp.allclose(pb.grad(function)(X), jax.grad(function)(X))
+
+
+def test_no_value_of_a_trace_outlives_a_rule_that_reads_a_constant():
+    def function(x):
+        return beside(gradient_by, x) * in_an_object_of_the_trace(tangent_by, x)
+
+    program = pb.trace(function)(X)
+    with jax.checking_leaks():
+        program.grad()

@@ -138,6 +138,7 @@ class RuleOfOperands:
       added: types of leading operands that this has more than the rule.
       closed_over, known: as of `RuleInside`.
       made: what it has given, by its arguments.
+      traced: the jaxprs of the rule, as the user wrote it.
     """
 
     def __init__(self, rule: Any, added: Sequence[Any], closed_over: int, known: Mapping[Any, int]):
@@ -146,6 +147,7 @@ class RuleOfOperands:
         self.closed_over = closed_over
         self.known = known
         self.made: dict[Any, Any] = {}
+        self.traced: list[Any] = []
 
     def __call__(self, *args: Any) -> Any:
         """Runs the rule."""
@@ -159,6 +161,13 @@ def rule_inside(equation: Any) -> RuleInside:
         return _NO_RULE
     inside = _memoised(params[_THUNKS[name]])
     return _lifted(inside, params["num_consts"]) if params["num_consts"] else inside
+
+
+def traced_rules(equation: Any) -> list[Any]:
+    """Return the jaxprs of the rules of a call that have run, as the user wrote them."""
+    functions = (getattr(value, "f", None) for value in equation.params.values())
+    found = [each.traced for each in functions if isinstance(each, RuleOfOperands)]
+    return [closed for traced in found for closed in traced]
 
 
 def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:

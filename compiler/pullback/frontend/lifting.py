@@ -8,7 +8,7 @@ mapped, or made once more for other arguments. It is the operand that is meant.
 So before anything else is done with a jaxpr, each call gets what its rules close over (supply.py),
 and its rules are put into others that take all operands, and find there what they close over. In
 the jaxpr of a rule, this is done again, for the calls in it. What is no operand even so stays as
-it is: an error, once the rule runs.
+it is, for leaks.py to judge once the rule has been traced.
 """
 
 from __future__ import annotations
@@ -28,18 +28,10 @@ Meanings = Mapping[Any, tuple[Any, ...]]
 
 # By primitive and parameter, where the operands of the function in there begin.
 _BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
-
+_BODIES["shard_map"] = {"jaxpr": 0}  # what it closes over is whole on every device
 
 # JAX's, and ours. A primitive of a library may hold a function twice, and compare.
 _WITH_CALLS = RECURSED | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
-
-
-class LeakedError(Exception):
-    """A rule uses a value of a trace that is no operand of the call."""
-
-    def __init__(self, value: Any):
-        super().__init__(value)
-        self.value = value
 
 
 def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None = None) -> Any:
@@ -49,13 +41,6 @@ def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None =
     """
     meanings, supply = meanings or {}, supply or Supply()
     return _Closing().close(supply.supplied(closed, meanings), meanings)
-
-
-def check(staged: Sequence[Any]) -> None:
-    """Raises LeakedError where a staged rule still closes over a value of a trace."""
-    constants = [value for closed in staged for _, value in jaxprs.constants_of(closed)]
-    for value in filter(tracing.is_tracer, constants):
-        raise LeakedError(value)
 
 
 class _Closing:
@@ -96,7 +81,7 @@ class _Closing:
         is_known = jaxprs.name_of(equation) in _WITH_CALLS
         for name, body in jaxprs.bodies_of(equation) if is_known else ():
             if calls := self._calls_in(body):
-                operands = _operands(equation, name, body)
+                operands = lifted_operands(equation, name, body)
                 inside = [variable for found in calls.values() for variable in found]
                 groups.append([operands[variable] for variable in inside if variable in operands])
         atoms = [atom for group in groups for atom in group]
@@ -104,13 +89,13 @@ class _Closing:
 
     def _equation(self, equation: Any, meanings: Meanings) -> Any:
         def closed(name: str, body: Any) -> Any:
-            return self.close(body, _meanings(_operands(equation, name, body), meanings))
+            return self.close(body, _meanings(lifted_operands(equation, name, body), meanings))
 
         return of_operands(jaxprs.with_bodies(equation, closed), meanings)
 
 
-def _operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
-    """The operands that a body of an equation closes over, by its variables for them."""
+def lifted_operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
+    """Return the operands that a body of an equation closes over, by its variables for them."""
     start = _BODIES.get(jaxprs.name_of(equation), {}).get(parameter)
     if start is None:
         return {}
@@ -162,6 +147,7 @@ class _Forward(user_rules.RuleOfOperands):
         arguments = jaxprs.inputs_of(closed)
         primals = [*map(jaxprs.Var, self.added), *arguments[: len(flags) - count]]
         tangents = [*self._ignored(flags[:count]), *arguments[len(flags) - count :]]
+        self.traced.append(closed)
         found = _closed_rule(closed, primals, tangents, self.known)
         return jaxprs.opened(found), found.consts, *more
 
@@ -203,6 +189,7 @@ class _Bwd(user_rules.RuleOfOperands):
             return [leaf for leaf in leaves if not derivatives.is_zero(leaf)]
 
         closed = tracing.traced(arrays, *tracing.structs(jax.typeof(given[i]) for i in places))
+        self.traced.append(closed)
         leading = [jaxprs.Var(jax.typeof(value)) for value in operands]
         found = _closed_rule(closed, leading, jaxprs.inputs_of(closed), self.known)
         outs = iter(tracing.apply(found, [*operands, *(given[i] for i in places)]))

@@ -15,7 +15,7 @@ from pullback._errors import (
 )
 from pullback._jax import high, structured, tracing, user_rules
 from pullback.dialect import masks
-from pullback.frontend import closures, lifting, staging
+from pullback.frontend import closures, leaks, staging
 from pullback.frontend.tangents import is_inexact
 
 
@@ -129,7 +129,7 @@ class Rule:
         """The error of a rule that uses a value of a trace that is over."""
         name = self.key.removesuffix("_forward")
         made_at = (
-            _locations.of_tracer(error.value) if isinstance(error, lifting.LeakedError) else None
+            _locations.of_tracer(error.value) if isinstance(error, leaks.LeakedError) else None
         )
         return LeakedValueError(
             f"the rule of `{name}` uses a value of the function around it, which is not there when "

@@ -16,7 +16,7 @@ from pullback._errors import MissingRuleError, warn_of_lost_rules
 from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
-from pullback.frontend import keep, kernels, lifting, link, rebinding, stage_all, staging
+from pullback.frontend import keep, kernels, leaks, lifting, link, rebinding, stage_all, staging
 from pullback.frontend.identity import Identities
 from pullback.frontend.keep import Keeper
 from pullback.frontend.rule import Batch, Rule
@@ -26,7 +26,7 @@ from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
 from pullback_runtime._primitive import LOST_CHECKS
 
-LEAKS = (lifting.LeakedError, jax.errors.UnexpectedTracerError)
+LEAKS = (leaks.LeakedError, jax.errors.UnexpectedTracerError)
 """What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
@@ -64,6 +64,7 @@ class RuleTable:
         self._checked_axes = named_axes.axes_checked_here()
         self.policy: Callable[..., Any] | None = None
         self.settings = tracing.settings()
+        self.constants = leaks.TraceConstants()
         self._identities = Identities()
         self.keeper = Keeper(self)
 
@@ -71,6 +72,7 @@ class RuleTable:
         """A new table for the same function on another platform."""
         table = RuleTable((platform,), self.dimensions)
         table._checked_axes, table.settings = self._checked_axes, self.settings
+        table.constants = self.constants
         return table
 
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
@@ -156,7 +158,7 @@ class RuleTable:
             with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
                 try:
                     forward = staging.forward_of_backward(rule)
-                    lifting.check([forward])
+                    (forward,) = leaks.without_leaks([forward], self.constants)
                 except LEAKS as error:
                     raise rule.leaking(error) from None
                 except Exception as error:
@@ -168,6 +170,8 @@ class RuleTable:
 
     def adopt(self, other: RuleTable, key: str) -> str:
         """The key here of a rule of another table, whose program is called in one of ours."""
+        if id(other) not in self._adopted:
+            self.constants.include(other.constants)
         adopted = self._adopted.setdefault(id(other), (other, {}))[1]
         if key not in adopted:
             rule = other[key]
@@ -305,7 +309,8 @@ class RuleTable:
                 named_axes.tracing_context_of(rule.call, checked),
             ):
                 closed = staging.traced(rule, kind, chosen, *given)
-            lifting.check(closed)
+            closed = leaks.without_leaks(closed, self.constants)
+            self.constants.add(*closed, *user_rules.traced_rules(rule.call.eqns[0]))
             with self._under(rule.checked_axes, rule.policy, rule.settings):
                 return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
         except LEAKS as error:

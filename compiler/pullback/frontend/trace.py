@@ -106,6 +106,7 @@ def _by_identity(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program(stages: Any, rules: RuleTable) -> Program:
+    rules.constants.add(stages.jaxpr)
     supply = Supply()
     traced, lifted = supply.with_values_around(stages.jaxpr, tracing.lifted_tracers(stages))
     around = zip(jaxprs.inputs_of(traced), lifted, strict=False)
