@@ -66,6 +66,66 @@ def test_saves_and_reads_back(pullback_command, square, tmp_path):
     assert "[1. 1. 1.]" in again.stdout
 
 
+NAMED = """
+import jax.numpy as jnp
+def f(a, b): return a - 2 * b
+def tree(params, *rest): return params["w"] + 10 * params["b"][0] + 100 * rest[0]
+"""
+TREE_ARGS = "{w: f32[2], b: (f32[2],)}, f32[2]"
+ONE, TWO, THREE = (np.full(2, value, np.float32) for value in (1, 2, 3))
+
+
+@pytest.fixture
+def named(pullback_command, tmp_path, monkeypatch):
+    """Runs `f` or `tree` of NAMED on arrays in `in.npz`, after further files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named.py").write_text(NAMED)
+    np.save("first.npy", ONE)
+
+    def call(function, arguments, *files, **arrays):
+        np.savez("in.npz", **arrays)
+        inputs = [option for file in (*files, "in.npz") for option in ("--input", file)]
+        return pullback_command("run", f"named.py:{function}", "--args", arguments, *inputs)
+
+    return call
+
+
+def test_arrays_go_where_their_names_say(named):
+    result = named("f", "f32[], f32[]", b=np.float32(10), a=np.float32(1))
+    assert result.stdout.splitlines()[1] == "  -19."
+    arrays = {"rest[0]": THREE, "params['w']": ONE, "params['b'][0]": TWO}
+    assert named("tree", TREE_ARGS, **arrays).stdout.splitlines()[1] == "  [321. 321.]"
+
+
+def test_arrays_without_names_go_to_the_other_arguments(named):
+    numbered = named("f", "f32[2], f32[2]", arr_1=TWO, arr_0=ONE)
+    assert numbered.stdout.splitlines()[1] == "  [-3. -3.]"
+    results = named("f", "f32[2], f32[2]", result_1=TWO, result_0=ONE)
+    assert results.stdout == numbered.stdout
+    mixed = named("f", "f32[2], f32[2]", "first.npy", a=TWO)
+    assert mixed.stdout.splitlines()[1] == "  [0. 0.]"
+    mixed = named("f", "f32[2], f32[2]", b=TWO, arr_0=ONE)
+    assert mixed.stdout == numbered.stdout
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "words"),
+    [
+        ([], ["x", "y"], "`in.npz` has arrays that fit no argument of `named.py:f`: `x`, `y`"),
+        ([], ["a", "y"], "fit no argument of `named.py:f`: `y`\n  where: arguments: `a`, `b`"),
+        ([], ["arr_0", "arr_2"], "fit no argument of `named.py:f`: `arr_0`, `arr_2`"),
+        ([], ["arr_0", "y"], "name each array by the path of its argument"),
+        ([], ["b"], "takes 2 arrays, and 1 are given; there is none for `a`"),
+        (["in.npz"], ["a"], "two input files hold an array called `a`"),
+        (["first.npy"], ["a", "b"], "takes 2 arrays, and 3 are given"),
+    ],
+)
+def test_names_that_do_not_fit_are_an_error(named, files, names, words):
+    result = named("f", "f32[2], f32[2]", *files, **dict.fromkeys(names, ONE))
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
 def test_bfloat16_files(pullback_command, tmp_path):
     (tmp_path / "m.mlir").write_text(BFLOAT)
     first, second = tmp_path / "first.npz", tmp_path / "second.npz"
@@ -134,7 +194,7 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
     ("options", "words"),
     [
         ([], "there are no values for the 2 arguments"),
-        (["--input", "x.npy"], "takes 2 arguments, got 1"),
+        (["--input", "x.npy"], "`square.mlir` takes 2 arrays, and 1 are given"),
         (["--input", "x.npy", "--random", "1"], "--input and --random exclude each other"),
         (["--input", "absent.npy"], "cannot read the input `absent.npy`: No such file"),
         (

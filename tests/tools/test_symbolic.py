@@ -138,6 +138,10 @@ def test_arrays_give_sizes(pullback_command, saved, inputs, tmp_path):
     close(np.load(results)["result_0"], loss(W, X))
     too_few = pullback_command("run", saved, *inputs[:2])
     assert "takes 2 arrays, and 1 are given" in too_few.stderr
+    np.savez(tmp_path / "both.npz", x=X, w=W)
+    again = pullback_command("run", saved, "--input", tmp_path / "both.npz", "-o", results)
+    assert again.exit_code == 0, again.stderr
+    close(np.load(results)["result_0"], loss(W, X))
     np.save(tmp_path / "wrong.npy", np.ones((3, 5), np.float32))
     wrong = pullback_command("run", saved, *inputs[:2], "--input", tmp_path / "wrong.npy")
     assert "x has the wrong shape: expected float32[b,2], got float32[3,5]" in wrong.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,11 @@ from pullback import Program
 from pullback._errors import UsageError
 from pullback._jax import boundary
 from pullback._platforms import here
-from pullback.symbolic import SymbolicProgram
+from pullback.tools import inputs as files
 from pullback.tools.arguments import random_array
+from pullback.tools.inputs import Arrays
 from pullback.tools.sources import Source
 from pullback_runtime import _avals, _module
-
-Arrays = list[np.ndarray]
-NUMBERS = "biufcV"
-"""Kinds of NumPy's dtypes; `V` are bfloat16 and its kin."""
 
 
 def signature(program: Program) -> tuple[Any, ...]:
@@ -37,34 +33,27 @@ def argument_values(
     """What to run, and the arrays: from files, random, or the example arguments of a target."""
     if inputs and seed is not None:
         raise UsageError("--input and --random exclude each other", do="leave one of them out")
-    arrays = [array for path in inputs for array in _load(path)]
-    if inputs and isinstance(source.program, SymbolicProgram):
-        arrays = _read_back(arrays, source.program.in_avals)
-        program = _of_sizes(source, arrays)
-    else:
-        program = source.fixed("running without --input")
-    avals = signature(program)
     if inputs:
-        return program, _read_back(arrays, avals)
+        arrays = files.read(inputs, source.program.arg_paths, source.spec)
+        program = _of_sizes(source, arrays)
+        return program, files.with_dtypes(arrays, signature(program))
+    program = source.fixed("running without --input")
+    avals = signature(program)
     if seed is not None:
         return program, _random_values(source, avals, seed)
     return program, _example_values(source, avals)
 
 
 def _of_sizes(source: Source, arrays: Arrays) -> Program:
-    """The program for the sizes of these arrays, where dimensions are symbols."""
-    program: Any = source.program
+    """Return the program for the sizes of these arrays, where dimensions are symbols."""
+    program = source.program
+    if isinstance(program, Program):
+        return program
     if any(map(_avals.is_key, program.in_avals)):
         return source.fixed("a program of random keys, whose words are no sizes,")
-    if len(arrays) != len(program.in_avals):
-        raise UsageError(
-            f"`{source.spec}` takes {len(program.in_avals)} arrays, and {len(arrays)} are given",
-            where=program.spelt(),
-            do="give --input FILE.npy for each of them",
-        )
-    args, kwargs = jax.tree.unflatten(program.in_tree, arrays)
-    fixed: Program = program.with_shapes(*args, **kwargs)
-    return fixed
+    leaves = files.with_dtypes(arrays, program.in_avals)
+    args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+    return program.with_shapes(*args, **kwargs)
 
 
 def _given(source: Source) -> list[Any]:
@@ -94,37 +83,6 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
         )
     pairs = zip(concrete, avals, strict=True)
     return [np.asarray(boundary.physical(value), aval.dtype) for value, aval in pairs]
-
-
-def _load(path: Path) -> Arrays:
-    do = "write it by numpy.save or numpy.savez"
-    try:
-        arrays = _arrays(np.load(path))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        why = getattr(error, "strerror", None) or error
-        if "pickle" in str(error):  # NumPy takes a file that it does not know for one
-            why = "it holds objects of Python, or is of another format"
-        raise UsageError(f"cannot read the input `{path}`: {why}", do=do) from error
-    if other := [array.dtype for array in arrays if array.dtype.kind not in NUMBERS]:
-        raise UsageError(f"the input `{path}` holds {other[0]}, and no numbers", do=do)
-    return arrays
-
-
-def _arrays(loaded: Any) -> Arrays:
-    """Of what NumPy has opened: an array, or several in one file."""
-    if isinstance(loaded, np.ndarray):
-        return [loaded]
-    with loaded:
-        return [loaded[name] for name in loaded.files]
-
-
-def _read_back(arrays: Arrays, avals: Sequence[Any]) -> Arrays:
-    """NumPy files hold bfloat16 and its kin as raw bytes; the signature knows what they are."""
-    for index, aval in enumerate(avals[: len(arrays)]):
-        dtype = arrays[index].dtype
-        if dtype.kind == "V" and dtype.itemsize == aval.dtype.itemsize:
-            arrays[index] = arrays[index].view(aval.dtype)
-    return arrays
 
 
 def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:

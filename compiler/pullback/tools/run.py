@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback._errors import UsageError
 from pullback.tools import engines
-from pullback.tools.engines import Arrays
+from pullback.tools.inputs import Arrays
 from pullback.tools.show import note
 from pullback.tools.sources import (
     Tolerance,
@@ -108,7 +108,7 @@ def _running(spec: str) -> Iterator[None]:
     "inputs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A .npy file per argument, or .npz files with several.",
+    help="A .npy file per argument, or .npz files with several, by argument path or in order.",
 )
 @click.option(
     "--random",
