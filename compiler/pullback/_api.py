@@ -8,6 +8,7 @@ jitted function costs, and the results compose with each other and with JAX's tr
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._interface import P
 from pullback._program import Program
+from pullback._statics import Specializing
 from pullback.frontend.trace import trace
 from pullback.symbolic import SymbolicProgram
 
@@ -91,29 +93,36 @@ def program_of(
 
 def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
     """A function that calls the program that a step derives from that of `fun`."""
+    _statics.check_function(fun)
     base, before = _origin(fun)
     steps = (*before, step)
-    jitted = derived_once(base, steps, functools.partial(_jitted, steps))
+    call = derived_once(base, steps, functools.partial(_derived, steps)).call
 
-    def again(fun: Callable[..., Any]) -> Callable[..., Any]:
-        return _transformed(fun, step)
+    @functools.wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
 
-    function = _statics.falling_back(jitted, fun, dict(step.options)["argnums"], again)
     _note(function, base, steps)
     return function
 
 
-def _jitted(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        program = program_of(get(), args, kwargs)
-        for step in steps:
-            program = step(program)
-        results = _calls.apply(program, args, kwargs)
-        if not dict(steps[-1].options)["allow_int"]:
-            return results
-        return _with_gradients(results, args, steps[-1], _slots.restore_zeros)
+def _derived(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
+    options = dict(steps[-1].options)
 
-    return _cache.jitted(function, steps[-1].name, get)
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            program = program_of(get(), args, kwargs)
+            for step in steps:
+                program = step(program)
+            results = _calls.apply(program, args, kwargs)
+            if not options["allow_int"]:
+                return results
+            return _with_gradients(results, args, steps[-1], _slots.restore_zeros)
+
+        return function
+
+    positions = [_slots.several(dict(step.options)["argnums"]) for step in steps]
+    return Specializing(make, steps[-1].name, {*itertools.chain(*positions)}, get)
 
 
 def _with_gradients(
@@ -200,18 +209,21 @@ def jvp(
     Returns: `(out, tangents of out)`, and with `has_aux` the auxiliary data.
     """
     moving = _pairs.check_tangents(primals, tangents)
-    jitted = derived_once(fun, ("jvp", has_aux), functools.partial(_jvp_jitted, has_aux))
-    return jitted(tuple(primals), moving)
+    make = functools.partial(_derived_jvp, has_aux)
+    return derived_once(fun, ("jvp", has_aux), make).call(tuple(primals), {}, (moving,))
 
 
-def _jvp_jitted(has_aux: bool, get: Callable[[], Any]) -> Any:
-    def function(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-        program = program_of(get(), primals, {})
-        derived = _derivation.jvp(program, has_aux=has_aux)
-        out, moved, *aux = _calls.apply_linear(derived, primals, tangents)
-        return out, _slots.restore_zeros(moved, out), *aux
+def _derived_jvp(has_aux: bool, get: Callable[[], Any]) -> Any:
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(primals: Any, kwargs: dict[str, Any], tangents: Any) -> Any:
+            program = program_of(get(), primals, kwargs)
+            derived = _derivation.jvp(program, has_aux=has_aux)
+            out, moved, *aux = _calls.apply_linear(derived, primals, tangents)
+            return out, _slots.restore_zeros(moved, out), *aux
 
-    return _cache.jitted(function, "jvp", get)
+        return function
+
+    return Specializing(make, "jvp", None, get)
 
 
 def vjp(
@@ -249,7 +261,7 @@ def vjp(
             "saveable_args is not for a VJP function with reduce_axes: it needs all arguments",
             do="leave out one of them",
         )
-    make = functools.partial(_vjp_jitted, has_aux, perturbed)
+    make = functools.partial(_derived_vjp, has_aux, perturbed)
     out, pull, *aux = derived_once(fun, ("vjp", has_aux, perturbed), make)(*primals)
     pull.args_res = pull.fun.saved(primals, saveable)
     if names:
@@ -268,7 +280,7 @@ def linearize(
     Returns: `(out, push)`, and with `has_aux` the auxiliary data.
     """
     perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
-    make = functools.partial(_linearize_jitted, has_aux, perturbed)
+    make = functools.partial(_derived_linearize, has_aux, perturbed)
     out, push, *aux = derived_once(fun, ("linearize", has_aux, perturbed), make)(*primals)
     push.out_nzs = push.func.out_nzs
     return out, push, *aux
@@ -280,53 +292,59 @@ def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
     return None if all(flags) else flags
 
 
-def _vjp_jitted(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
+def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]) -> Any:
     room = _cache.Cloakroom()
 
-    def function(*primals: Any) -> Any:
-        program = _of_fixed_sizes(program_of(get(), primals, {}), "vjp")
-        order = _order(program, primals)
-        flags = perturbed and [perturbed[i] for i in order]
-        split = _derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
-        (forward, linear), leaves = _splits.without_arguments(split)
-        (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
-        pull = _pairs.PullBack(
-            linear,
-            of_args,
-            of_out,
-            in_tree=jax.tree.structure(primals),
-            sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
-            nonzero=_splits.takes_cotangents(linear, out),
-        )
-        return out, room.leave(pull), residuals, *aux
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            program = _of_fixed_sizes(program_of(get(), primals, kwargs), "vjp")
+            order = _order(program, primals)
+            flags = perturbed and [perturbed[i] for i in order]
+            split = _derivation.split_vjp(program, has_aux=has_aux, perturbed=flags)
+            (forward, linear), leaves = _splits.without_arguments(split)
+            (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+            pull = _pairs.PullBack(
+                linear,
+                of_args,
+                of_out,
+                in_tree=jax.tree.structure(primals),
+                sources=[leaf if leaf is None else order[leaf] for leaf in leaves],
+                nonzero=_splits.takes_cotangents(linear, out),
+            )
+            return out, room.leave(pull), residuals, *aux
 
-    jitted = _cache.jitted(function, "vjp", get)
+        return function
+
+    call = Specializing(make, "vjp", None, get).call
 
     def vjp(*primals: Any) -> Any:
-        out, pull, residuals, *aux = jitted(*primals)
+        out, pull, residuals, *aux = call(primals, {})
         return out, _pairs.VJP(room.fetch(pull), None, residuals), *aux
 
     return vjp
 
 
-def _linearize_jitted(
+def _derived_linearize(
     has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]
 ) -> Any:
     room = _cache.Cloakroom()
 
-    def function(*primals: Any) -> Any:
-        program = _of_fixed_sizes(program_of(get(), primals, {}), "linearize")
-        flags = perturbed and [perturbed[i] for i in _order(program, primals)]
-        forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
-        (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
-        nonzero = _splits.gives_tangents(linear, out)
-        push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
-        return out, room.leave(push), residuals, *aux
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            program = _of_fixed_sizes(program_of(get(), primals, kwargs), "linearize")
+            flags = perturbed and [perturbed[i] for i in _order(program, primals)]
+            forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
+            (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
+            nonzero = _splits.gives_tangents(linear, out)
+            push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)
+            return out, room.leave(push), residuals, *aux
 
-    jitted = _cache.jitted(function, "linearize", get)
+        return function
+
+    call = Specializing(make, "linearize", None, get).call
 
     def linearize(*primals: Any) -> Any:
-        out, push, residuals, *aux = jitted(*primals)
+        out, push, residuals, *aux = call(primals, {})
         return out, Partial(room.fetch(push), residuals), *aux
 
     return linearize
@@ -420,13 +438,12 @@ def jit(
     def function(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
         values = {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, jax.core.Tracer)}
-        if values:
-            left = [None if i in values else leaf for i, leaf in enumerate(leaves)]
-            args, kwargs = jax.tree.unflatten(tree, left)
-            return _calls.apply(
-                trace(_statics.fix(fun, tree, values))(*args, **kwargs), args, kwargs
-            )
-        return _calls.apply(program_of(fun, args, kwargs), args, kwargs)
+        if not values:
+            return _calls.apply(program_of(fun, args, kwargs), args, kwargs)
+        left = [_statics.placeholder(x) if i in values else x for i, x in enumerate(leaves)]
+        args, kwargs = jax.tree.unflatten(tree, left)
+        fixed = _statics.fix(lambda: fun, tree, values)
+        return _calls.apply(trace(fixed)(*args, **kwargs), args, kwargs)
 
     jitted = jax.jit(
         function, static_argnums=static_argnums, static_argnames=static_argnames, **options

@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback import _calls, _derivation, _slots, _statics
 from pullback._api import program_of
-from pullback._cache import derived_once, jitted
+from pullback._cache import derived_once
 from pullback._errors import DerivativeTypeError
 from pullback._slots import argnums_of, is_complex, positions, spell
 from pullback.frontend.tangents import is_inexact
@@ -56,23 +56,29 @@ def _options(argnums: Any, *flags: bool) -> tuple[Any, ...]:
 
 
 def _jacobian(fun: Callable[..., Any], mode: Any, options: tuple[Any, ...]) -> Callable[..., Any]:
-    make = functools.partial(_jitted, mode, options)
-    derived = derived_once(fun, (mode.__name__, options), make)
+    _statics.check_function(fun)
+    make = functools.partial(_derived, mode, options)
+    call = derived_once(fun, (mode.__name__, options), make).call
 
-    def again(fixed: Callable[..., Any]) -> Callable[..., Any]:
-        return _jacobian(fixed, mode, options)
-
-    return _statics.falling_back(derived, fun, options[0], again)
-
-
-def _jitted(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
+    @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
-        argnums = argnums_of(options[0], len(args))
-        program = program_of(get(), args, kwargs)
-        jacobian, aux = mode(program, args, kwargs, argnums, *options[1:])
-        return (jacobian, aux[0]) if options[1] else jacobian
+        return call(args, kwargs)
 
-    return jitted(function, f"jacobian{mode.__name__}", get)
+    return function
+
+
+def _derived(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any:
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            argnums = argnums_of(options[0], len(args))
+            program = program_of(get(), args, kwargs)
+            jacobian, aux = mode(program, args, kwargs, argnums, *options[1:])
+            return (jacobian, aux[0]) if options[1] else jacobian
+
+        return function
+
+    name = f"jacobian{mode.__name__}"
+    return _statics.Specializing(make, name, _slots.several(options[0]), get)
 
 
 def _forward(

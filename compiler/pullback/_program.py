@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 
 import pullback_runtime
-from pullback import _batches, _derivation, _handles, _platforms
+from pullback import _batches, _derivation, _handles, _platforms, _static_parts
 from pullback._edits import as_run, clone, type_of_entry
 from pullback._errors import PullbackError
 from pullback._interface import AnyProgram, Interface
@@ -216,7 +216,11 @@ class Program(AnyProgram):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program; JAX's transformations of a call derive new programs in the IR."""
-        return self._jitted(*args, **kwargs)
+        try:
+            return self._jitted(*args, **kwargs)
+        except ValueError:
+            _static_parts.check(args, kwargs)  # JAX's error names no path
+            raise
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:

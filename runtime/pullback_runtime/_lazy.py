@@ -61,9 +61,10 @@ class Recent:
     def get(self, key: Hashable) -> Any:
         """What was made for a key; None if that is not known any more."""
         with self._lock:
-            if key in self._found:
+            found = self._found.get(key)
+            if found is not None:
                 self._found.move_to_end(key)
-            return self._found.get(key)
+            return found
 
     def keep(self, key: Hashable, made: Item) -> Item:
         """What is kept for the key: this, unless another thread was first.

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from pullback import _locations, symbolic
+from pullback import _locations, _static_parts, symbolic
 from pullback._errors import PullbackError
 from pullback._interface import Interface
 from pullback._jax import (
@@ -23,6 +23,7 @@ from pullback._jax import (
 from pullback._platforms import Retarget, together
 from pullback._program import Program
 from pullback._recipe import Recipe
+from pullback._static_parts import ExactTree
 from pullback.frontend import constants, lifting, portable, symbols
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules import RuleTable
@@ -59,11 +60,16 @@ def trace(
         program, to be saved; a call on yet another platform lowers the function again.
     """
     chosen = _platforms(platforms)
-    traceable = jax.jit(
-        _by_identity(fun), static_argnums=static_argnums, static_argnames=static_argnames
-    )
+    has_static = static_argnums is not None or static_argnames is not None
 
     def traced(*args: Any, **kwargs: Any) -> Any:
+        tree = ExactTree(jax.tree.structure((args, kwargs)))
+        is_apart = has_static or tree.may_equal_others()
+        traceable = jax.jit(
+            _by_identity(fun, is_apart),
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
         if symbolic.is_symbolic(args, kwargs):
             return symbols.traced(
                 traceable, args, kwargs, chosen, static_argnums, static_argnames, of_sizes=traced
@@ -72,6 +78,9 @@ def trace(
             stages = traceable.trace(*args, **kwargs)
         except AssertionError as error:
             raise _mapped_numpy_array(error) or error from None
+        except ValueError:
+            _static_parts.check(args, kwargs)  # JAX's error names no path
+            raise
         return together([_program(stages, RuleTable((platform,))) for platform in chosen])
 
     return traced
@@ -89,14 +98,18 @@ def _mapped_numpy_array(error: AssertionError) -> PullbackError | None:
     )
 
 
-def _by_identity(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function to key a trace by: JAX gives equal functions one trace.
+def _by_identity(fun: Callable[..., Any], is_apart: bool) -> Callable[..., Any]:
+    """Return a function to key a trace by: JAX gives equal functions and arguments one trace.
 
     Objects of a class that says what is equal may differ, as those with 0.0 and -0.0 do; and one
     with arrays in it, such as a model, may have no hash.
+
+    Args:
+      is_apart: the trace is not to be that of equal arguments either.
     """
     kind = type(fun)
-    if kind.__hash__ is not None and not isinstance(kind.__eq__, types.FunctionType):
+    has_identity = kind.__hash__ is not None and not isinstance(kind.__eq__, types.FunctionType)
+    if has_identity and not is_apart:
         return fun
 
     def function(*args: Any, **kwargs: Any) -> Any:
