@@ -97,9 +97,77 @@ def test_linear_transpose():
         pb.linear_transpose(lambda x: x * x, struct)
 
 
-def test_a_map_of_integers_has_no_transpose():
-    with pytest.raises(DerivativeTypeError, match=r"transpose requires.*n is int32") as caught:
-        pb.linear_transpose(lambda n: 2 * n, 3)
+INTEGERS = np.arange(1, 5, dtype=np.int32)
+OF_INTEGERS = {
+    "index": lambda i: 3 * i[jnp.array([0, 0, 3])],
+    "sum": jnp.sum,
+    "cumsum": jnp.cumsum,
+    "select": lambda i: jnp.where(np.array([True, False, True, True]), i, -2 * i),
+    "scatter": lambda i: jnp.zeros(6, jnp.int32).at[1:5].add(i),
+    "several": lambda i: {"a": i.reshape(2, 2).T, "b": [2 * i, i[0]]},
+    "jit": jax.jit(lambda i: jnp.concatenate([i, 2 * i])),
+    "branch": lambda i: jax.lax.cond(jnp.array(True), lambda i: 2 * i, lambda i: i, i),
+    "loop": lambda i: jax.lax.fori_loop(0, 3, lambda _, c: 2 * c, i),
+    "rule": lambda i: jax.custom_derivatives.linear_call(
+        lambda n, i: n * i, lambda n, ct: 10 * n * ct, jnp.int32(3), i
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_the_transpose_of_a_map_of_integers(name):
+    function = OF_INTEGERS[name]
+    cotangent = jax.tree.map(lambda x: 1 + jnp.arange(x.size).reshape(x.shape), function(INTEGERS))
+    ours, theirs = (lib.linear_transpose(function, INTEGERS) for lib in (pb, jax))
+    assert_agrees(ours(cotangent), theirs(cotangent))
+    if name == "index":
+        assert ours(jnp.arange(3))[0].tolist() == [3, 0, 0, 6]
+
+
+def test_maps_of_several_integers_and_of_numbers_of_python():
+    two, unused = (lambda i, j: i - 2 * j), (lambda i, j: i)
+    for function in (two, unused):
+        found, expected = (
+            lib.linear_transpose(function, INTEGERS, INTEGERS)(INTEGERS) for lib in (pb, jax)
+        )
+        assert_agrees(found, expected)
+    assert pb.linear_transpose(lambda n: 2 * n, 3)(5) == (10,)
+    matrix = jnp.arange(4)
+    transposed = pb.linear_transpose(lambda i: matrix * i, INTEGERS)
+    (found,) = jax.jit(lambda f, ct: f(ct))(transposed, INTEGERS)
+    assert found.tolist() == (np.arange(4) * INTEGERS).tolist()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda i: np.ones((2, 4), np.int32) @ i, r"behind `stablehlo.dot_general`\n.*_maps.py:"),
+        (lambda i: i + np.ones((4, 4), np.int32) @ i, "behind `stablehlo.dot_general`"),
+        (lambda i: (i, i.astype(jnp.int8)), "behind `stablehlo.convert`"),
+        (lambda i: 2.0 * i, "behind `stablehlo.convert`"),
+        (lambda i: 2 * i + (i > 1), "behind `stablehlo.compare`"),
+        (lambda i: i * i, "by JAX's rules: AssertionError"),
+        (jnp.sort, "by JAX's rules: "),
+        (lambda i: jax.lax.while_loop(lambda c: c[0] < 9, lambda c: 2 * c, i), "behind `stable"),
+    ],
+)
+def test_what_jax_does_not_transpose_of_integers_is_said(function, words):
+    with pytest.raises(NotLinearError, match=words) as caught:
+        pb.linear_transpose(function, INTEGERS)
+    assert "convert its arguments to floats" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (pb.trace(lambda n: 2 * n)(3), (3,)),
+        (lambda n, x: (2 * n, 2 * x), (3, 1.0)),
+        (lambda n: n, (True,)),
+    ],
+)
+def test_programs_of_integers_have_no_transpose_nor_have_bools(function, arguments):
+    with pytest.raises(DerivativeTypeError, match=r"transpose requires.*n is ") as caught:
+        pb.linear_transpose(function, *arguments)
     assert caught.value.do == "convert it to a float"  # there are no argnums
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.tree_util import Partial
 
 from pullback import (
@@ -30,8 +31,9 @@ from pullback import (
     _statics,
 )
 from pullback._cache import derived_once
-from pullback._errors import ArgumentMismatchError, PullbackError
+from pullback._errors import ArgumentMismatchError, NotLinearError, PullbackError, headline
 from pullback._interface import P
+from pullback._locations import user_line
 from pullback._program import Program
 from pullback._statics import Specializing
 from pullback.frontend.trace import trace
@@ -380,7 +382,8 @@ def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> t
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
     """The transpose of a linear function; as `jax.linear_transpose`.
 
-    It is a pytree, whose leaves are the arrays that `fun` closes over.
+    It is a pytree, whose leaves are the arrays that `fun` closes over. A function of integers is
+    transposed by JAX's rules, for integers have no cotangents in the IR.
 
     Args:
       fun: a function that is linear in all its arguments.
@@ -396,6 +399,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     program = program_of(fun, primals, {})
     if isinstance(program, SymbolicProgram):
         return Partial(jax.linear_transpose(program, *primals))
+    is_function = not isinstance(fun, Program) and program.in_avals
+    if is_function and all(map(_is_integer, program.in_avals)):
+        return _transposed_integers(fun, primals, program)
     transposed = _derivation.transpose(program)
     out = jax.tree.unflatten(program.out_tree, program.out_avals)
 
@@ -407,6 +413,42 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         return transpose(constants, _pairs.check_tree(out, cotangents, "cotangent", "result"))
 
     return Partial(transposed_fun, tuple(transposed.constants))
+
+
+def _is_integer(aval: Any) -> bool:
+    return jax.dtypes.issubdtype(aval.dtype, np.integer)
+
+
+_WITHOUT_INTEGERS = ("stablehlo.dot_general", "stablehlo.convert", "stablehlo.compare")
+"""Ops behind which JAX takes the cotangents of integers for zero."""
+
+
+def _transposed_integers(
+    fun: Callable[..., Any], primals: tuple[Any, ...], program: Program
+) -> Partial:
+    """Return JAX's transpose of a function of integers.
+
+    Raises:
+      NotLinearError: JAX has none, or loses a cotangent.
+    """
+    op = _derivation.dependent_operation(program, _WITHOUT_INTEGERS)
+    if op is not None:
+        raise _not_transposed(f"they lose cotangents behind `{op.name}`", user_line(op.location))
+    try:
+        transposed = jax.linear_transpose(fun, *primals)
+        jax.eval_shape(transposed, jax.tree.unflatten(program.out_tree, program.out_avals))
+    except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        raise _not_transposed(headline(error)) from error
+    return Partial(jax.jit(transposed.func), *transposed.args)
+
+
+def _not_transposed(why: str, where: str | None = None) -> NotLinearError:
+    return NotLinearError(
+        f"cannot transpose a function of integers by JAX's rules: {why}",
+        where=where,
+        do="make it linear, with results of the same integer type, or convert its arguments to "
+        "floats first",
+    )
 
 
 _LATER = object()

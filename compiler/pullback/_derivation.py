@@ -8,7 +8,7 @@ constants first, then the leaves of the arguments, then those of keyword argumen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -210,7 +210,7 @@ def by_dependence(program: Program, unknown: Sequence[int]) -> Parts | None:
     """
     if operations_where(program.module, acts):
         return None
-    late = _dependent(program, unknown)
+    late = dependent(program, unknown)
     if all(late):
         return None
     args = range(len(program.in_avals))
@@ -218,13 +218,32 @@ def by_dependence(program: Program, unknown: Sequence[int]) -> Parts | None:
     return Parts(known, _part(program, args, late, True), late)
 
 
-def _dependent(program: Program, unknown: Iterable[int]) -> tuple[bool, ...]:
-    """Which results depend on these arguments."""
+def dependent(program: Program, unknown: Iterable[int]) -> tuple[bool, ...]:
+    """Return whether each result depends on these operands of `@main`."""
+    (block,) = functions(program.module)["main"].regions[0].blocks
+    found = _dependence(program, unknown)
+    return tuple(v in found for v in terminator(block).operands)
+
+
+def dependent_operation(program: Program, names: Collection[str]) -> Any:
+    """Return the first operation of these names that depends on an argument; None without one."""
+    hidden = len(program.constants)
+    found = _dependence(program, range(hidden, hidden + len(program.in_avals)))
+
+    def wanted(operation: Any) -> bool:
+        return operation.name in names and any(value in found for value in operation.operands)
+
+    operations = operations_where(program.module, wanted)
+    return operations[0] if operations else None
+
+
+def _dependence(program: Program, unknown: Iterable[int]) -> set[Any]:
+    """Return the values, also in nested blocks, that depend on these operands of `@main`."""
     table = functions(program.module)
     (block,) = table["main"].regions[0].blocks
-    found = {block.arguments[i] for i in unknown}
-    Dependence(table).spread(block, found)
-    return tuple(v in found for v in terminator(block).operands)
+    dependence = Dependence(table)
+    dependence.spread(block, {block.arguments[i] for i in unknown})
+    return dependence.everywhere
 
 
 @for_each
@@ -236,7 +255,7 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
     """
     old = Signature.of(program)
     outs = tuple(i for i, flag in enumerate(late) if flag is which)
-    depend = _dependent(program, set(range(len(program.in_avals))) - set(args))
+    depend = dependent(program, set(range(len(program.in_avals))) - set(args))
     if any(depend[i] for i in outs):
         raise PullbackError(
             "what a result depends on differs by the platform: JAX, which knows some arguments, "
