@@ -41,6 +41,26 @@ def test_it_shows_its_types_and_its_module():
     assert "test_program.py" in program.asm(debug_info=True)
 
 
+def test_its_attributes_are_those_that_users_need():
+    names = """
+        arg_paths asm compile constants flatten for_platform grad handle in_avals in_tree interface
+        jvp linearize module out_avals out_tree platforms recipe retarget rules run_passes save
+        split_vjp stage_rules to_exported transpose unflatten value_and_grad variants vjp vmap
+    """
+    program = pb.trace(energy)(PARAMS, X)
+    assert [name for name in dir(program) if not name.startswith("_")] == names.split()
+
+
+def test_a_program_of_the_runtime_shows_its_arguments(tmp_path):
+    path = tmp_path / "energy.mlirbc"
+    pb.trace(energy)(PARAMS, X).save(path)
+    assert repr(pullback_runtime.load(path)) == "LoadedProgram(params['w'], x)"
+    pb.trace(lambda xs: xs)([1.0] * 20).save(path)
+    assert repr(pullback_runtime.load(path)).endswith("xs[7], … 20 arguments)")
+    module = b"module { func.func @main() { return } }"
+    assert repr(pullback_runtime.load(module)) == "LoadedProgram()"
+
+
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
 def test_it_cannot_be_pickled_and_says_what_to_do(copied):
     program = pb.trace(energy)(PARAMS, X)

@@ -368,14 +368,14 @@ def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:
     numbers = list(range(tree.num_leaves))
     if tree == program.in_tree.children()[0]:
         return numbers
-    return jax.tree.leaves(program.as_taken(tree.unflatten(numbers)))  # a file may have another
+    return jax.tree.leaves(program._as_taken(tree.unflatten(numbers)))  # a file may have another
 
 
 def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, ...]:
     """The results, the residuals, and the types of the arguments and of what is differentiated."""
     out, residuals = _calls.apply(forward, primals, {})
     results = out if has_aux else (out,)
-    types = jax.tree.map(jax.typeof, (forward.as_taken(primals), results[0]))
+    types = jax.tree.map(jax.typeof, (forward._as_taken(primals), results[0]))
     return results, residuals, *types
 
 

@@ -265,7 +265,7 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
     stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
     recipe = program.recipe and program.recipe.then(stages, (), args)
-    return program.after(stages, _interface(new), recipe)
+    return program._after(stages, _interface(new), recipe)
 
 
 def _transposed(
@@ -376,7 +376,7 @@ def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) 
 
 def _check_not_shared(program: AnyProgram) -> None:
     """Raises NotDifferentiableError where JAX would count cotangents that we have in parts."""
-    if program.shares_values:
+    if program._shares_values:
         raise NotDifferentiableError(
             "no reverse mode in the body of a checked shard_map, of a function that makes values "
             "equal on all devices (as psum does) or uses such values",
@@ -432,7 +432,7 @@ def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
     stages = (INLINE, derivative, *edits, "symbol-dce")
     before = [*range(hidden), *(s.position if s.position >= 0 else None for s in leaves)]
     recipe = program.recipe and program.recipe.then(stages, derivative.wrt, before)
-    return program.after(stages, _interface(new), recipe)
+    return program._after(stages, _interface(new), recipe)
 
 
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:

@@ -121,7 +121,7 @@ def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
         return Interface(in_tree, out_tree, operands, results, names)
 
     flat = dataclasses.replace(
-        program, interface=interface, constants=(), variants=(), shares_values=False
+        program, interface=interface, constants=(), variants=(), _shares_values=False
     )
     return _platforms.after(program, lambda it: _flat(it, hidden), flat)
 

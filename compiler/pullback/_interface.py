@@ -50,9 +50,9 @@ class AnyProgram:
     recipe: Recipe | None
     variants: Sequence[Self]
     retarget: Retarget | None
-    shares_values: bool
+    _shares_values: bool
 
-    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """The derivative that is this program behind passes, which give it other trees."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class AnyProgram:
         return self.asm()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.spelt()})"
+        return f"{type(self).__name__}({self._spelt()})"
 
     def __reduce__(self) -> Any:
         raise PullbackError(
@@ -101,7 +101,7 @@ class AnyProgram:
         """The name of each leaf of the arguments, such as `params['w']`."""
         return self._interface.arg_paths
 
-    def spelt(self) -> str:
+    def _spelt(self) -> str:
         """The types, as in `(x: float32[3]) -> (float32[])`."""
         named = zip(self.arg_paths, self.in_avals, strict=True)
         arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)

@@ -41,8 +41,8 @@ class Program(AnyProgram):
       recipe: how the module was made, where it can be made again for a batch of arguments.
       variants: the same program for each further platform it was traced for.
       retarget: how it is made for other platforms, where it can be.
-      shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of an
-        argument or result once for all devices.
+      _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
+        an argument or result once for all devices.
     """
 
     module: ir.Module
@@ -52,7 +52,7 @@ class Program(AnyProgram):
     recipe: Recipe | None = None
     variants: Sequence[Program] = ()
     retarget: _platforms.Retarget | None = None
-    shares_values: bool = False
+    _shares_values: bool = False
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Program(AnyProgram):
     def __copy__(self) -> Program:
         return dataclasses.replace(self)
 
-    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """The derivative whose module is this one's behind passes, which give it other trees."""
         module, rules = clone(self.module), self.rules.of_derivative()
         manager.run_stages(module, stages, self.rules)
@@ -100,7 +100,7 @@ class Program(AnyProgram):
                 do="for passes that are objects: pullback.passes.manager.run_pipeline",
             )
         programs = (self, *self.variants)
-        modules = [each._after(pipeline, instrumentation) for each in programs]
+        modules = [each._module_after(pipeline, instrumentation) for each in programs]
         for each, module in zip(programs, modules, strict=True):
             object.__setattr__(each, "module", module)
             if each.recipe is not None:
@@ -112,7 +112,7 @@ class Program(AnyProgram):
                 each.__dict__.pop(name, None)
         return self
 
-    def _after(self, pipeline: str, instrumentation: dict[str, Any]) -> ir.Module:
+    def _module_after(self, pipeline: str, instrumentation: dict[str, Any]) -> ir.Module:
         """A copy of the module, behind a pipeline."""
         module = clone(self.module)
         manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
@@ -251,7 +251,7 @@ class Program(AnyProgram):
             )
         return list(map(boundary.physical, leaves))
 
-    def as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, with fields by name where a file has a class that is not here."""
         if not _trees.has_fields(self.in_tree):
             return args

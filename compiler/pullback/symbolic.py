@@ -97,7 +97,7 @@ class SymbolicProgram(AnyProgram):
     recipe = None
     variants = ()
     retarget = None
-    shares_values = False
+    _shares_values = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program, on arrays of any sizes that fit the dimensions."""
@@ -133,12 +133,12 @@ class SymbolicProgram(AnyProgram):
             raise DimensionError(
                 f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "
                 f"symbols {', '.join(self.symbols)}",
-                where=self.spelt(),
+                where=self._spelt(),
                 do=f"give a number for each: {', '.join(f'{each}=…' for each in self.symbols)}",
             )
         if others := [size for size in sizes.values() if not hasattr(size, "__index__")]:
             raise DimensionError(
-                f"{others[0]!r} is no size", where=self.spelt(), do="give integers"
+                f"{others[0]!r} is no size", where=self._spelt(), do="give integers"
             )
         sized = [dimensions.sized(sizes, aval) for aval in self.in_avals]
         return self.at(self._sizes(sized))
@@ -201,7 +201,7 @@ class SymbolicProgram(AnyProgram):
     grad = _of_each_size(_derivation.grad)
     value_and_grad = _of_each_size(_derivation.value_and_grad)
 
-    def after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """What passes make of the program, while dimensions are symbols."""
         flat = _flat.behind(self.flat, stages)
         if self.order == 0:

@@ -21,8 +21,10 @@ from pullback_runtime._executable import Executable
 from pullback_runtime._primitive import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_call
 
+_SHOWN = 8
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedProgram:
     """A program from a file: call it with the arguments of the function it was saved from.
 
@@ -34,6 +36,13 @@ class LoadedProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        names = self.metadata.get("arguments")
+        if not isinstance(names, list):  # no file of ours, or a damaged one
+            return "LoadedProgram()"
+        more = [f"… {len(names)} arguments"] if len(names) > _SHOWN else []
+        return f"LoadedProgram({', '.join([*map(str, names[:_SHOWN]), *more])})"
 
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:

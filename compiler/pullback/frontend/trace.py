@@ -145,7 +145,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         constants=tuple(arrays),
         rules=rules,
         recipe=Recipe.of(closed),
-        shares_values=_shares_values(stages.jaxpr),
+        _shares_values=_shares_values(stages.jaxpr),
     )
     bare = dataclasses.replace(program, constants=(None,) * hidden)
 
