@@ -9,6 +9,9 @@ import pytest
 from pullback._errors import UsageError
 from pullback.tools.arguments import parse_arguments, random_array
 
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+RBG = jax.random.key(0, impl="rbg")
+
 
 def shaped(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
@@ -24,6 +27,8 @@ def shaped(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         ),
         ("float32[3]", (shaped((3,), "float32"),)),
         ("c64[0]", (shaped((0,), "complex64"),)),
+        ("key, key<rbg>[2]", (KEY, jax.eval_shape(lambda: jax.random.split(RBG, 2)))),
+        ("{key: f32[]}", ({"key": shaped((), "float32")},)),
         ("", ()),
         ("3, -1.5e-3, True", (3, -0.0015, True)),
         ("(f32[2], [i8[1]]),", ((shaped((2,), "float32"), [shaped((1,), "int8")]),)),
@@ -41,6 +46,8 @@ def test_reads(text, expected):
     ("text", "words"),
     [
         ("f33[8]", "no dtype 'f33'; there are f16, f32"),
+        ("key<fish>", "no dtype 'key<fish>'; there are f16, f32"),
+        ("key<fry", "unexpected character '<'"),
         ("f32[8", "expected ',', found 'the end'"),
         ("f32[-1]", "expected a dimension, found '-1'"),
         ("f32[2.5]", "expected a dimension, found '2.5'"),

@@ -190,6 +190,19 @@ def test_closed_over_arrays_and_random_keys(pullback_command, tmp_path):
     assert "xla          7." in result.stdout
 
 
+@pytest.mark.parametrize("types", ["key, i32[]", "key<rbg>, i32[]"])
+def test_types_of_random_keys(pullback_command, tmp_path, types):
+    path = tmp_path / "draws.py"
+    path.write_text("import jax\ndef f(key, i): return jax.random.uniform(key, (3,)) * i\n")
+    options = ("--args", types, "--random", 1, "--jax", "--tolerance", "0")
+    result = pullback_command("run", f"{path}:f", *options)
+    assert result.exit_code == 0, result.stderr
+    types = types.replace("i32", "f32")
+    assert pullback_command("check", f"{path}:f", "--args", types).exit_code == 0
+    shown = pullback_command("derive", f"{path}:f", "--vjp", "--wrt", "1", "--args", types).stdout
+    assert "func.func public @main" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -2,7 +2,7 @@
 
 arguments := argument (',' argument)*
 argument  := type | number | True | False | tuple | list | dict
-type      := dtype ('[' (size (',' size)*)? ']')?     f32[8,128]   i32[]   bool
+type      := dtype ('[' (size (',' size)*)? ']')?     f32[8,128]   i32[]   bool   key<rbg>[2]
 size      := int | name                               a name is a symbolic dimension
 tuple     := '(' arguments? ')'
 list      := '[' arguments? ']'
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback._errors import UsageError
+from pullback_runtime import _avals
 
 DTYPES = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -30,12 +31,15 @@ DTYPES = {
     "c128": "complex128",
     "bool": "bool",
     "pred": "bool",
+    **{name: name for kind in _avals.KEY_IMPLEMENTATIONS if (name := f"key<{kind}>")},
 }
+KEY = "key"
+"""Random keys of the implementation that JAX takes by default."""
 WIDE_DTYPES = ("float64", "int64", "uint64", "complex128")
 CONSTANTS = {"True": True, "False": False}
 TOKEN = re.compile(
     r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\[\](){},:]))"
+    r"|(?P<name>[A-Za-z_]\w*(?:<\w*>)?)|(?P<mark>[\[\](){},:]))"
 )
 
 
@@ -126,15 +130,17 @@ class _Parser:
 
     def array_type(self, name: str, position: int) -> jax.ShapeDtypeStruct:
         dtype = DTYPES.get(name, name if name in DTYPES.values() else None)
+        if name == KEY:
+            dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype.name
         if dtype is None:
-            self.fail(f"no dtype {name!r}; there are {', '.join(DTYPES)}", position)
+            self.fail(f"no dtype {name!r}; there are {', '.join((*DTYPES, KEY))}", position)
         if dtype in WIDE_DTYPES and not jax.config.jax_enable_x64:
             self.fail(f"{name} needs 64-bit types: set JAX_ENABLE_X64=1", position)
         shape: list[Any] = []
         if self.token == "[":
             self.take("[")
             shape = self.items("]", self.dimension)
-        return jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype))
+        return jax.ShapeDtypeStruct(tuple(shape), _avals.dtype_named(dtype))
 
     def dimension(self) -> Any:
         kind, token, _ = self.tokens[self.index]
