@@ -885,3 +885,8 @@ def test_vmap_traces_a_function_once_for_many_calls() -> None:
     for _ in range(3):
         pb.vmap(f)(jnp.arange(3.0))
     assert len(traces) == 1
+
+
+def test_vmap_hands_on_integers_that_no_axis_is_mapped_of() -> None:
+    f = lambda x, n: x * jnp.ones(n)  # noqa: E731
+    np.testing.assert_allclose(pb.vmap(f, (0, None))(jnp.arange(3.0), 2).shape, (3, 2))

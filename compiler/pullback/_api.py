@@ -525,17 +525,21 @@ def vmap(
 
 def _of_item(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Return the call of a function's Program, which `jax.vmap` batches by our pass."""
-    jitted = derived_once(fun, "item", _item_jitted)
+    _statics.check_function(fun)
+    call = derived_once(fun, "item", _derived_item).call
 
-    @functools.wraps(fun, updated=())  # holds the function, which the jitted one does not
+    @functools.wraps(fun, updated=())  # holds the function, which the call does not
     def item(*args: Any, **kwargs: Any) -> Any:
-        return jitted(*args, **kwargs)
+        return call(args, kwargs)
 
     return item
 
 
-def _item_jitted(get: Callable[[], Any]) -> Any:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return _calls.apply(program_of(get(), args, kwargs), args, kwargs)
+def _derived_item(get: Callable[[], Any]) -> Any:
+    def make(get: Callable[[], Any]) -> Callable[..., Any]:
+        def function(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return _calls.apply(program_of(get(), args, kwargs), args, kwargs)
 
-    return _cache.jitted(function, "item", get)
+        return function
+
+    return Specializing(make, "item", (), get)
