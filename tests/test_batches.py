@@ -149,13 +149,98 @@ def test_a_rule_of_batching_inside_of_a_derivative_rule_is_left_to_jax() -> None
 
     f.defjvp(lambda primals, tangents: (f(*primals), jax.jit(slope)(*primals) * tangents[0]))
     xs = XS[0]
-    for batched in (pb.trace(f)(1.0).vmap(axis_size=3), jax.vmap(pb.trace(f)(1.0)), pb.vmap(f)):
+    batches = pb.trace(f)(1.0).vmap(axis_size=3), jax.vmap(pb.trace(f)(1.0)), pb.vmap(f)
+    for batched in batches:
         np.testing.assert_allclose(batched(xs), 2.0 * xs)
-        with pytest.raises(PullbackError, match="no batch of the jvp rule of `f`: it calls a func"):
-            pb.grad(lambda xs: jnp.sum(batched(xs)))(xs)  # noqa: B023
+        ours = pb.grad(lambda xs: jnp.sum(batched(xs)))(xs)  # noqa: B023
+        np.testing.assert_allclose(ours, jnp.cos(xs), rtol=1e-6)
     np.testing.assert_allclose(jax.vmap(pb.grad(f))(xs), jnp.cos(xs), rtol=1e-6)
-    ours = pb.grad(lambda xs: jnp.sum(jax.vmap(f)(xs)))(xs)
-    np.testing.assert_allclose(ours, jnp.cos(xs), rtol=1e-6)
+
+
+def test_a_backward_rule_with_a_rule_of_batching_is_batched_by_jax() -> None:
+    """The cotangent of what all items share is the sum of those of the items."""
+
+    @jax.custom_batching.custom_vmap
+    def slope(x):
+        return jnp.sin(x)
+
+    slope.def_vmap(lambda size, batched, x: (jnp.cos(x), True))
+    f = jax.custom_vjp(lambda w, x: w * x)
+    f.defvjp(lambda w, x: (w * slope(x), (w, x)), lambda r, ct: (ct * slope(r[1]), ct * r[0]))
+    w, xs, cts = 2.0, jnp.arange(3.0), jnp.array([1.0, -2.0, 3.0])
+    for batched in (pb.trace(f)(w, 1.0).vmap((None, 0), axis_size=3), pb.vmap(f, (None, 0))):
+        value, pull = pb.vjp(lambda w, xs: batched(w, xs), w, xs)  # noqa: B023
+        np.testing.assert_allclose(value, w * jnp.cos(xs), rtol=1e-6)
+        of_w, of_xs = pull(cts)
+        np.testing.assert_allclose(of_w, jnp.sum(cts * jnp.cos(xs)), rtol=1e-6)
+        np.testing.assert_allclose(of_xs, cts * w, rtol=1e-6)
+
+
+@jax.custom_jvp
+def zero(x):
+    return jnp.zeros_like(x)
+
+
+zero.defjvp(lambda p, t: (zero(*p), 3 * t[0] * p[0]))
+
+
+@jax.custom_jvp
+def zero_and_double(x):
+    return jnp.zeros_like(x), 2 * x
+
+
+zero_and_double.defjvp(lambda p, t: (zero_and_double(*p), (3 * t[0] * p[0], 2 * t[0])))
+
+
+@jax.custom_vjp
+def zero_backward(x):
+    return jnp.zeros_like(x)
+
+
+zero_backward.defvjp(lambda x: (zero_backward(x), x), lambda x, ct: (3 * ct * x,))
+
+APART: dict[str, Callable[[Any], Any]] = {
+    "jvp": zero,
+    "vjp": zero_backward,
+    "of two results": lambda x: sum(zero_and_double(x)),
+    "in jit": jax.jit(zero),
+    "in a function": lambda x: jnp.sin(x) + zero(x) * x,
+    "in a loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, c: c + zero(x), x),
+    "of an array": lambda x: jnp.sum(zero(jnp.stack([x, 2 * x]))),
+}
+MAPPED: dict[str, Callable[[Any], Any]] = {
+    "pb.vmap": pb.vmap,
+    "of pb.jit": lambda f: jax.vmap(pb.jit(f)),
+    "program.vmap": lambda f: pb.trace(f)(0.5).vmap(axis_size=3),
+}
+
+
+@pytest.mark.parametrize("how", MAPPED)
+@pytest.mark.parametrize("name", APART)
+def test_a_result_that_does_not_depend_on_the_batch_has_derivatives_that_do(name, how) -> None:
+    f, xs, cts = APART[name], jnp.array([0.5, 1.0, -2.0]), jnp.array([1.0, 2.0, 3.0])
+    mapped = MAPPED[how](f)
+    expected = jax.vmap(jax.grad(f))(xs)
+    loss = lambda xs: jnp.sum(cts * mapped(xs))  # noqa: E731
+    np.testing.assert_allclose(pb.grad(loss)(xs), cts * expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(xs), cts * expected, rtol=1e-6)
+    value, tangent = pb.jvp(mapped, (xs,), (cts,))
+    np.testing.assert_allclose(value, jax.vmap(f)(xs), rtol=1e-6)
+    np.testing.assert_allclose(tangent, cts * expected, rtol=1e-6)
+    second = jax.vmap(jax.grad(jax.grad(f)))(xs)
+    np.testing.assert_allclose(pb.hessian(loss)(xs), jnp.diag(cts * second), rtol=1e-6)
+
+
+def test_what_is_mapped_with_names_or_python_values_is_batched_by_jax() -> None:
+    xs = jnp.arange(3.0)
+    power = pb.vmap(lambda x, n: sum(x**i for i in range(n)), (0, None))
+    of_name = pb.vmap(lambda x, name: jnp.sin(x) if name == "sin" else x, (0, None))
+    np.testing.assert_allclose(pb.grad(lambda x: jnp.sum(power(x, 3)))(xs), 1 + 2 * xs)
+    np.testing.assert_allclose(pb.grad(lambda x: jnp.sum(of_name(x, "sin")))(xs), jnp.cos(xs))
+    inner = pb.vmap(lambda x: jax.lax.psum(x, "i") * x)
+    outer = lambda xs: jnp.sum(jax.vmap(inner, axis_name="i")(xs))  # noqa: E731
+    both = jnp.stack([xs, 2 * xs])
+    np.testing.assert_allclose(pb.grad(outer)(both), jax.grad(outer)(both), rtol=1e-6)
 
 
 def test_what_the_items_share_is_computed_once() -> None:

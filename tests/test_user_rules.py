@@ -936,6 +936,7 @@ def test_a_rule_that_is_batched_alone_is_an_error():
     of_batch = jax.jit(lambda xs: jnp.sum(jax.vmap(zero)(xs)))  # one zero: it needs no batch
     with pytest.raises(pb.RuleResultError, match=r"gives float32\[3\] where .* gives") as e:
         pb.grad(of_batch)(jnp.ones(3))
+    assert "jax.vmap(pb.jit(f))" in e.value.do
     line = zero.jvp.__code__.co_firstlineno
     assert f"; its rule begins at tests/test_user_rules.py:{line}" in e.value.where
 

@@ -507,13 +507,13 @@ def vmap(
     """Return a function that maps another one over an axis of its arguments; as `jax.vmap`.
 
     The function is traced for one item and batched in the IR, its derivative rules with it; see
-    `Program.vmap`. So it works where JAX has no batching rule. With an `axis_name`, along which the
-    function may have collectives, JAX batches it before it is traced.
+    `Program.vmap`. So it works where JAX has no batching rule. Where an axis has a name, along which
+    the function may have collectives (`axis_name`, a vmap around the call, a mesh), JAX batches it
+    before it is traced.
     With `sum_match`, `out_axes=None` of what differs between the items asks for their sum.
     """
-    by_jax = axis_name is not None and not isinstance(fun, Program)
-    return jax.vmap(
-        fun if by_jax else _of_item(fun),
+    batched = functools.partial(
+        jax.vmap,
         in_axes=in_axes,
         out_axes=out_axes,
         axis_name=axis_name,
@@ -521,6 +521,17 @@ def vmap(
         spmd_axis_name=spmd_axis_name,
         sum_match=sum_match,
     )
+    by_pass = batched(_of_item(fun))
+    if isinstance(fun, Program):
+        return by_pass
+    by_jax = batched(fun)
+
+    @functools.wraps(by_jax, updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        has_names = axis_name is not None or named_axes.has_names_here()
+        return by_jax(*args, **kwargs) if has_names else by_pass(*args, **kwargs)
+
+    return mapped
 
 
 def _of_item(fun: Callable[..., Any]) -> Callable[..., Any]:

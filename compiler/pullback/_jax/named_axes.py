@@ -124,6 +124,11 @@ def axes_of(equation: Any) -> set[Any]:
     return {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
 
 
+def has_names_here() -> bool:
+    """Return True if an axis has a name here: of a vmap that is going on, or of a mesh."""
+    return bool(_core.get_axis_env().axis_names()) or not jax.sharding.get_abstract_mesh().empty
+
+
 def is_axis_of_vmap(name: Any) -> bool:
     """Whether a vmap is going on that maps an axis of this name."""
     manual = jax.sharding.get_abstract_mesh().manual_axes

@@ -154,16 +154,6 @@ class Rule:
         name = self.key.removesuffix("_forward")
         return f"its backward rule `{name}` cannot be transposed: {headline(error)}"
 
-    def batched_by_jax(self, kind: str) -> MissingRuleError:
-        """The error of a rule that JAX alone could batch."""
-        return MissingRuleError(
-            f"no batch of the {kind} rule of `{self.key}`: it calls a function with a batching "
-            "rule (jax.custom_vmap), and only JAX knows how that is batched",
-            where=self.places,
-            do="trace the batched function, pb.trace(jax.vmap(f)); or differentiate before the "
-            "batch, jax.vmap(pb.grad(f))",
-        )
-
     def missing(self, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
         """The error where JAX has no such rule."""
         positions = ", ".join(map(str, chosen))

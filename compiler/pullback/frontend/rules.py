@@ -217,18 +217,22 @@ class RuleTable:
             mask = mask.partition("|")[0]
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, mask)
-        traced = self.traced_rule(rule, kind, mask)
+        return self._lowered(rule, kind, mask, self.traced_rule(rule, kind, mask))
+
+    def _lowered(
+        self, rule: Rule, kind: str, mask: str, traced: Sequence[Any]
+    ) -> list[link.Source]:
         names = rule.symbols(kind, mask)
         with self._under(rule.checked_axes, rule.policy, rule.settings):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
     def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
         """The functions for one item, batched in a module of their own."""
-        sources = self._sources(batch.rule, kind, mask)
         if batch.rule.batch is None and any(
             map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
         ):
-            raise batch.rule.batched_by_jax(kind)
+            return self._lowered(batch.rule, kind, mask, self._trace(batch.rule, kind, mask, batch))
+        sources = self._sources(batch.rule, kind, mask)
         module = ir.Module.create(ir.Location.unknown(_jax.context()))
         with _jax.working_in(module), build.inserting(None):
             symbols = Symbols(module)
@@ -289,7 +293,10 @@ class RuleTable:
             self._traced[key] = self._trace(rule, kind, mask)
         return self._traced[key]
 
-    def _trace(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+    def _trace(
+        self, rule: Rule, kind: str, mask: str, batch: Batch | None = None
+    ) -> tuple[Any, ...]:
+        """The functions of a rule, kept; for a batch if one is given, where JAX batches them."""
         of_operands, _, of_results = mask.partition("|")
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
@@ -312,7 +319,10 @@ class RuleTable:
             closed = leaks.without_leaks(closed, self.constants)
             self.constants.add(*closed, *user_rules.traced_rules(rule.call.eqns[0]))
             with self._under(rule.checked_axes, rule.policy, rule.settings):
-                return tuple(map(self.keeper.keep, _with_marks(rule, kind, closed)))
+                functions = _with_marks(rule, kind, closed)
+                if batch is not None:
+                    functions = staging.batched(rule, kind, chosen, functions, batch)
+                return tuple(map(self.keeper.keep, functions))
         except LEAKS as error:
             raise rule.leaking(error) from None
         except MissingRuleError:

@@ -31,7 +31,7 @@ from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
 
 if TYPE_CHECKING:
-    from pullback.frontend.rule import Rule
+    from pullback.frontend.rule import Batch, Rule
 
 
 USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
@@ -368,6 +368,44 @@ def _stands_alone(closed: Any) -> bool:
     return not bodies and not closed.effects and not jaxprs.constants_of(closed)
 
 
+def batched(
+    rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any], batch: Batch
+) -> list[Any]:
+    """The functions of a rule for a batch, by JAX: with rules of batching in them.
+
+    Batched operands and all results lead with the batch. The cotangent of an operand that all items
+    share is the sum of those of the items.
+    """
+    moved = [batch.flags[i] for i in chosen]
+    if kind == "jvp":
+        takes = [[*batch.flags, *moved]]
+    elif kind == "vjp":
+        takes = [list(batch.flags), [True] * len(functions[-1].in_avals)]
+    else:
+        others = [flag for i, flag in enumerate(batch.flags) if i not in chosen]
+        takes = [[*others, *[True] * len(rule.inexact_results)]]
+    found = [_for_items(*each, batch.size) for each in zip(functions, takes, strict=True)]
+    return found if kind == "jvp" else [*found[:-1], _summed(found[-1], moved)]
+
+
+def _for_items(closed: Any, flags: Sequence[bool], size: int) -> Any:
+    axes = tuple(0 if flag else None for flag in flags)
+    items = zip(tracing.structs(closed.in_avals), axes, strict=True)
+    types = [tracing.batch_type(*item, size) for item in items]
+    function = tracing.equations_to_function(closed)
+    return tracing.traced(jax.vmap(function, axes, 0, axis_size=size), *types)
+
+
+def _summed(closed: Any, flags: Sequence[bool]) -> Any:
+    """The function with sums over the items in the place of the results that are not flagged."""
+
+    def summed(*args: Any) -> list[Any]:
+        pairs = zip(tracing.apply(closed, args), flags, strict=True)
+        return [v if flag else jax.numpy.sum(v, 0) for v, flag in pairs]
+
+    return tracing.traced(summed, *tracing.structs(closed.in_avals))
+
+
 def _placed(closed: Any, place: Any) -> Any:
     """The function as if it had been traced where this equation was."""
     return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
@@ -383,9 +421,11 @@ def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) ->
         if getattr(expected, "shape", None) != getattr(found, "shape", None):
             raise RuleResultError(
                 f"the {kind} rule of `{rule.key}` gives {_slots.spell(found)} where its function "
-                f"gives {_slots.spell(expected)}",
+                f"gives {_slots.spell(expected)}: jax.vmap gave all items one result, and each "
+                "item a derivative of its own",
                 where=rule.places,
-                do="let the result depend on the same arguments in the function and in its rule",
+                do="map by pb.vmap(f), or map a program, jax.vmap(pb.jit(f)): each item then has "
+                "its own result, too",
             )
 
 
