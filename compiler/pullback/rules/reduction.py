@@ -129,13 +129,17 @@ def is_all(v: Value, number: float) -> bool:
 
 
 def _steps_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    check_associative(op)
-    return jvp_of_function(op, reduce_as_function(op), tangents)
+    return jvp_of_function(op, _tree_of_steps(op), tangents)
 
 
 def _steps_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    return vjp_of_function(op, _tree_of_steps(op), cts)
+
+
+def _tree_of_steps(op: Op) -> str:
+    name = reduce_as_function(op)
     check_associative(op)
-    return vjp_of_function(op, reduce_as_function(op), cts)
+    return name
 
 
 def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) -> Rule:
