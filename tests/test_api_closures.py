@@ -148,7 +148,7 @@ def test_second_order_through_a_converted_closure():
 
 def test_without_the_option_they_are_those_of_jax():
     assert isinstance(pb.custom_jvp(jnp.sin), jax.custom_jvp)
-    assert type(pb.custom_vjp(jnp.sin)) is type(jax.custom_vjp(jnp.sin))
+    assert isinstance(pb.custom_vjp(jnp.sin).backward, type(jax.custom_vjp(jnp.sin)))
     assert doubled.__name__ == "doubled"
     assert doubled(jnp.sin, 0.5) == jnp.sin(0.5)
 

@@ -33,10 +33,12 @@ from pullback import (
 from pullback._cache import derived_once
 from pullback._errors import ArgumentMismatchError, NotLinearError, PullbackError, headline
 from pullback._interface import P
+from pullback._jax import named_axes
 from pullback._locations import user_line
 from pullback._program import Program
 from pullback._statics import Specializing
 from pullback.frontend.trace import trace
+from pullback.passes.derivative import Through
 from pullback.symbolic import SymbolicProgram
 
 _DERIVATION = "_pullback_derivation"
@@ -204,22 +206,34 @@ def _step(name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: 
 
 
 def jvp(
-    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+    fun: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: bool = False,
+    *,
+    through: Through = "rules",
 ) -> tuple[Any, ...]:
     """The value of a function at a point, and its derivative in one direction; as `jax.jvp`.
+
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      primals, tangents: its arguments, and a tangent for each.
+      has_aux: `fun` returns a pair, of which only the first item is differentiated.
+      through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
+        rule. Otherwise its backward rule is transposed, which has to be linear for that.
 
     Returns: `(out, tangents of out)`, and with `has_aux` the auxiliary data.
     """
     moving = _pairs.check_tangents(primals, tangents)
-    make = functools.partial(_derived_jvp, has_aux)
-    return derived_once(fun, ("jvp", has_aux), make).call(tuple(primals), {}, (moving,))
+    make = functools.partial(_derived_jvp, has_aux, through)
+    return derived_once(fun, ("jvp", has_aux, through), make).call(tuple(primals), {}, (moving,))
 
 
-def _derived_jvp(has_aux: bool, get: Callable[[], Any]) -> Any:
+def _derived_jvp(has_aux: bool, through: Through, get: Callable[[], Any]) -> Any:
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
         def function(primals: Any, kwargs: dict[str, Any], tangents: Any) -> Any:
             program = program_of(get(), primals, kwargs)
-            derived = _derivation.jvp(program, has_aux=has_aux)
+            derived = _derivation.jvp(program, has_aux=has_aux, through=through)
             out, moved, *aux = _calls.apply_linear(derived, primals, tangents)
             return out, _slots.restore_zeros(moved, out), *aux
 
@@ -272,18 +286,24 @@ def vjp(
 
 
 def linearize(
-    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, in_nzs: Any = None
+    fun: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool = False,
+    in_nzs: Any = None,
+    through: Through = "rules",
 ) -> tuple[Any, ...]:
     """The value of a function, and the map from tangents of its arguments to those of it.
 
     As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree. It
     takes a tangent for each argument; those that are False in `in_nzs` count as zero, as for `vjp`.
+    `through` is as for `jvp`.
 
     Returns: `(out, push)`, and with `has_aux` the auxiliary data.
     """
     perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
-    make = functools.partial(_derived_linearize, has_aux, perturbed)
-    out, push, *aux = derived_once(fun, ("linearize", has_aux, perturbed), make)(*primals)
+    key = has_aux, perturbed, through
+    make = functools.partial(_derived_linearize, *key)
+    out, push, *aux = derived_once(fun, ("linearize", *key), make)(*primals)
     push.out_nzs = push.func.out_nzs
     return out, push, *aux
 
@@ -327,7 +347,7 @@ def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[
 
 
 def _derived_linearize(
-    has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[[], Any]
+    has_aux: bool, perturbed: Sequence[bool] | None, through: Through, get: Callable[[], Any]
 ) -> Any:
     room = _cache.Cloakroom()
 
@@ -335,7 +355,9 @@ def _derived_linearize(
         def function(primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             program = _of_fixed_sizes(program_of(get(), primals, kwargs), "linearize")
             flags = perturbed and [perturbed[i] for i in _order(program, primals)]
-            forward, linear = _derivation.linearize(program, has_aux=has_aux, perturbed=flags)
+            forward, linear = _derivation.linearize(
+                program, has_aux=has_aux, perturbed=flags, through=through
+            )
             (out, *aux), residuals, of_args, of_out = _run_forward(forward, primals, has_aux)
             nonzero = _splits.gives_tangents(linear, out)
             push = _pairs.PushForward(linear, of_args, of_out, nonzero, flags)

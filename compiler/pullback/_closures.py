@@ -9,13 +9,19 @@ treat it as any other argument.
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.tree_util import Partial
 
+from pullback import _locations
+from pullback._errors import ArgumentMismatchError, LeakedValueError
+from pullback._jax import tracing
+from pullback._jax.both_rules import BothRules
 from pullback._slots import positions, several
 from pullback.frontend.closures import Nothing, contents
 from pullback.frontend.tangents import is_inexact
@@ -48,7 +54,7 @@ def custom_vjp(
     *,
     closure_convert_argnums: int | Sequence[int] = (),
 ) -> Any:
-    """`jax.custom_vjp` with `closure_convert_argnums`.
+    """`jax.custom_vjp` with `defjvp`, a rule for forward mode, and `closure_convert_argnums`.
 
     Args:
       fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_vjp`.
@@ -57,9 +63,96 @@ def custom_vjp(
         argument is a pytree that can be called: it may stand among the residuals, and its
         cotangent has its structure, as `jax.vjp(lambda f, x: f(x), f, x)` gives it.
     """
-    rule = jax.custom_vjp(fun, nondiff_argnums, nondiff_argnames)
+    rule = CustomVJP(fun, nondiff_argnums, nondiff_argnames)
     numbers = several(positions(closure_convert_argnums))
     return _Converting(rule, numbers) if numbers else rule
+
+
+class CustomVJP:
+    """A function with a rule for reverse mode, as of `jax.custom_vjp`, and maybe a `jvp` rule.
+
+    Without that, a call is one of JAX's `custom_vjp` function, which this has the attributes of.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int], names: Sequence[str]
+    ) -> None:
+        self.backward = jax.custom_vjp(fun, nondiff_argnums, names)
+        self.forward: Any = None
+        functools.update_wrapper(self, fun)
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Give the function a rule for forward mode; as `jax.custom_jvp.defjvp`."""
+        self.forward = jax.custom_jvp(self.backward.fun, self.backward.nondiff_argnums)
+        return self.forward.defjvp(jvp, symbolic_zeros)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.forward is None or not self.backward.fwd:
+            return self.backward(*args, **kwargs)
+        bound = inspect.signature(self.backward.fun).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise ArgumentMismatchError(
+                f"`{self.backward.fun.__name__}` takes {', '.join(bound.kwargs)} by name only",
+                do="let a function with derivative rules take all arguments by position",
+            )
+        numbers = self.backward.nondiff_argnums
+        moving = [arg for i, arg in enumerate(bound.args) if i not in numbers]
+        fixed = tuple((i, bound.args[i]) for i in numbers)
+        leaves, tree = jax.tree.flatten(moving)
+        functions = self.backward.fun, self.forward, self.backward
+        function, forward, backward = (_OnLeaves(each, tree, fixed) for each in functions)
+        closed, shape = jax.make_jaxpr(function.in_tree, return_shape=True)(*leaves)
+        if any(map(tracing.is_tracer, closed.consts)):
+            raise _closes_over(self.backward.fun)
+        call = BothRules(
+            function,
+            forward,
+            backward,
+            leaves,
+            closed.out_avals,
+            name=self.backward.fun.__name__,
+            rules=(self.forward.jvp, self.backward.fwd, self.backward.bwd),
+            symbolic_zeros=bool(self.forward.symbolic_zeros or self.backward.symbolic_zeros),
+        )
+        return jax.tree.unflatten(jax.tree.structure(shape), call(*leaves))
+
+    def __getattr__(self, name: str) -> Any:
+        """`defvjp` and all else that the function of JAX has."""
+        if name == "backward":
+            raise AttributeError(name)
+        return getattr(self.backward, name)
+
+
+def _closes_over(fun: Any) -> LeakedValueError:
+    code = getattr(fun, "__code__", None)
+    return LeakedValueError(
+        f"`{fun.__name__}`, which has rules for both modes, closes over a value of the function "
+        "around it",
+        where=None if code is None else _locations.of_code(code),
+        do="pass the value as an argument of the function, and of its rules",
+    )
+
+
+@dataclass(frozen=True)
+class _OnLeaves:
+    """A function on the leaves of its arguments, of which some are fixed."""
+
+    function: Callable[..., Any]
+    tree: Any
+    fixed: tuple[tuple[int, Any], ...]
+
+    def in_tree(self, *leaves: Any) -> Any:
+        args = list(jax.tree.unflatten(self.tree, leaves))
+        for i, arg in self.fixed:
+            args.insert(i, arg)
+        return self.function(*args)
+
+    def __call__(self, *leaves: Any) -> tuple[Any, ...]:
+        return tuple(jax.tree.leaves(self.in_tree(*leaves)))
+
+    def __hash__(self) -> int:
+        return hash((self.function, self.tree, len(self.fixed)))
 
 
 class _Converting:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import jax
 
 from pullback import _slots
 from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
 from pullback._errors import (
+    ArgumentMismatchError,
     DerivativeTypeError,
     NotDifferentiableError,
     PullbackError,
@@ -27,6 +28,7 @@ from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, mov
 from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
 from pullback.passes.dependence import Dependence
+from pullback.passes.derivative import Through
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
@@ -96,7 +98,12 @@ def result_paths(program: AnyProgram) -> list[str]:
 
 
 @for_each
-def jvp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> P:
+def jvp(
+    program: P,
+    wrt: int | Sequence[int] | None = None,
+    has_aux: bool = False,
+    through: Through = "rules",
+) -> P:
     """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
 
     Args:
@@ -105,15 +112,26 @@ def jvp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = Fals
         leaves have no tangent: None stands in their place, in arguments and results.
       has_aux: the function returns a pair, of which only the first item is differentiated;
         the second comes last in the result. Other methods have the same option.
+      through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
+        rule, instead of its backward rule transposed.
     """
+    _check_through(through)
     old = Signature.of(program)
     out, aux = old.results(has_aux)
     primals = _each(old, wrt)
-    derivative = JVP(wrt=inexact_positions(primals))
+    derivative = JVP(wrt=inexact_positions(primals), through=through)
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
     )
     return _derived(program, derivative, new, len(program.out_avals))
+
+
+def _check_through(through: str) -> None:
+    if through not in get_args(Through):
+        raise ArgumentMismatchError(
+            f"through={through!r} is nothing to differentiate through",
+            do='give "rules", or "function" for the code of functions with a backward rule',
+        )
 
 
 @for_each
@@ -160,16 +178,20 @@ def linearize(
     wrt: int | Sequence[int] | None = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
+    through: Through = "rules",
 ) -> Split:
     """Forward mode in two programs, the second of which is the map of tangents.
 
-    `perturbed` is as for `split_vjp`.
+    `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
     """
+    _check_through(through)
     old = Signature.of(program)
     out, _ = old.results(has_aux)
     chosen = _each(old, wrt)
     primals = _slots.only(perturbed, chosen, chosen)
-    derivative = Linearize(wrt=inexact_positions(primals), outs=inexact_positions(out))
+    derivative = Linearize(
+        wrt=inexact_positions(primals), outs=inexact_positions(out), through=through
+    )
     tangents = moving(primals, "tangent")
     return _split(program, derivative, tangents, moving(out, "tangent"))
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pullback._edits import ReorderOperands, SelectResults
-from pullback._errors import MissingRuleError
+from pullback._errors import MissingRuleError, PullbackError
 from pullback._jax import derivatives, jaxprs
 from pullback._jax.user_rules import BACKWARD_ONLY
 from pullback.frontend.tangents import is_inexact
@@ -27,8 +27,17 @@ Flat = Callable[..., Sequence[Any]]
 
 
 def behind(flat: Flat, stages: Iterable[Stage]) -> Flat:
-    """The function after the stages of a derivation; what only tidies modules changes nothing."""
+    """The function after the stages of a derivation; what only tidies modules changes nothing.
+
+    Raises: PullbackError for an option that JAX's derivatives, which are taken here, do not have.
+    """
     for stage in stages:
+        if isinstance(stage, JVP) and stage.through != "rules":
+            raise PullbackError(
+                f"through={stage.through!r} is not for a program whose dimensions are symbols",
+                do="trace the function with sizes, or take those of the program: "
+                "program.with_shapes(…)",
+            )
         if type(stage) in STAGES:
             flat = STAGES[type(stage)](flat, stage)
     return flat

@@ -16,6 +16,7 @@ from pullback._cache import derived_once
 from pullback._errors import DerivativeTypeError
 from pullback._slots import argnums_of, is_complex, positions, spell
 from pullback.frontend.tangents import is_inexact
+from pullback.passes.derivative import Through
 
 
 def jacfwd(
@@ -23,10 +24,14 @@ def jacfwd(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
+    *,
+    through: Through = "rules",
 ) -> Callable[..., Any]:
-    """The Jacobian of a function, column by column in forward mode; as `jax.jacfwd`."""
-    options = _options(argnums, has_aux, holomorphic, False)
-    return _jacobian(fun, _forward, options)
+    """The Jacobian of a function, column by column in forward mode; as `jax.jacfwd`.
+
+    `through` is as for `jvp`.
+    """
+    return _jacobian(fun, _forward, _options(argnums, has_aux, holomorphic, through))
 
 
 def jacrev(
@@ -51,8 +56,8 @@ def hessian(
     return jacfwd(inner, argnums, has_aux, holomorphic)
 
 
-def _options(argnums: Any, *flags: bool) -> tuple[Any, ...]:
-    return (positions(argnums), *flags)
+def _options(argnums: Any, *others: Any) -> tuple[Any, ...]:
+    return (positions(argnums), *others)
 
 
 def _jacobian(fun: Callable[..., Any], mode: Any, options: tuple[Any, ...]) -> Callable[..., Any]:
@@ -82,11 +87,17 @@ def _derived(mode: Any, options: tuple[Any, ...], get: Callable[[], Any]) -> Any
 
 
 def _forward(
-    program: Any, args: Any, kwargs: Any, argnums: Any, has_aux: bool, holomorphic: bool, _: bool
+    program: Any,
+    args: Any,
+    kwargs: Any,
+    argnums: Any,
+    has_aux: bool,
+    holomorphic: bool,
+    through: Through,
 ) -> tuple[Any, list[Any]]:
     chosen = _slots.chosen(args, argnums)
     _check("jacfwd", chosen, "inputs", holomorphic, complex_too=False)
-    derived = _derivation.jvp(program, argnums, has_aux)
+    derived = _derivation.jvp(program, argnums, has_aux, through)
     if not jax.tree.leaves(chosen):
         out, aux = _value(program, args, kwargs, has_aux)
         return jax.tree.map(lambda _: chosen, out), aux

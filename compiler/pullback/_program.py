@@ -18,6 +18,7 @@ from pullback._interface import AnyProgram, Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback.passes import manager
+from pullback.passes.derivative import Through
 from pullback.passes.pipelines import Stage
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
@@ -144,13 +145,16 @@ class Program(AnyProgram):
         return _derivation.split_vjp(self, wrt, has_aux)
 
     def linearize(
-        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+        self,
+        wrt: int | Sequence[int] | None = None,
+        has_aux: bool = False,
+        through: Through = "rules",
     ) -> _derivation.Split:
         """Forward mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, tangents of wrt…) -> tangents of out`.
         """
-        return _derivation.linearize(self, wrt, has_aux)
+        return _derivation.linearize(self, wrt, has_aux, through=through)
 
     def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
         """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.

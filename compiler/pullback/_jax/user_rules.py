@@ -48,7 +48,7 @@ def written(equation: Any) -> list[Any]:
         rules = [rule[0] if isinstance(rule, tuple) else rule for rule in rules]
     else:
         names = ("transpose_thunk", "jvp", "fwd", "bwd")
-        rules = [params[name] for name in names if name in params]
+        rules = [*params.get("rules", ()), *(params[name] for name in names if name in params)]
     return [getattr(rule, "f", rule) for rule in rules]
 
 
@@ -83,8 +83,8 @@ def rule_name(equation: Any) -> str | None:
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
         prim = high.mapped(equation.params["_prim"])
-        traced = prim.params.get("traced")
-        name = _snake_case(type(prim).__name__) if traced is None else str(traced.fun_name)
+        traced = prim.params.get("traced", prim)
+        name = getattr(traced, "fun_name", None) or _snake_case(type(prim).__name__)
         name = _custom_gradient_name(equation) if name == "wrapped_fun" else name
         return name + "_forward" * (jaxprs.name_of(equation) in BACKWARD_ONLY)
     return None

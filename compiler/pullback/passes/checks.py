@@ -144,6 +144,15 @@ def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
         )
 
 
+GO_FORWARD = (
+    "give the function a rule for forward mode beside that for reverse mode, f.defjvp(…) of "
+    "f = pb.custom_vjp(…); or differentiate the code of the function instead, with "
+    'through="function" in pb.jvp, pb.jacfwd or pb.linearize; or make the backward rule linear in '
+    "the cotangents, as by jax.lax.custom_linear_solve in the place of an iterative solver"
+)
+"""What to do where a backward rule cannot be transposed."""
+
+
 def is_unknown(call: DerivativeCall) -> bool:
     """Whether a call computes NaN in the place of a map that is known by its transpose only."""
     return isinstance(call, LinearCall) and call.transpose_only is not None
@@ -154,6 +163,5 @@ def missing_map(view: Any) -> MissingRuleError:
     return MissingRuleError(
         f"no jvp rule for a custom_vjp function: {view.transpose_only}",
         where=user_line(view.op.location),
-        do="give the function a forward rule with jax.custom_jvp, or make its backward rule "
-        "linear in the cotangent",
+        do=GO_FORWARD,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pullback import _jax
 from pullback._errors import NotDifferentiableError
@@ -14,6 +15,8 @@ from pullback.passes.base import Pass, Rules
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.specialized import Kind, kinds_in
 from pullback.passes.symbols import leave_copy
+
+Through = Literal["rules", "function"]
 
 
 class Derivative(Pass):

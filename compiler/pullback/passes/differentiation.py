@@ -40,6 +40,7 @@ class Differentiation:
         self.detached: list[Any] = []
         self._analyzed: dict[Any, Any] | None = None
         self.has_stand_ins = False
+        self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
 

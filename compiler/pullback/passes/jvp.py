@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback.passes.derivative import Derivative
+from pullback.passes.derivative import Derivative, Through
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import jvp_in_place
 
@@ -19,14 +19,18 @@ class JVP(Derivative):
     Attributes:
       entry: the function to differentiate, in place.
       wrt: positions of the arguments that have a tangent; all inexact ones if not given.
+      through: what a custom_vjp call without a jvp rule is differentiated through: its backward
+        rule, transposed, or the code of its function.
     """
 
     name: ClassVar[str] = "jvp"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
     outs = None
+    through: Through = "rules"
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Every inexact result has a tangent."""
         diff.in_place = self.entry
+        diff.through_function = self.through == "function"
         jvp_in_place(diff, self.entry, mask, instantiate=True)

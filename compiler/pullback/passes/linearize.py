@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build, ops
 from pullback.passes.backward import split_entry, transpose
-from pullback.passes.derivative import Derivative
+from pullback.passes.checks import GO_FORWARD
+from pullback.passes.derivative import Derivative, Through
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
 
@@ -28,19 +30,28 @@ class Linearize(Derivative):
       entry: the function to linearize, in place.
       wrt: positions of the arguments that have a tangent; all inexact ones if not given.
       outs: positions of the results that have a tangent; all inexact ones if not given.
+      through: as for `jvp`.
     """
 
     name: ClassVar[str] = "linearize"
     entry: str = "main"
     wrt: tuple[int, ...] | None = None
     outs: tuple[int, ...] | None = None
+    through: Through = "rules"
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
         """Splits reverse mode, and transposes its second half."""
+        diff.through_function = self.through == "function"
         backward = split_entry(diff, self.entry, mask, ct_mask)
         cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
         linear = "0" * (residuals - cts) + "1" * cts
-        name = transpose(diff, backward, linear, "1" * mask.count("1"))
+        try:
+            name = transpose(diff, backward, linear, "1" * mask.count("1"))
+        except LeakedValueError:
+            raise
+        except (NotLinearError, MissingRuleError) as error:  # of a custom_vjp: others are linear
+            error.do = GO_FORWARD
+            raise
         if diff.has_checkpoints and cts and "1" in mask:
             diff.hide(backward)
             name = _with_transpose(diff, name, backward, residuals - cts)

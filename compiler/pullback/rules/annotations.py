@@ -48,6 +48,13 @@ def _custom_call_variant(op: Op) -> Rule:
         return _ANNOTATION
     if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
         return _WITHOUT_DERIVATIVE
+    if op.frame.linear:
+        raise MissingRuleError(
+            f"no derivative rule for `stablehlo.custom_call` @{target} that is to be transposed",
+            where=user_line(op.operation.location),
+            do="say in the rule what its transpose is, with pb.linear_call; or give the function "
+            "a backward rule, with jax.custom_vjp. Forward mode (pb.jvp) needs neither",
+        )
     raise MissingRuleError(
         f"no derivative rule for `stablehlo.custom_call` @{target}",
         where=user_line(op.operation.location),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback._errors import MissingRuleError, NotLinearError
+from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir, remat
 from pullback._locations import user_line
 from pullback.dialect import build, ops
@@ -15,6 +15,7 @@ from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import behind, mask_of, masked, within
 from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
+from pullback.passes.checks import GO_FORWARD
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
@@ -82,13 +83,29 @@ def _own_name(op: Op | MappedOp) -> str:
 _ZERO = without_derivative("stablehlo.composite", __name__)
 
 
+def _kind(op: Op) -> str:
+    """The name of a composite; empty where the code of its function counts, not its rules."""
+    name = str(ops.composite_name(op.operation))
+    if name != ops.CustomVJPCall.NAME or not op.frame.diff.through_function:
+        return name
+    return name if _has_jvp_rule(op) else ""
+
+
+def _has_jvp_rule(op: Op) -> bool:
+    """Return True if a custom_vjp call has a rule for forward mode as well."""
+    view = ops.view(op.operation)
+    if any(name.partition(".")[0] == "jvp" for name in view.symbols):
+        return True
+    return view.rule_key is not None and op.frame.diff.rules.goes_forward(view.rule_key)
+
+
 @rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name)
 class Composite:
     """The three derivative ops; a composite without a rule of its own is its decomposition."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        kind = ops.composite_name(op.operation)
+        kind = _kind(op)
         ours = kind in _VJP
         with contextlib.suppress(*[MissingRuleError] * ours):
             if not ours or op.frame.linear:
@@ -106,7 +123,7 @@ class Composite:
 
     @staticmethod
     def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
-        kind = str(ops.composite_name(op.operation))
+        kind = _kind(op)
         if kind not in _VJP:
             return reached_by_function(op, decomposition(op), results)
         if kind in _PULLBACKS and not op.frame.linear:
@@ -119,19 +136,19 @@ class Composite:
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        kind = str(ops.composite_name(op.operation))
+        kind = _kind(op)
         if kind in _ACTIVITY and of_kind(op, _lets_nothing_pass):
             return [None] * len(op.results)
         return _JVP.get(kind, _decomposition_jvp)(op, tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        kind = str(ops.composite_name(op.operation))
+        kind = _kind(op)
         return _VJP.get(kind, _decomposition_vjp)(op, cts)
 
     @staticmethod
     def diagonal(op: Op, cts: Tangents) -> bool:
-        kind = str(ops.composite_name(op.operation))
+        kind = _kind(op)
         if kind not in _VJP:
             return call_is_diagonal(op, decomposition(op), cts)
         if kind == ops.LinearCall.NAME:
@@ -385,10 +402,9 @@ class TransposedPullback:
 
 def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Refused | None:
     """None for a call that has a jvp rule as well."""
-    view, mask = ops.view(op.operation), rule_mask(op)
     diff, gives = op.frame.diff, inexact_results(op)
-    staged = view.jvp(mask) is not None or view.jvp(view.own_mask) is not None
-    if staged or (view.rule_key is not None and diff.rules.goes_forward(view.rule_key)):
+    rule_mask(op)  # raises where the function closes over what is differentiated
+    if _has_jvp_rule(op):
         return None
     try:
         fwd, bwd, mask = vjp_rule(op)
@@ -400,7 +416,7 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
     try:
         forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(takes))
-    except NotLinearError as error:
+    except (NotLinearError, MissingRuleError) as error:
         return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
 
@@ -425,10 +441,13 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
     """The transpose of a backward rule; an error in it names the rule and the line of the call."""
     try:
         return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
-    except NotLinearError as error:
+    except LeakedValueError:
+        raise
+    except (NotLinearError, MissingRuleError) as error:
         line = user_line(op.operation.location)
         rule = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
         error.where = f"{error.where}, in {rule}" if error.where else rule
+        error.do = GO_FORWARD
         raise
 
 
