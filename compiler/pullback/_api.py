@@ -529,9 +529,9 @@ def vmap(
     """Return a function that maps another one over an axis of its arguments; as `jax.vmap`.
 
     The function is traced for one item and batched in the IR, its derivative rules with it; see
-    `Program.vmap`. So it works where JAX has no batching rule. Where an axis has a name, along which
-    the function may have collectives (`axis_name`, a vmap around the call, a mesh), JAX batches it
-    before it is traced.
+    `Program.vmap`. So it works where JAX has no batching rule. Where an axis has a name, along
+    which the function may have collectives (`axis_name`, a vmap around the call, a mesh), JAX
+    batches it before it is traced.
     With `sum_match`, `out_axes=None` of what differs between the items asks for their sum.
     """
     batched = functools.partial(
