@@ -92,10 +92,10 @@ gradient = energy.grad(argnums=1)
 show("energy", energy(params, x), data["energy"], 1e-5)
 show("gradient", gradient(params, x), data["gradient"], 1e-5)
 
-_, along = energy.jvp(wrt=1)(params, x, direction)
+_, along = energy.jvp(argnums=1)(params, x, direction)
 show("forward through custom_vjp", along, data["along"], 1e-5)
 
-_, curvature = gradient.jvp(wrt=1)(params, x, direction)
+_, curvature = gradient.jvp(argnums=1)(params, x, direction)
 show("Hessian-vector product", curvature, data["curvature"], 1e-5)
 """
 

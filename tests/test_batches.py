@@ -23,6 +23,7 @@ from pullback._errors import (
     RuleResultError,
 )
 from pullback.passes.manager import run_pipeline
+from pullback_runtime import DimensionError
 
 XS = jnp.array([[0.3, -0.7, 1.1], [1.2, 0.4, -0.2]])
 
@@ -46,6 +47,36 @@ def test_a_program_of_a_batch():
     assert [aval.shape for aval in batched.out_avals] == [(), (4, 2)]
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, expected)
+
+
+def test_arguments_tell_how_many_items_there_are():
+    program = pb.trace(loss)(W, XS[0], scale=2.0)
+    batched = program.vmap((None, 0), {"y": 1, "norm": None})
+    assert "x: float32[batch,3]" in repr(batched)
+    mapped = jax.vmap(lambda p, x, s: loss(p, x, scale=s), (None, 0, 0), {"y": 1, "norm": None})
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5)
+    for count in (2, 1, 5):
+        xs, scales = jnp.resize(XS, (count, 3)), jnp.arange(1.0, count + 1)
+        jax.tree.map(close, batched(W, xs, scale=scales), mapped(W, xs, scales))
+        ones = jax.tree.map(jnp.ones_like, mapped(W, xs, scales))
+        _, pulled = batched.vjp(1)(W, xs, ones, scale=scales)
+        jax.tree.map(close, pulled, jax.vjp(lambda x: mapped(W, x, scales), xs)[1](ones)[0])  # noqa: B023
+    assert batched.with_sizes(batch=4).out_avals[1].shape == (4, 4)
+    keys = jax.random.split(jax.random.key(0), 3)
+    draws = pb.trace(jax.random.normal)(keys[0]).vmap()(keys)
+    close(draws, jax.vmap(jax.random.normal)(keys))
+
+
+def test_what_has_no_size_says_so():
+    batched = pb.trace(loss)(W, XS[0], scale=2.0).vmap((None, 0))
+    with pytest.raises(DimensionError, match=r"x has the wrong shape: expected float32\[batch,3\]"):
+        batched(W, XS[0], scale=jnp.ones(1))
+    with pytest.raises(DimensionError, match=r"scale has the wrong shape|batch"):
+        batched(W, XS, scale=jnp.ones(3))
+    for use in (str, lambda program: program.save("never.mlirbc")):
+        with pytest.raises(PullbackError, match="batches of any size has no module") as caught:
+            use(batched)
+        assert "with_sizes(batch=…)" in caught.value.do
 
 
 def test_axes_and_sizes_of_numpy():
@@ -74,6 +105,7 @@ WRONG = {
     "size": (lambda p: p.vmap(axis_size="2"), "axis_size='2' is no number of items"),
     "half": (lambda p: p.vmap(axis_size=2.5), r"axis_size=2\.5 is no number of items"),
     "negative": (lambda p: p.vmap(axis_size=-1), "a batch of -1 items"),
+    "shared": (lambda p: p.vmap(None), "no argument has a batch axis, whose size would be"),
     "out none": (
         lambda p: p.vmap(0, None, axis_size=2),
         "result of `@main` at position 0 depends on the batch, and its axis is none",

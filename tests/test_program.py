@@ -98,8 +98,22 @@ def test_a_missing_cotangent_and_a_name_for_a_position_are_refused_by_name():
     with pytest.raises(pb.PullbackError, match="takes 3 positional arguments, and got 2") as caught:
         program.vjp()(X, X)
     assert "cotangent of result" in caught.value.where
-    with pytest.raises(pb.ArgumentMismatchError, match="wrt='y' is not a position"):
+    with pytest.raises(pb.ArgumentMismatchError, match="argnums='y' is not a position"):
         program.vjp(wrt="y")
+
+
+def test_positions_have_two_names():
+    program = pb.trace(lambda x, y: jnp.sum(x * y))(X, 2 * X)
+    methods = "jvp", "vjp", "linearize", "split_vjp", "transpose", "grad", "value_and_grad"
+    for name in methods:
+        method = getattr(program, name)
+        one, other = map(str, (method(argnums=1), method(wrt=1)))
+        assert one == other == str(method(1))
+        with pytest.raises(pb.ArgumentMismatchError, match="argnums=1 and wrt=1 name the same"):
+            method(1, wrt=1)
+    (n,) = jax.export.symbolic_shape("n")
+    symbolic = pb.trace(lambda x, y: x * y)(*[jax.ShapeDtypeStruct((n,), "float32")] * 2)
+    np.testing.assert_array_equal(symbolic.vjp(wrt=1)(X[0], X[0], X[0])[1], X[0] * X[0])
 
 
 def test_passes_run_in_place_and_transformations_do_not():

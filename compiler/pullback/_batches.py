@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import jax
 
@@ -20,13 +20,29 @@ from pullback.passes.batching import Batching
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import erase_unreachable
 from pullback.passes.vmap import VMap
+from pullback.symbolic import SymbolicProgram
 
 if TYPE_CHECKING:
     from pullback._program import Program
 
 
-@for_each
-def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program:
+BATCH = "batch"
+"""The symbol for the number of items, where arguments give it."""
+
+
+@overload
+def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program: ...
+
+
+@overload
+def vmap(
+    program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: None = None
+) -> SymbolicProgram: ...
+
+
+def vmap(
+    program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+) -> Program | SymbolicProgram:
     """The program for a batch of `axis_size` items: its rules are batched with it.
 
     Args:
@@ -35,21 +51,15 @@ def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: in
         share; for trees, one for all leaves or a tree of them, as for `jax.vmap`. Keyword
         arguments have it in front.
       out_axes: the same for the result; None only for what does not depend on the batch.
-      axis_size: how many items there are.
+      axis_size: how many items there are. Without it, the arguments of a call tell: there is a
+        program for each size, as of one with symbolic dimensions.
 
     Raises:
-      ArgumentMismatchError: axes that do not fit.
+      ArgumentMismatchError: axes that do not fit, or that no argument has.
       MissingRuleError: an op that has no batch, such as one on tokens.
     """
-    rules = program.rules
-    check_batching_rules(program)
-    if rules.has_batching_rules or rules.axes:  # the devices need not be here
-        what = "shardings" if rules.axes else "batching rules (jax.custom_vmap)"
-        raise PullbackError(
-            f"no vmap of a program with {what}: only JAX knows how they are batched",
-            do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
-        )
-    if not hasattr(axis_size, "__index__"):
+    _check_rules(program)
+    if axis_size is not None and not hasattr(axis_size, "__index__"):
         raise ArgumentMismatchError(
             f"axis_size={axis_size!r} is no number of items", do="give an integer"
         )
@@ -57,11 +67,57 @@ def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: in
     ins = _axes((in_axes, 0), "arguments", program.in_tree, program.in_avals, program.arg_paths)
     paths = result_paths(program)
     outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
+    if axis_size is not None:
+        return _vmap(program, ins, outs, int(axis_size))
+    if all(axis is None for axis in ins):
+        raise ArgumentMismatchError(
+            "no argument has a batch axis, whose size would be that of the batch",
+            do="give axis_size",
+        )
+    return _of_each_size(program, ins, outs)
+
+
+def _check_rules(program: Program) -> None:
+    check_batching_rules(program)
+    if program.rules.has_batching_rules or program.rules.axes:  # the devices need not be here
+        what = "shardings" if program.rules.axes else "batching rules (jax.custom_vmap)"
+        raise PullbackError(
+            f"no vmap of a program with {what}: only JAX knows how they are batched",
+            do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
+        )
+
+
+@for_each
+def _vmap(
+    program: Program, ins: Sequence[int | None], outs: Sequence[int | None], size: int
+) -> Program:
+    _check_rules(program)
     module = clone(program.module)
     hidden = [None] * len(program.constants)
-    batching = VMap(int(axis_size), in_axes=(*hidden, *ins), out_axes=tuple(outs))
+    batching = VMap(size, in_axes=(*hidden, *ins), out_axes=tuple(outs))
     manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
-    return _with_batch(program, module, ins, outs, int(axis_size))
+    return _with_batch(program, module, ins, outs, size)
+
+
+def _of_each_size(
+    program: Program, ins: Sequence[int | None], outs: Sequence[int | None]
+) -> SymbolicProgram:
+    """The program for a batch of as many items as a symbol says; each size has its own."""
+    (size,) = jax.export.symbolic_shape(BATCH)
+
+    def flat(*_: Any) -> NoReturn:
+        raise PullbackError(
+            "a program for batches of any size has no module of its own",
+            where="program.vmap()",
+            do=f"give axis_size, or take the program for a size: .with_sizes({BATCH}=…)",
+        )
+
+    return SymbolicProgram(
+        _batch_interface(program, ins, outs, size),
+        flat,
+        platforms=program.platforms,
+        member=lambda sizes: _vmap(program, ins, outs, sizes[BATCH]),
+    )
 
 
 def check_batching_rules(program: Program) -> None:
@@ -132,11 +188,20 @@ def _with_batch(
     size: int,
 ) -> Program:
     """The program of a batched module, with the trees of the old one."""
+    interface = _batch_interface(program, in_axes, out_axes, size)
+    return dataclasses.replace(
+        program, module=module, interface=interface, recipe=None, retarget=None
+    )
+
+
+def _batch_interface(
+    program: Program,
+    in_axes: Sequence[int | None],
+    out_axes: Sequence[int | None],
+    size: Any,
+) -> Interface:
     ins, outs = (
         tuple(tracing.batch_type(*each, size) for each in zip(avals, axes, strict=True))
         for avals, axes in ((program.in_avals, in_axes), (program.out_avals, out_axes))
     )
-    interface = Interface(program.in_tree, program.out_tree, ins, outs, program.arg_paths)
-    return dataclasses.replace(
-        program, module=module, interface=interface, recipe=None, retarget=None
-    )
+    return Interface(program.in_tree, program.out_tree, ins, outs, program.arg_paths)

@@ -94,7 +94,7 @@ def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJV
 
 
 def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
-    forward, backward = flat.split_vjp(wrt=perturbed)
+    forward, backward = flat.split_vjp(argnums=perturbed)
     outs = len(flat.out_avals)
     residuals = forward.handle.out_avals[outs:]
     tangents = tuple(flat.in_avals[i] for i in perturbed)
@@ -111,7 +111,7 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
 
 
 def _swapped(backward: Program) -> Program:
-    return backward.transpose(wrt=(1,))
+    return backward.transpose(argnums=(1,))
 
 
 def _transposed(

@@ -24,7 +24,16 @@ from pullback._errors import (
 from pullback._interface import AnyProgram, Interface, P
 from pullback._jax import ir
 from pullback._platforms import for_each
-from pullback._slots import Slot, argnums_of, inexact_positions, is_complex, moving, slots
+from pullback._slots import (
+    Positions,
+    Slot,
+    argnums_of,
+    inexact_positions,
+    is_complex,
+    moving,
+    one_of,
+    slots,
+)
 from pullback.frontend.tangents import is_inexact
 from pullback.passes import manager
 from pullback.passes.dependence import Dependence
@@ -100,25 +109,28 @@ def result_paths(program: AnyProgram) -> list[str]:
 @for_each
 def jvp(
     program: P,
-    wrt: int | Sequence[int] | None = None,
+    argnums: Positions = None,
     has_aux: bool = False,
     through: Through = "rules",
+    *,
+    wrt: Positions = None,
 ) -> P:
-    """Forward mode: `(args…, tangents of wrt…) -> (out, tangents of out)`.
+    """Forward mode: `(args…, tangents…) -> (out, tangents of out)`.
 
     Args:
       program: of a function `f(args…) -> out`.
-      wrt: positions of the arguments that have tangents; all of them if not given. Integer
+      argnums: positions of the arguments that have tangents; all of them if not given. Integer
         leaves have no tangent: None stands in their place, in arguments and results.
       has_aux: the function returns a pair, of which only the first item is differentiated;
         the second comes last in the result. Other methods have the same option.
       through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
         rule, instead of its backward rule transposed.
+      wrt: another name for `argnums`, also of other methods.
     """
     _check_through(through)
     old = Signature.of(program)
     out, aux = old.results(has_aux)
-    primals = _each(old, wrt)
+    primals = _each(old, one_of(argnums, wrt))
     derivative = JVP(wrt=inexact_positions(primals), through=through)
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
@@ -135,14 +147,16 @@ def _check_through(through: str) -> None:
 
 
 @for_each
-def vjp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = False) -> P:
-    """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of wrt)`.
+def vjp(
+    program: P, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
+) -> P:
+    """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of the arguments)`.
 
     One position gives one tree of cotangents; several, or None for all, give a tuple.
     """
     old = Signature.of(program)
     out, aux = old.results(has_aux)
-    primals = _chosen(old, wrt)
+    primals = _chosen(old, one_of(argnums, wrt))
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
     cts = moving(primals, "cotangent")
@@ -153,17 +167,17 @@ def vjp(program: P, wrt: int | Sequence[int] | None = None, has_aux: bool = Fals
 @for_each
 def split_vjp(
     program: Program,
-    wrt: int | Sequence[int] | None = None,
+    argnums: Positions = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
 ) -> Split:
     """Reverse mode in two programs, the second of which is the map of cotangents.
 
-    `perturbed` has a flag for each leaf of `wrt`: the others are constants.
+    `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
     """
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    chosen = _chosen(old, wrt)
+    chosen = _chosen(old, argnums)
     primals = _slots.only(perturbed, chosen, chosen)
     _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
@@ -175,7 +189,7 @@ def split_vjp(
 @for_each
 def linearize(
     program: Program,
-    wrt: int | Sequence[int] | None = None,
+    argnums: Positions = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
     through: Through = "rules",
@@ -187,7 +201,7 @@ def linearize(
     _check_through(through)
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    chosen = _each(old, wrt)
+    chosen = _each(old, argnums)
     primals = _slots.only(perturbed, chosen, chosen)
     derivative = Linearize(
         wrt=inexact_positions(primals), outs=inexact_positions(out), through=through
@@ -197,19 +211,21 @@ def linearize(
 
 
 @for_each
-def transpose(program: Program, wrt: int | Sequence[int] | None = None) -> Program:
-    """Of a program that is linear in `wrt`: `(other args…, cotangents of out) -> cotangents`.
+def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = None) -> Program:
+    """Return the transpose: `(other args…, cotangents of out) -> cotangents of the arguments`.
 
     Raises:
-      NotLinearError: the program is not linear in these arguments.
+      NotLinearError: the program is not linear in the arguments at `argnums`.
     """
-    return _transposed(program, wrt, None)
+    return _transposed(program, one_of(argnums, wrt), None)
 
 
 @for_each
-def transpose_of_results(program: Program, wrt: Sequence[int], outs: tuple[int, ...]) -> Program:
+def transpose_of_results(
+    program: Program, argnums: Sequence[int], outs: tuple[int, ...]
+) -> Program:
     """The same of the results at `outs`, which alone are linear; these are not in a tree."""
-    return _transposed(program, wrt, outs)
+    return _transposed(program, argnums, outs)
 
 
 class Parts(NamedTuple):
@@ -290,13 +306,11 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
     return program._after(stages, _interface(new), recipe)
 
 
-def _transposed(
-    program: Program, wrt: int | Sequence[int] | None, outs: tuple[int, ...] | None
-) -> Program:
+def _transposed(program: Program, argnums: Positions, outs: tuple[int, ...] | None) -> Program:
     old = Signature.of(program)
-    primals = _chosen(old, wrt)
+    primals = _chosen(old, argnums)
     _slots.check_inexact(primals, "transpose", "convert it to a float")
-    linear = _slots.several(argnums_of(wrt, len(old.args), "wrt"))
+    linear = _slots.several(argnums_of(argnums, len(old.args)))
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
     _check_not_shared(program)
     derivative = Transpose(wrt=inexact_positions(primals), outs=outs)
@@ -313,8 +327,11 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    *,
+    wrt: Positions = None,
 ) -> P:
     """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
+    argnums = one_of(argnums, wrt, default=0)
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out, aux = old.results(has_aux)
     value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
@@ -329,12 +346,15 @@ def grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
+    *,
+    wrt: Positions = None,
 ) -> P:
     """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
 
     Raises:
       DerivativeTypeError: the result is not a scalar, or something is not a float.
     """
+    argnums = one_of(argnums, wrt, default=0)
     derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
     out = (gradients, old.out[1]) if has_aux else gradients
     return _derived(
@@ -364,21 +384,21 @@ def check_gradients(
     allow_int: bool = False,
 ) -> Any:
     """The arguments that gradients are for; raises DerivativeTypeError where there are none."""
-    primals = _chosen(old, argnums, "argnums")
+    primals = _chosen(old, argnums)
     do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
     _slots.check_inexact(primals, "grad", do, allow_int)
     _check_loss(old, primals, has_aux, holomorphic)
     return primals
 
 
-def _chosen(signature: Signature, wrt: int | Sequence[int] | None, what: str = "wrt") -> Any:
+def _chosen(signature: Signature, argnums: Positions) -> Any:
     """The argument at a position, or a tuple of those at several."""
-    return _slots.chosen(signature.args, argnums_of(wrt, len(signature.args), what))
+    return _slots.chosen(signature.args, argnums_of(argnums, len(signature.args)))
 
 
-def _each(signature: Signature, wrt: int | Sequence[int] | None) -> tuple[Any, ...]:
+def _each(signature: Signature, argnums: Positions) -> tuple[Any, ...]:
     """The arguments at these positions, always as a tuple."""
-    numbers = _slots.several(argnums_of(wrt, len(signature.args), "wrt"))
+    numbers = _slots.several(argnums_of(argnums, len(signature.args)))
     return tuple(signature.args[number] for number in numbers)
 
 

@@ -17,6 +17,7 @@ from pullback._errors import PullbackError
 from pullback._interface import AnyProgram, Interface
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
+from pullback._slots import Positions, one_of
 from pullback.passes import manager
 from pullback.passes.derivative import Through
 from pullback.passes.pipelines import Stage
@@ -136,25 +137,27 @@ class Program(AnyProgram):
     vmap = _batches.vmap
 
     def split_vjp(
-        self, wrt: int | Sequence[int] | None = None, has_aux: bool = False
+        self, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
     ) -> _derivation.Split:
         """Reverse mode as two programs, `forward` and `linear`, that share residuals.
 
-        `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents of wrt`.
+        `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents`.
         """
-        return _derivation.split_vjp(self, wrt, has_aux)
+        return _derivation.split_vjp(self, one_of(argnums, wrt), has_aux)
 
     def linearize(
         self,
-        wrt: int | Sequence[int] | None = None,
+        argnums: Positions = None,
         has_aux: bool = False,
         through: Through = "rules",
+        *,
+        wrt: Positions = None,
     ) -> _derivation.Split:
         """Forward mode as two programs, `forward` and `linear`, that share residuals.
 
-        `args -> (out, residuals)` and `(residuals, tangents of wrt…) -> tangents of out`.
+        `args -> (out, residuals)` and `(residuals, tangents…) -> tangents of out`.
         """
-        return _derivation.linearize(self, wrt, has_aux, through=through)
+        return _derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
 
     def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
         """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.

@@ -20,6 +20,8 @@ from pullback.frontend.tangents import is_inexact
 from pullback_runtime._arguments import spell as spell
 
 FLOAT0 = jax.dtypes.float0
+Positions = int | Sequence[int] | None
+"""One position of an argument, several, or None for all."""
 
 
 @dataclass(frozen=True)
@@ -90,42 +92,58 @@ def positions(argnums: Any) -> int | tuple[int, ...]:
     try:
         return tuple(operator.index(number) for number in argnums)
     except TypeError:
-        raise _no_position("argnums", argnums) from None
+        raise _no_position(argnums) from None
 
 
-def _no_position(what: str, given: Any) -> ArgumentMismatchError:
+def one_of(argnums: Positions, wrt: Positions, default: Positions = None) -> Any:
+    """Return the positions that are given by one of two names.
+
+    Raises: ArgumentMismatchError where both are given.
+    """
+    if wrt is None:
+        return argnums
+    if argnums is not default:
+        raise ArgumentMismatchError(
+            f"argnums={argnums!r} and wrt={wrt!r} name the same",
+            where=f"argnums={argnums!r}",
+            do="leave out one of them",
+        )
+    return wrt
+
+
+def _no_position(given: Any) -> ArgumentMismatchError:
     return ArgumentMismatchError(
-        f"{what}={given!r} is not a position of an argument, nor several",
-        where=f"{what}={given!r}",
+        f"argnums={given!r} is not a position of an argument, nor several",
+        where=f"argnums={given!r}",
         do="count positional arguments from 0; keyword arguments are not differentiated",
     )
 
 
-def argnums_of(wrt: int | Sequence[int] | None, count: int, what: str = "argnums") -> Any:
-    """Positions of arguments, counted from 0; all of them if `wrt` is None.
+def argnums_of(argnums: Positions, count: int) -> Any:
+    """Positions of arguments, counted from 0; all of them for None.
 
     Raises:
       ArgumentMismatchError: a position is out of range or appears twice.
     """
-    if wrt is None:
+    if argnums is None:
         return tuple(range(count))
-    given: Any = (wrt,) if np.ndim(wrt) == 0 else wrt
+    given: Any = (argnums,) if np.ndim(argnums) == 0 else argnums
     for number in given:
         if not hasattr(number, "__index__"):
-            raise _no_position(what, wrt)
+            raise _no_position(argnums)
         if not -count <= number < count:
             raise ArgumentMismatchError(
-                f"{what}={wrt} requires at least {_needed(number)} positional arguments, "
+                f"argnums={argnums} requires at least {_needed(number)} positional arguments, "
                 f"but only {count} were given",
-                where=f"{what}={wrt}",
+                where=f"argnums={argnums}",
                 do="count positional arguments from 0; keyword arguments are not differentiated",
             )
     resolved = tuple(int(number) % count for number in given)
     if len(set(resolved)) != len(resolved):
         raise ArgumentMismatchError(
-            f"{what}={wrt} names an argument twice", do="name each position once"
+            f"argnums={argnums} names an argument twice", do="name each position once"
         )
-    return resolved[0] if np.ndim(wrt) == 0 else resolved
+    return resolved[0] if np.ndim(argnums) == 0 else resolved
 
 
 def several(argnums: int | Sequence[int]) -> tuple[int, ...]:

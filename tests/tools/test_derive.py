@@ -82,7 +82,7 @@ def test_a_hyphen_is_stdout(pullback_command, code, monkeypatch, tmp_path):
 
 
 def test_jvp_with_respect_to_one_argument(pullback_command, code):
-    options = ("--args", "f32[2], f32[2]", "--jvp", "--wrt", "1")
+    options = ("--args", "f32[2], f32[2]", "--jvp", "--argnums", "1")
     text = pullback_command("derive", f"{code}:f", *options).stdout
     expected = jax.jvp(lambda y: functions()["f"](X, y), (Y,), (CT,))
     for found, wanted in zip(evaluate(text, X, Y, CT), expected, strict=True):
@@ -134,7 +134,7 @@ def test_lower_leaves_pure_stablehlo(pullback_command, code):
     [
         (
             ["f", "--vjp", "--wrt", "7"],
-            "wrt=7 requires at least 8 positional arguments, but only 2",
+            "argnums=7 requires at least 8 positional arguments, but only 2",
         ),
         (["f", "--vjp", "--wrt", "x"], "'x' is not positions such as 0,1"),
         (["f", "--vjp", "--wrt", "0_1"], "'0_1' is not positions such as 0,1"),

@@ -104,6 +104,8 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 @entry_option
 @click.option(
     "--wrt",
+    "--argnums",
+    "wrt",
     callback=_parse_positions,
     help="Positions of the arguments to differentiate, such as 0,1. "
     "By default 0 for --grad, and all of them otherwise.",
