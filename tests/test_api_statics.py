@@ -319,3 +319,34 @@ def test_a_program_names_an_array_as_a_static_part(fresh_tree):
     assert program(fresh_tree(ONES, part)) == 2.0
     with pytest.raises(ArgumentMismatchError, match=r"where: args\[0\].part, of a Fresh"):
         program(fresh_tree(ONES, np.ones(2)))
+
+
+def test_functions_are_traced_where_jit_is_disabled():
+    @jax.custom_vjp
+    def false(x):
+        return jnp.sin(x)
+
+    false.defvjp(lambda x: (false(x), x), lambda x, ct: (7 * x * ct,))
+
+    def function(x, n):
+        return jax.lax.scan(lambda c, _: (false(c) * x, None), x, None, n)[0]
+
+    with jax.disable_jit():
+        for name in ("grad", "vjp", "second order", "jacrev"):
+            found, expected = (CALLS[name](lib, function, 1.5, 2) for lib in (pb, jax))
+            assert_agrees(found, expected)
+
+
+def test_a_branch_where_jit_is_disabled_says_that_the_function_is_traced():
+    def branches(x):
+        return x * x if x > 0 else -x
+
+    with jax.disable_jit():
+        assert pb.jit(branches)(3.0) == 9.0
+        for call in (lambda: pb.grad(branches)(3.0), lambda: pb.vjp(branches, 3.0)):
+            with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+                call()
+            assert "under jax.disable_jit() as well" in "".join(caught.value.__notes__)
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        pb.grad(branches)(3.0)
+    assert "disable_jit" not in "".join(caught.value.__notes__)

@@ -500,6 +500,8 @@ def jit(
 
     @functools.wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
+        if jax.config.jax_disable_jit:  # what was traced for the Program would be abstract
+            return fun(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         values = {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, jax.core.Tracer)}
         if not values:

@@ -34,6 +34,11 @@ FLOATS = (float, complex, np.inexact)
 STEERED = (TypeError, ValueError, IndexError, AttributeError, OverflowError)
 """What Python code raises where it is given an abstract value in the place of a number."""
 
+TRACED = (
+    "pullback traces functions under jax.disable_jit() as well, to derive their programs: what is "
+    "differentiated is abstract there; jax.grad and the like run them with concrete values"
+)
+
 Fixed = tuple[int, ...]
 """Leaves of the arguments that are part of a function, by number."""
 
@@ -135,8 +140,10 @@ class Specializing:
         leaves, tree = jax.tree.flatten((args, kwargs))
         try:
             return self._result(_Call(args, kwargs, more, leaves, self._exact(tree)), error)
-        except STEERED:
+        except STEERED as failure:
             _static_parts.check(args, kwargs)  # JAX's error names no path
+            if jax.config.jax_disable_jit and not isinstance(failure, PullbackError):
+                failure.add_note(TRACED)
             raise
 
     def _exact(self, tree: Any) -> ExactTree:
