@@ -5,12 +5,13 @@ VENV ?= .venv
 NEWER ?= .venv-newer
 # The first Python that pullback supports and that can make a virtual environment.
 # A version manager may have a command for a Python that it then refuses to run: ask Python itself.
-USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+USABLE := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 first_usable = $(shell for p in $(1); do \
 	$$p -c '$(USABLE)' 2>/dev/null && command -v $$p && break; done)
-PYTHON ?= $(call first_usable,python3.11 python3.12 python3.13 python3)
+PYTHON ?= $(call first_usable,python3.11 python3.12 python3.13 python3.14 python3)
 # The newest Python, for the newest JAX; empty where there is none above the default one.
-NEWER_PYTHON ?= $(call first_usable,python3.13 ~/.pyenv/versions/3.13*/bin/python \
+NEWER_PYTHON ?= $(call first_usable,python3.14 ~/.pyenv/versions/3.14*/bin/python \
+	python3.13 ~/.pyenv/versions/3.13*/bin/python \
 	python3.12 ~/.pyenv/versions/3.12*/bin/python)
 JOBS ?= 2
 PIP_ARGS ?=
@@ -39,7 +40,7 @@ help:
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@test -n "$(PYTHON)" || { echo "no Python 3.11, 3.12 or 3.13 found: set PYTHON=" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found: set PYTHON=" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[test,dev]"
 	@touch $@
@@ -60,7 +61,7 @@ lit: setup
 # The same tests with the newest Python and JAX that are to be had, but one in eight of the sweeps
 # and of lit's.
 test-newer:
-	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 or 3.13 found" >&2; exit 1; }
+	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 to 3.14 found" >&2; exit 1; }
 	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
 	  PIP_ARGS="--upgrade --upgrade-strategy=eager" PYTEST_ARGS=--thin=8 \
 	  LIT_ARGS="--num-shards=8 --run-shard=1"
