@@ -423,8 +423,8 @@ DRIVERS = (
     ),
     Mutant(
         "_derivation.py",
-        "found = {block.arguments[i] for i in unknown}",
-        "found = {block.arguments[i] for i in list(unknown)[1:]}",
+        "{block.arguments[i] for i in unknown}",
+        "{block.arguments[i] for i in list(unknown)[1:]}",
         ("tests/test_api_compose.py",),
     ),
     Mutant(
