@@ -11,6 +11,7 @@ import importlib.util
 import mmap
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,17 @@ import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _constants, _jax, _module, _streams, _trees, _trial, _variants
+from pullback_runtime import (
+    _avals,
+    _constants,
+    _custom_calls,
+    _jax,
+    _module,
+    _streams,
+    _trees,
+    _trial,
+    _variants,
+)
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     FORMAT_VERSION,
@@ -52,7 +63,8 @@ class Opened:
     `metadata` are None for a module that pullback did not write; `exported` is set for what
     `jax.export` serialised. `constants` are large arrays of the module that have
     become hidden leading arguments of its `@main`. `is_whole` says that a digest was checked, and
-    `has_composites` is False where surely no op is one.
+    `has_composites` is False where surely no op is one, and `may_call_out` where none is a custom
+    call, or a transfer to the host.
     """
 
     module: ir.Module
@@ -61,6 +73,7 @@ class Opened:
     constants: tuple[np.ndarray, ...] = ()
     is_whole: bool = False
     has_composites: bool = True
+    may_call_out: bool = True
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
         """The trees of `(args, kwargs)` and of the result, where the file has them."""
@@ -70,6 +83,22 @@ class Opened:
             return None
         in_tree = _trees.restore_arguments(self.metadata["in_tree"])
         return in_tree, _trees.restore(self.metadata["out_tree"])
+
+    def check_custom_calls(self, allowed: Collection[str]) -> None:
+        """Raise ArtifactError for a call that no file may make, or that nobody vouches for.
+
+        Args:
+          allowed: targets that the caller vouches for.
+        """
+        if self.may_call_out:
+            _custom_calls.check_origin(self.module, allowed)
+        exported = self.exported
+        while exported is not None and exported.has_vjp():
+            exported = exported.vjp()
+            content = bytes(exported.mlir_module_serialized)
+            if _custom_calls.may_be_in(content):
+                derivative = _module.parse(_trial.parse_elsewhere(content))
+                _custom_calls.check_origin(derivative, allowed)
 
     def types(self) -> tuple[Any, Any]:
         """What the file says of the types of arguments and results, which may be random keys.
@@ -112,18 +141,30 @@ def open_module(
 ) -> Opened:
     """The module in a file or in bytes; raises ArtifactError for everything that is not one."""
     content = read_bytes(source)
-    try:
-        with refusing_damage():
-            return _open(content, context or _jax.context())
-    except ArtifactError as error:
-        if isinstance(source, str | os.PathLike):
-            raise _of_file(os.fspath(source), error) from error.__cause__
-        raise
+    with naming_file(source), refusing_damage():
+        return _open(content, context or _jax.context())
+
+
+class naming_file:
+    """Let an ArtifactError say which file it is about, where MLIR has a hyphen for its name."""
+
+    def __init__(self, source: str | os.PathLike[str] | bytes):
+        self.name = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if self.name is not None and isinstance(error, ArtifactError):
+            raise _of_file(self.name, error) from error.__cause__
 
 
 def _of_file(name: str, error: ArtifactError) -> ArtifactError:
-    """An error that says in which file; MLIR has a hyphen for the name of any text."""
-    where = name if error.where is None else f"{name}, {error.where}"
+    where = error.where or name
+    if where.startswith("-:"):
+        where = f"{name}{where[1:]}"
+    elif error.where is not None:
+        where = f"{name}, {where}"
     return ArtifactError(error.message.replace('"-":', f'"{name}":'), where=where, do=error.do)
 
 
@@ -179,9 +220,15 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     else:
         module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
     forget_file(module)
-    metadata = layout.metadata
-    composites = COMPOSITE in strings
-    return Opened(module, metadata, None, constants, is_whole=True, has_composites=composites)
+    return Opened(
+        module,
+        layout.metadata,
+        None,
+        constants,
+        is_whole=True,
+        has_composites=COMPOSITE in strings,
+        may_call_out=_custom_calls.may_be_in(strings),
+    )
 
 
 def _stay_inside(layout: Layout) -> bool:

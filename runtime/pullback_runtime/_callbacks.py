@@ -2,60 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pullback_runtime import _module
+from pullback_runtime import _custom_calls
 from pullback_runtime._errors import ModuleError
-from pullback_runtime._jax import ir, operations_named, place
+from pullback_runtime._jax import ir, place
+
+CONFIGURATIONS = "mhlo.backend_config", "backend_config"
 
 
-def check_callbacks(content: bytes, given: int) -> None:
-    """Raise ModuleError when the module's callback ops number more functions than were given."""
-    if b"python" not in content:
+def check_callbacks(content: bytes, given: int, keepalives: Sequence[Any]) -> None:
+    """Raise ModuleError when a module needs more of its process than it was given.
+
+    Callbacks have a number among functions. Other calls have an address, of what is kept alive.
+    """
+    found = _custom_calls.of_process(content)
+    if found is None:
         return
-    module = _module.parse(content)
-    calls = _callback_ops(module)
-    needed = 1 + max((_index(op).value for op in calls), default=-1)
-    if needed > given:
-        raise ModuleError(
-            f"the module calls back into Python ({needed} callbacks), "
-            f"and {given} functions were given",
-            where=f"{calls[0].attributes['call_target_name'].value} at {place(calls[0])}",
-            do="pass host_callbacks=, in the process that traced it; a saved module has none",
-        )
+    calls = [(call, target, _index(call)) for call, target in found[1]]
+    needed = 1 + max((index.value for _, _, index in calls if index is not None), default=-1)
+    for call, target, index in calls:
+        if index is None and not keepalives:
+            raise ModuleError(
+                f"the module calls `{target}`, which needs an object of the process that made it",
+                where=place(call),
+                do="pass keepalives=, in the process that traced it; a saved module has none",
+            )
+        if index is not None and needed > given:
+            raise ModuleError(
+                f"the module calls back into Python ({needed} callbacks), "
+                f"and {given} functions were given",
+                where=f"{target} at {place(call)}",
+                do="pass host_callbacks=, in the process that traced it; a saved module has none",
+            )
 
 
 def has_side_effects(content: bytes) -> bool:
-    """Whether a callback of the module does more than compute: prints, logs, writes."""
-    if b"python" not in content:
-        return False
-    module = _module.parse(content)  # ops do not keep it alive
-    calls = _callback_ops(module)
-    flags = (op.attributes["has_side_effect"] for op in calls if "has_side_effect" in op.attributes)
-    return any(flag.value for flag in flags)
+    """True if a callback of the module does more than compute: prints, logs, writes."""
+    found = _custom_calls.of_process(content)
+    calls = [] if found is None else [call for call, _ in found[1] if _index(call) is not None]
+    return any(_custom_calls.flag(call, "has_side_effect") for call in calls)
 
 
 def shift_callbacks(module: ir.Module, offset: int) -> None:
     """Renumber the callbacks of a module, to stand after `offset` others."""
     if offset == 0:
         return
-    for op in _callback_ops(module):
-        entries = {named.name: named.attr for named in op.attributes["mhlo.backend_config"]}
-        index = entries["index"]
-        entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
-        op.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, module.context)
+    for call, target in _custom_calls.found_in(module):
+        index = _index(call) if _custom_calls.is_of_process(target) else None
+        if index is not None:
+            name = _configuration(call)
+            entries = {named.name: named.attr for named in call.attributes[name]}
+            entries["index"] = ir.IntegerAttr.get(index.type, index.value + offset)
+            call.attributes[name] = ir.DictAttr.get(entries, module.context)
 
 
-def _callback_ops(module: ir.Module) -> list[Any]:
-    return [op for op in operations_named(module, "stablehlo.custom_call") if _is_callback(op)]
+def _index(call: ir.Operation) -> Any:
+    """Return the number of the function that a callback calls, or None where it has none."""
+    name = _configuration(call)
+    return None if name is None else call.attributes[name]["index"]
 
 
-def _is_callback(op: Any) -> bool:
-    target = op.attributes["call_target_name"].value
-    if "python" not in target or "mhlo.backend_config" not in op.attributes:
-        return False
-    return "index" in op.attributes["mhlo.backend_config"]
-
-
-def _index(op: Any) -> Any:
-    return op.attributes["mhlo.backend_config"]["index"]
+def _configuration(call: ir.Operation) -> str | None:
+    """Return the name of the attribute that has the number, if any has."""
+    for name in CONFIGURATIONS:
+        found = call.attributes.get(name, None)
+        if isinstance(found, ir.DictAttr) and "index" in found:
+            return name if isinstance(found["index"], ir.IntegerAttr) else None
+    return None

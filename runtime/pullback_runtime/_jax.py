@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -372,6 +372,12 @@ def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Host callbacks and keepalives of a `jax.stages.Lowered`, as `compile` takes them."""
     args = lowered._lowering.compile_args
     return tuple(args["host_callbacks"]), tuple(args["keepalive"])
+
+
+def custom_call_targets(platform: str) -> Collection[str]:
+    """Return the names under which something is registered for a platform, as XLA calls it."""
+    backends = xla_bridge.backends()  # what comes with a platform is registered when it starts
+    return _xla_client.custom_call_targets(platform) if backends else ()
 
 
 @functools.cache

@@ -5,15 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.tree_util import PyTreeDef
 
-from pullback_runtime import _avals, _backend, _compile, _meshes, _module, _symbolic, _variants
-from pullback_runtime._artifact import Opened, open_module, refusing_damage
+from pullback_runtime import (
+    _avals,
+    _backend,
+    _compile,
+    _custom_calls,
+    _meshes,
+    _module,
+    _symbolic,
+    _variants,
+)
+from pullback_runtime._artifact import Opened, naming_file, open_module, refusing_damage
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError
@@ -49,6 +58,7 @@ class LoadedProgram:
         """The program on its pytrees, which are taken apart only while JAX traces."""
         device = _backend.pick_device(self.backend, None)
         if self.opened.exported is not None:  # JAX runs what it has exported itself
+            self._check_registered(self.opened.exported)
             return placing(jax.jit(self.opened.exported.call), device)
         if _symbolic.METADATA in self.metadata:
             return placing(jax.jit(self._on_trees(self.symbolic)), device)
@@ -67,6 +77,16 @@ class LoadedProgram:
     def _mesh(self) -> jax.sharding.Mesh | None:
         axes = _meshes.axes_of(self.metadata, self.opened.module)
         return _meshes.here(axes, self.backend)
+
+    def _check_registered(self, exported: Any) -> None:
+        """Raise CompileError for a custom call that is not here, in what JAX itself lowers."""
+        platform = self.backend or _backend.default_backend()
+        content = bytes(exported.mlir_module_serialized)
+        if exported.platforms == (platform,) and _custom_calls.may_be_in(content):
+            module = _module.parse(content)
+            _module.make_private(module, keep="main")
+            _module.drop_unreached(module)
+            _custom_calls.check_registered(_module.to_bytecode(module), platform)
 
     def _on_trees(self, flat: Callable[..., Any]) -> Callable[..., Any]:
         in_tree, out_tree = self.trees
@@ -148,6 +168,7 @@ class LoadedProgram:
         """The flat function of a file with symbolic dimensions, for arguments of any size."""
         described, platforms = self.metadata[_symbolic.METADATA], self.metadata["platforms"]
         exported = _symbolic.restore(self.opened.module, described["main"], platforms, "main")
+        self._check_registered(exported)
         in_tree, avals = self.trees[0], exported.in_avals
         names = self._names or [f"argument {number}" for number in range(len(avals))]
 
@@ -207,18 +228,26 @@ def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:
     return in_tree, LEAF if results == 1 else jax.tree.structure((0,) * results)
 
 
-def load(source: str | os.PathLike[str] | bytes, *, backend: str | None = None) -> LoadedProgram:
-    """A saved program, or any StableHLO module, ready to be called.
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    backend: str | None = None,
+    allow_custom_calls: Collection[str] = (),
+) -> LoadedProgram:
+    """Load a saved program, or any StableHLO module, ready to be called.
 
     Args:
       source: the path of a file, or its bytes: what `pullback` saved, StableHLO text or
         bytecode.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
+      allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
+        registered by `jax.ffi`.
 
-    Raises: ArtifactError for everything that is not a whole module.
+    Raises: ArtifactError for everything that is not a whole module, or calls something else.
     """
     opened = open_module(source)
-    if not opened.is_whole:
-        with refusing_damage():
+    with naming_file(source), refusing_damage():
+        if not opened.is_whole:
             _module.refuse_fatal_calls(opened.module)
+        opened.check_custom_calls(allow_custom_calls)
     return LoadedProgram(opened, backend)

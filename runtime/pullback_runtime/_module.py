@@ -11,6 +11,7 @@ import functools
 import graphlib
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,9 +104,30 @@ def parse(
             return _jax.parsed(content)
     except (ir.MLIRError, ValueError) as error:
         raise ModuleError(
-            f"the module does not parse: {error}",
-            do="check it with `pullback-opt`; it must be StableHLO text or bytecode",
+            f"the module does not parse: {without_flags(str(error))}",
+            do=remedy_of(str(error))
+            or "check it with `pullback-opt`; it must be StableHLO text or bytecode",
         ) from error
+
+
+_FLAG = re.compile(r"\.? If this is intended, please .*")
+
+
+def without_flags(said: str) -> str:
+    """Return what MLIR says of a module without its advice to set a flag, which jaxlib has not."""
+    return _FLAG.sub("", said)
+
+
+def remedy_of(said: str) -> str | None:
+    """Return what to do about a dialect that jaxlib does not have, if MLIR speaks of one."""
+    if "unregistered" not in said:
+        return None
+    if re.search(r"\bquant\b", said):
+        return (
+            "write it without quantized types, for jaxlib has none: run StableHLO's own "
+            "`stablehlo-opt --stablehlo-legalize-quant-to-math` first"
+        )
+    return "lower it to StableHLO and CHLO: jaxlib has few other dialects of MLIR"
 
 
 def prepare(content: bytes, entry: str = "main") -> Prepared:

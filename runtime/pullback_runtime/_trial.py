@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 
-from pullback_runtime import _trial_worker as worker
+from pullback_runtime import _module, _trial_worker as worker
 from pullback_runtime._container import ArtifactError
 
 SECONDS = 10
@@ -58,16 +58,14 @@ def _ask(kind: bytes, content: bytes) -> bytes:
 
 def _refusal(status: bytes, detail: str, seconds: int, size: int) -> ArtifactError:
     message = {
-        worker.REFUSED: f"the file does not parse: {detail}",
+        worker.REFUSED: f"the file does not parse: {_module.without_flags(detail)}",
         worker.CRASHED: f"the file crashes the parser ({detail}), tried in a process of its own",
         worker.TOO_SLOW: f"the file does not parse within {seconds} seconds",
     }[status]
-    do = "it must be StableHLO text, bytecode, or what jax.export serialised, undamaged"
-    if "unregistered" in detail:  # as a dialect, or for the option that would allow one
-        do = (
-            "lower it to StableHLO, without quantized types: jaxlib has few dialects of MLIR, and "
-            "allows no others"
-        )
+    do = (
+        _module.remedy_of(detail)
+        or "it must be StableHLO text, bytecode, or what jax.export serialised, undamaged"
+    )
     return ArtifactError(message, where=f"a file of {size} bytes without pullback's digest", do=do)
 
 

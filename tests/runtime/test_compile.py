@@ -424,8 +424,20 @@ def test_an_op_that_the_backend_lacks():
       return %0 : tensor<f32>
     }"""
     message = refused(runtime.CompileError, text)
+    assert message.startswith("nothing is registered on cpu for the custom call `no_such_symbol`")
+    assert "where: -:2:12, in @main" in message
+
+
+def test_what_xla_does_not_compile():
+    text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.create_token : !stablehlo.token
+      %1 = "stablehlo.send"(%x, %0) {
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>
+      } : (tensor<f32>, !stablehlo.token) -> !stablehlo.token
+      return %x : tensor<f32>
+    }"""
+    message = refused(runtime.CompileError, text)
     assert message.startswith("XLA does not compile @main: ")
-    assert "no_such_symbol" in message
     assert "look for an op this backend lacks" in message
 
 

@@ -329,7 +329,7 @@ def test_an_entry_that_cannot_be_called_has_its_own_name_in_the_error(pullback_c
     )
     result = pullback_command("derive", path, "--vjp", "--entry", "first")
     assert result.exit_code == 2
-    assert "where: argument 0 of @first" in result.stderr
+    assert f"where: {path}, argument 0 of @first" in result.stderr
 
 
 SHARDED = """

@@ -148,6 +148,13 @@ def test_what_a_pass_makes_of_a_saved_program_can_be_read(run, tmp_path: Path) -
     assert jnp.allclose(found[1], 2 * jnp.cos(0.5))
 
 
+def test_a_flag_that_is_not_there_is_no_remedy(run) -> None:
+    code, _, errors = run('func.func @main() { "acme.op"() : () -> () return }')
+    assert code == 1
+    assert "unregistered dialect\n  do:    lower it to StableHLO and CHLO" in errors
+    assert "-allow-unregistered-dialect" not in errors
+
+
 def test_split_input_file(run) -> None:
     both = f"{SOURCE}// -----\n{SOURCE}"
     out, _ = succeed(run(both, "--split-input-file", "--inline-calls"))

@@ -265,9 +265,37 @@ def test_an_error_of_a_run_names_the_file(pullback_command, tmp_path):
         "  %0 = stablehlo.custom_call @kernel(%x) : (tensor<f32>) -> tensor<f32>\n"
         "  return %0 : tensor<f32>\n}"
     )
-    result = pullback_command("run", path, "--random", 0, "--interpret")
+    allowed = "--allow-custom-calls", "kernel"
+    result = pullback_command("run", path, "--random", 0, "--interpret", *allowed)
     assert result.exit_code == 2
     assert f"where: {path}:2:8" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "--random", 0], ["derive", "--vjp"], "dump", "info"])
+def test_custom_calls_of_a_file_need_a_word(pullback_command, tmp_path, command):
+    path = tmp_path / "calls.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<i32>) -> tensor<i32> {\n"
+        "  %0 = stablehlo.custom_call @kernel(%x) : (tensor<i32>) -> tensor<i32>\n"
+        "  return %0 : tensor<i32>\n}"
+    )
+    name, *flags = [command] if isinstance(command, str) else command
+    result = pullback_command(name, path, *flags)
+    assert result.exit_code == 2
+    assert "the file calls `kernel`, which runs whatever is registered here" in result.stderr
+    assert f"where: {path}:2:8, in @main" in result.stderr
+    assert "in a shell with --allow-custom-calls kernel" in result.stderr
+    result = pullback_command(name, path, *flags, "--allow-custom-calls", "kernel")
+    if name == "run":
+        assert "nothing is registered on cpu for the custom call `kernel`" in result.stderr
+    else:
+        assert result.exit_code == 0
+
+
+def test_a_function_needs_no_word_for_its_custom_calls(pullback_command, model):
+    result = pullback_command("run", f"{model}:f", "--allow-custom-calls", "kernel")
+    assert result.exit_code == 2
+    assert "--allow-custom-calls is for files" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,11 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
     def member(values: Mapping[str, int]) -> Program:
         sized = map(functools.partial(dimensions.sized, values), ins)
         args, kwargs = jax.tree.unflatten(exported.in_tree, sized)
-        export = jax.export.export(jax.jit(exported.call), platforms=exported.platforms)
+        export = jax.export.export(
+            jax.jit(exported.call),
+            platforms=exported.platforms,
+            disabled_checks=exported.disabled_safety_checks,
+        )
         return _from(export(*args, **kwargs), order)
 
     written = Exports(exported, int(_has_vjp(exported)) if order is None else order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Collection
 from typing import Any
 
 from pullback import _jax
@@ -24,28 +25,38 @@ from pullback.dialect.verify import verify
 from pullback_runtime import _artifact, _module, _symbolic, _variants
 
 
-def load(source: str | os.PathLike[str] | bytes, *, entry: str = "main") -> Any:
-    """A program from a file, or from its bytes; a SymbolicProgram where dimensions are symbols.
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    entry: str = "main",
+    allow_custom_calls: Collection[str] = (),
+) -> Any:
+    """Load a program from a file, or from its bytes.
 
-    Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
-    `jax.export` serialised. Loading runs no code that the file names.
+    It is a SymbolicProgram where dimensions are symbols. Reads what `save` wrote, any StableHLO
+    module (text, bytecode or portable artifact), and what `jax.export` serialised. Loading runs no
+    code that the file names.
 
     Args:
       entry: the function of a StableHLO module that the program is; it is called @main then.
+      allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
+        registered by `jax.ffi`; those of libraries that come with JAX need no word.
 
     Raises:
       ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops
-        break a constraint of the dialect; or it is of one program, and `entry` is another.
+        break a constraint of the dialect; it makes another custom call, or one that has a meaning
+        only in the process that wrote it; or it is of one program, and `entry` is another.
       ModuleError: the module has no such function.
     """
     with as_ours():
         opened = _artifact.open_module(source, _jax.context())
-        with _artifact.refusing_damage():
+        with _artifact.naming_file(source), _artifact.refusing_damage():
             if entry != "main":
-                return _program_of(_entered(opened, entry))
+                return _program_of(_entered(opened, entry), allow_custom_calls)
             if opened.exported is not None:
+                opened.check_custom_calls(allow_custom_calls)
                 return exported.from_opened(opened)
-            return _program_of(opened)
+            return _program_of(opened, allow_custom_calls)
 
 
 def of_module(module: ir.Module, entry: str) -> Program:
@@ -54,7 +65,7 @@ def of_module(module: ir.Module, entry: str) -> Program:
         opened = _artifact.opened(module)
         if entry != "main":
             opened = _entered(dataclasses.replace(opened, metadata=None), entry)
-        program: Program = _program_of(opened)
+        program: Program = _program_of(opened, None)
         return program
 
 
@@ -70,9 +81,15 @@ def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
     return opened
 
 
-def _program_of(opened: _artifact.Opened) -> Any:
+def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> Any:
+    """The program of a module.
+
+    Args:
+      allowed: custom calls that the caller vouches for; None where the module is of this process.
+    """
     metadata = opened.metadata or {}
     if _symbolic.METADATA in metadata:
+        opened.check_custom_calls(allowed or ())
         return symbolic.load(opened.module, opened.trees(), metadata)
     if not metadata:  # a module of others: what else calls @main would not fit derivatives
         _module.find_entry(opened.module, "main")
@@ -88,6 +105,8 @@ def _program_of(opened: _artifact.Opened) -> Any:
         _module.drop_unreached(opened.module)
     if not opened.is_whole:
         _module.refuse_fatal_calls(opened.module)
+    if allowed is not None:
+        opened.check_custom_calls(allowed)
     if marked := metadata.get(high_level.CHECKPOINTS):
         high_level.put_checkpoints(opened.module, marked)
     return programs.of_entries(opened, entries)

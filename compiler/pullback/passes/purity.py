@@ -8,6 +8,7 @@ from pullback._jax import ir
 from pullback.dialect import ops
 from pullback.dialect.build import flag
 from pullback.passes.symbols import CALL, callee, is_declaration
+from pullback_runtime import _custom_calls
 
 IMPURE = frozenset(
     {
@@ -47,9 +48,9 @@ def target_of(op: ir.Operation) -> str | None:
 
 
 def callback(op: ir.Operation) -> str | None:
-    """The target of a custom call, if it calls Python in this process."""
+    """Return the target of a custom call, if it takes what exists only in this process."""
     target = target_of(op)
-    return target if target is not None and "callback" in target else None
+    return target if target is not None and _custom_calls.is_of_process(target) else None
 
 
 def is_used(value: ir.Value) -> bool:

@@ -18,7 +18,13 @@ from pullback.passes.options import parse_number
 from pullback.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write
-from pullback.tools.sources import check_used, entry_option, load_source, sizes_option
+from pullback.tools.sources import (
+    allow_custom_calls_option,
+    check_used,
+    entry_option,
+    load_source,
+    sizes_option,
+)
 from pullback.tools.targets import blaming, naming
 
 Positions = int | tuple[int, ...] | None
@@ -121,6 +127,7 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 )
 @sizes_option
 @load_rules_option
+@allow_custom_calls_option
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(
@@ -147,6 +154,7 @@ def derive(
     in_axes: Any,
     sizes: dict[str, int] | None,
     plugins: tuple[str, ...],
+    allow_custom_calls: tuple[str, ...],
     rules: bool,
     lower: bool,
     allow_refusals: bool,
@@ -166,7 +174,9 @@ def derive(
         raise UsageError(
             "--lower takes away the rules that --rules stages", do="leave out one of them"
         )
-    loaded = load_source(source, arguments, entry=entry, sizes=sizes)
+    loaded = load_source(
+        source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
+    )
     program = loaded.program
     wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
     for option in filter(wanting.get, wanting):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback_runtime import _module
 
 _FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')
 _EXPECTED = re.compile(
@@ -52,7 +53,10 @@ def _from_mlir(diagnostic: ir.DiagnosticInfo) -> Message:
     file, line, column = _position(str(diagnostic.location))
     notes = tuple(_from_mlir(note) for note in diagnostic.notes)
     severity = diagnostic.severity.name.lower()
-    return Message(severity, diagnostic.message.strip(), file, line, column, notes)
+    text = _module.without_flags(diagnostic.message.strip())
+    if remedy := _module.remedy_of(text):
+        text += f"\n  do:    {remedy}"
+    return Message(severity, text, file, line, column, notes)
 
 
 def _from_error(error: BaseException) -> Message:

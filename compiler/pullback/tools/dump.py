@@ -18,7 +18,14 @@ from pullback.frontend.rules import RuleTable
 from pullback.frontend.trace import PLATFORMS, platform_here
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write
-from pullback.tools.sources import Source, check_used, entry_option, load_source, sizes_option
+from pullback.tools.sources import (
+    Source,
+    allow_custom_calls_option,
+    check_used,
+    entry_option,
+    load_source,
+    sizes_option,
+)
 from pullback.tools.targets import blaming
 
 # Stage -> the file that holds it below `-o DIR`; in the order in which a program meets them.
@@ -128,6 +135,7 @@ class Stager:
 )
 @click.option("--locations", is_flag=True, help="Show the line of Python behind each op.")
 @sizes_option
+@allow_custom_calls_option
 @click.option("--print-ir-after-all", is_flag=True, help="Show the module after each pass.")
 @click.option(
     "-o",
@@ -141,6 +149,7 @@ def dump(
     arguments: str | None,
     entry: str | None,
     sizes: dict[str, int] | None,
+    allow_custom_calls: tuple[str, ...],
     stages: tuple[str, ...],
     folder: Path | None,
     **options: Any,
@@ -150,7 +159,7 @@ def dump(
     Without --args, the arguments are the function's or its module's `example_args`.
     """
     _check_needed(stages, options)
-    loaded = load_source(source, arguments, options["platform"], entry, sizes)
+    loaded = load_source(source, arguments, options["platform"], entry, sizes, allow_custom_calls)
     loaded = _for_platform(loaded, options["platform"])
     stager = Stager(loaded, **options | {"platform": loaded.program.platforms[0]})
     wanted = _wanted(stages, stager)

@@ -17,7 +17,7 @@ from pullback.artifact.write import rule_inventory
 from pullback.dialect import ops
 from pullback.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
-from pullback.tools.sources import entry_option
+from pullback.tools.sources import allow_custom_calls_option, entry_option
 from pullback.tools.targets import naming
 from pullback_runtime import _artifact, _container, _meshes, _symbolic
 
@@ -25,11 +25,14 @@ from pullback_runtime import _artifact, _container, _meshes, _symbolic
 @click.command()
 @click.argument("file")
 @entry_option
-def info(file: str, entry: str | None) -> None:
+@allow_custom_calls_option
+def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...]) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
     content = _artifact.read_bytes(standard_input() if file == "-" else Path(file))
     with naming(file):
-        program = pullback.load(content, entry=entry or "main")
+        program = pullback.load(
+            content, entry=entry or "main", allow_custom_calls=allow_custom_calls
+        )
     for label, text in rows(content, program):
         click.echo(f"{label:18}{text}")
 

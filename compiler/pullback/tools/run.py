@@ -18,6 +18,7 @@ from pullback.tools.inputs import Arrays
 from pullback.tools.show import note
 from pullback.tools.sources import (
     Tolerance,
+    allow_custom_calls_option,
     check_used,
     entry_option,
     load_source,
@@ -102,6 +103,7 @@ def _running(spec: str) -> Iterator[None]:
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
 @entry_option
 @sizes_option
+@allow_custom_calls_option
 @click.option("--backend", help="cpu, cuda, rocm or tpu. By default where JAX runs.")
 @click.option(
     "--input",
@@ -128,6 +130,7 @@ def run(
     arguments: str | None,
     entry: str | None,
     sizes: dict[str, int] | None,
+    allow_custom_calls: tuple[str, ...],
     backend: str | None,
     inputs: tuple[Path, ...],
     seed: int | None,
@@ -142,7 +145,9 @@ def run(
         check_used("--compare or --jax", {"--tolerance": tolerance})
     if interpret and not compare:
         check_used("--compare, for the interpreter is no backend", {"--backend": backend})
-    loaded = load_source(source, arguments, entry=entry, sizes=sizes)
+    loaded = load_source(
+        source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
+    )
     program, values = engines.argument_values(loaded, inputs, seed)
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:

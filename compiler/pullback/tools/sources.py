@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +77,12 @@ sizes_option = click.option(
     "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
 )
 entry_option = click.option("--entry", help="The function of an MLIR file. By default main.")
+allow_custom_calls_option = click.option(
+    "--allow-custom-calls",
+    multiple=True,
+    metavar="NAME",
+    help="Allow a file to make custom calls of this target; repeatable.",
+)
 
 
 def load_source(
@@ -84,9 +91,13 @@ def load_source(
     platform: str | None = None,
     entry: str | None = None,
     sizes: dict[str, int] | None = None,
+    allow_custom_calls: Sequence[str] = (),
 ) -> Source:
-    """Traces a target, or loads a module or a saved program from a file or from `-`."""
-    source = _load(spec, arguments, platform, entry)
+    """Trace a target, or load a module or a saved program from a file or from `-`."""
+    if is_target(spec):
+        source = _traced(spec, arguments, platform, entry, allow_custom_calls)
+    else:
+        source = _loaded(spec, arguments, entry, allow_custom_calls)
     if sizes is None:
         return source
     if isinstance(source.program, Program):
@@ -96,16 +107,34 @@ def load_source(
     return replace(source, program=source.program.with_sizes(**sizes))
 
 
-def _load(spec: str, arguments: str | None, platform: str | None, entry: str | None) -> Source:
-    if is_target(spec):
-        if entry is not None:
-            raise UsageError(
-                f"--entry is for modules, and `{spec}` names its function", do="leave --entry out"
-            )
-        target = load_target(spec, arguments)
-        return Source(spec, target.trace(platform), target)
+def _traced(
+    spec: str,
+    arguments: str | None,
+    platform: str | None,
+    entry: str | None,
+    allow_custom_calls: Sequence[str],
+) -> Source:
+    if entry is not None:
+        raise UsageError(
+            f"--entry is for modules, and `{spec}` names its function", do="leave --entry out"
+        )
+    if allow_custom_calls:
+        raise UsageError(
+            f"--allow-custom-calls is for files, and `{spec}` is a function",
+            do="leave --allow-custom-calls out",
+        )
+    target = load_target(spec, arguments)
+    return Source(spec, target.trace(platform), target)
+
+
+def _loaded(
+    spec: str, arguments: str | None, entry: str | None, allow_custom_calls: Sequence[str]
+) -> Source:
     if arguments is not None:
         raise UsageError(f"--args is for targets, and `{spec}` is a module", do="leave --args out")
     content = standard_input() if spec == "-" else spec
     with naming(spec):
-        return Source(spec, pullback.load(content, entry=entry or "main"))
+        program = pullback.load(
+            content, entry=entry or "main", allow_custom_calls=allow_custom_calls
+        )
+        return Source(spec, program)
