@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from pullback_runtime import _contexts, _jax, _resources
+from pullback_runtime import _contexts, _jax, _mhlo, _resources
 from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
 from pullback_runtime._elements import element_dtype
 from pullback_runtime._errors import ModuleError
@@ -101,7 +101,10 @@ def parse(
         with context, ir.Location.unknown(context):
             if portable:
                 return _jax.stablehlo.deserialize_portable_artifact(context, content)
-            return _jax.parsed(content)
+            module = _jax.parsed(content)
+            if _mhlo.may_be_in(content):
+                _mhlo.read(module)
+            return module
     except (ir.MLIRError, ValueError) as error:
         raise ModuleError(
             f"the module does not parse: {without_flags(str(error))}",

@@ -232,6 +232,7 @@ def test_the_largest_elements_as_xla_writes_them():
     [
         lambda: top_k("false"),
         lambda: top_k(more=', backend_config = "{}"'),
+        lambda: top_k(more=", mhlo.backend_config = {sorted = true}"),
         lambda: called("mhlo.erf", ATTRIBUTES="fast = true"),
         lambda: called("mhlo.lgamma"),
     ],

@@ -7,7 +7,6 @@ and any StableHLO tool runs it. The functions of `jax.checkpoint` stand in the m
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from pullback.passes.purity import target_of
 from pullback.passes.regions import replace_op
 from pullback.passes.symbols import erase_unreachable, symbol
 from pullback.rules.scan import expand_scans
+from pullback_runtime import _mhlo
 from pullback_runtime._jax import operations_named, operations_where, run_passes
 
 CHLO = "chlo."
@@ -27,13 +27,7 @@ CHECKPOINTS = "checkpoints"
 FUNCTION_HINTS = {remat.CHECKPOINT, "no_inline"}
 EXPAND = "func.func(chlo-legalize-to-stablehlo)"
 Attributes = dict[str, ir.Attribute]
-
-# Those that XLA knows as well; on another name it says that there is no such routine.
-_ALIKE = "acos acosh asin asinh atanh cosh erf sinh tan"
-_OF_MHLO = {f"mhlo.{name}": f"chlo.{name}" for name in _ALIKE.split()}
-_OF_MHLO["mhlo.topk"] = "chlo.top_k"
 _OF_CALLS = {TARGET, "mhlo.attributes", "mhlo.version", "api_version"}
-_DEFAULTS = {"backend_config": '""', "has_side_effect": "false", "largest": "true"}
 
 
 def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
@@ -60,8 +54,8 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
     ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
     calls = operations_named(module, CUSTOM_CALL)
     wrapped = [_of_composite(name, op) for name, op in composites if name.startswith(CHLO)]
-    wrapped += [_of_mhlo(op) for op in calls if target_of(op) in _OF_MHLO]
-    restored = [_restore_chlo(module, *each) for each in wrapped]
+    wrapped += filter(None, map(_of_mhlo, calls))
+    restored = [_restored(*each) for each in wrapped]
     if any(restored) and erase:
         erase_unreachable(module)
 
@@ -72,50 +66,26 @@ def _of_composite(name: str, op: ir.Operation) -> tuple[ir.Operation, str, Attri
     return op, name, {named.name: named.attr for named in given}
 
 
-def _of_mhlo(op: ir.Operation) -> tuple[ir.Operation, str, Attributes]:
+def _of_mhlo(call: ir.Operation) -> tuple[ir.Operation, str, Attributes] | None:
     """The same of what XLA writes for an op of MHLO that StableHLO has not, as in PyTorch/XLA."""
-    given = {key: value for key, value in op.attributes.items() if key not in _OF_CALLS}
-    given.update((each.name, each.attr) for each in op.attributes.get("mhlo.attributes", ()))
-    given = {key: value for key, value in given.items() if str(value) != _DEFAULTS.get(key)}
-    return op, _OF_MHLO[target_of(op) or ""], given
+    target = target_of(call) or ""
+    name = _mhlo.counterpart(target, call.context) if target.startswith(_mhlo.MHLO) else None
+    if name is None or "mhlo.backend_config" in call.attributes:
+        return None
+    given = {key: value for key, value in call.attributes.items() if key not in _OF_CALLS}
+    given.update((each.name, each.attr) for each in call.attributes.get("mhlo.attributes", ()))
+    return call, name, given
 
 
-def _restore_chlo(module: ir.Module, op: ir.Operation, name: str, attributes: Attributes) -> bool:
-    """Replaces what stands for a CHLO op by this op; whether it does.
+def _restored(op: ir.Operation, name: str, attributes: Attributes) -> bool:
+    """Replaces what stands for an op by this op; whether it does.
 
     What has such a name and says more, or something else, than the op can stays what it is: the
     decomposition of a composite tells what it computes.
     """
-    if not module.context.is_registered_operation(name) or len(op.regions):
+    if not op.context.is_registered_operation(name) or len(op.regions):
         return False
-    new = ir.Operation.create(
-        name,
-        results=[result.type for result in op.results],
-        operands=list(op.operands),
-        attributes=attributes,
-        loc=op.location,
-        ip=ir.InsertionPoint(op),
-    )
-    if not _is_whole(new):
-        new.erase()
-        return False
-    replace_op(op, new.results)
-    return True
-
-
-def _is_whole(op: ir.Operation) -> bool:
-    """Whether an op has what it needs, and no attributes but its own."""
-    try:
-        return set(op.attributes.keys()) <= _own_attributes(op.opview.__class__) and op.verify()
-    except ir.MLIRError:
-        return False
-
-
-@functools.cache
-def _own_attributes(view: type) -> set[str]:
-    """The attributes that ops of this class have; what is a result or operand cannot be set."""
-    members = vars(view).items()
-    return {name for name, x in members if isinstance(x, property) and x.fset is not None}
+    return _mhlo.replace(op, name, attributes)
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:

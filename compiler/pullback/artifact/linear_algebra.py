@@ -36,6 +36,7 @@ Results = dict[int, Any]
 """What JAX has derivatives of, by the position of the result; not what a library needs itself."""
 
 _NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
+_EIGH = re.compile(r"([01]),1,\d+,[\d.e-]+")
 _DEFAULT = chr(0)  # of algorithms
 _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
@@ -65,10 +66,15 @@ def _lu_on_tpu(options: Options, x: Any) -> Results:
 
 
 def _eigh_on_tpu(options: Options, x: Any) -> Results:
-    """Where the eigenvalues are sorted; what is wider than 256 is made of ones that are not."""
-    if (lower := {"1,1,100,1e-6": True, "0,1,100,1e-6": False}.get(str(options[TEXT]))) is None:
+    """Where the eigenvalues are sorted; what is wider than 256 is made of ones that are not.
+
+    The text says which triangle is read, whether they are sorted, and where to stop: JAX after 100
+    sweeps, TensorFlow after fewer.
+    """
+    found = _EIGH.fullmatch(str(options.get(TEXT)))
+    if found is None:
         return {}
-    jacobi = lax.linalg.EighImplementation.JACOBI
+    jacobi, lower = lax.linalg.EighImplementation.JACOBI, found[1] == "1"
     v, w = lax.linalg.eigh(x, lower=lower, symmetrize_input=False, implementation=jacobi)
     return {0: v, 1: w}
 
@@ -164,7 +170,32 @@ def put_back(module: ir.Module) -> None:
     made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
     for call in operations_named(module, "stablehlo.custom_call"):
         if (routine := _routine(call)) in made:
-            made[routine](module, call)
+            whole = _without_tuple(call)
+            if whole is not None:
+                made[routine](module, whole)
+
+
+def _without_tuple(call: ir.Operation) -> ir.Operation | None:
+    """The call with a result for each part of a tuple, as TensorFlow's modules have it.
+
+    None where the tuple is used as a whole.
+    """
+    kind = call.results[0].type if len(call.results) == 1 else None
+    if not isinstance(kind, ir.TupleType):
+        return call
+    parts = [use.owner.operation for use in call.results[0].uses]
+    if any(part.name != "stablehlo.get_tuple_element" for part in parts):
+        return None
+    attributes = {key: value for key, value in call.attributes.items() if key != "xla_shape"}
+    kinds = [kind.get_type(i) for i in range(kind.num_types)]
+    with build.inserting(ir.InsertionPoint(call), call.location):
+        new = build.emit(call.name, kinds, list(call.operands), attributes)
+    for part in parts:
+        number = ir.IntegerAttr(part.attributes["index"]).value
+        part.results[0].replace_all_uses_with(new.results[number])
+        part.erase()
+    call.erase()
+    return new
 
 
 def _routine(call: ir.Operation) -> str:
@@ -259,7 +290,7 @@ def _limit(user: ir.Operation, dim: int) -> int:
 
 
 def _takes_upper_triangle(user: ir.Operation) -> bool:
-    """Whether a `select` has 0 below the diagonal, as in JAX's `triu`."""
+    """Whether a `select` has 0 below the diagonal, as in JAX's and TensorFlow's `triu`."""
     if user.name != "stablehlo.select" or not is_zero_constant(_repeated(user.operands[1])):
         return False
     mask, rank = _repeated(user.operands[0]), build.rank(user.operands[0])
@@ -268,20 +299,27 @@ def _takes_upper_triangle(user: ir.Operation) -> bool:
     row, column = mask.owner.operands
     if build.enumerator(mask.owner.attributes["comparison_direction"]) != "GE":
         return False
-    if not build.is_result_of(row, "stablehlo.add"):
-        return False
-    if build.one_number(row.owner.operands[1]) != -1:
-        return False
     last = build.rank(mask) - 1
-    places = row.owner.operands[0], column
-    return rank > 1 and [_counted(v) for v in places] == [last - 1, last]
+    return rank > 1 and [_counted(v) for v in (row, column)] == [(last - 1, -1), (last, 0)]
 
 
-def _counted(v: Value) -> int | None:
-    """The dimension that an iota counts."""
-    if not build.is_result_of(v, "stablehlo.iota"):
+def _counted(v: Value) -> tuple[int, int] | None:
+    """The dimension along which a value counts, and from which number."""
+    if build.is_result_of(v, "stablehlo.iota"):
+        return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value), 0
+    is_sum = build.is_result_of(v, "stablehlo.add")
+    if not (is_sum or build.is_result_of(v, "stablehlo.broadcast_in_dim")):
         return None
-    return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value)
+    found = _counted(v.owner.operands[0])
+    if found is None:
+        return None
+    dim, start = found
+    if not is_sum:
+        wide = build.integers(v.owner.attributes["broadcast_dimensions"])[dim]
+        same = build.shape(v.owner.operands[0])[dim] == build.shape(v)[wide]
+        return (wide, start) if same else None
+    more = build.one_number(v.owner.operands[1])
+    return None if more is None else (dim, start + int(more))
 
 
 def _repeated(v: Value) -> Value:

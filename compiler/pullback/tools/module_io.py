@@ -12,7 +12,7 @@ from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.artifact.errors import as_ours
 from pullback.dialect.ops import restore_symbol_refs, walk_composites
-from pullback_runtime import _artifact, _container, _module, _symbolic
+from pullback_runtime import _artifact, _container, _mhlo, _module, _symbolic
 
 SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)
 _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
@@ -77,7 +77,10 @@ def parse_module(content: bytes | str) -> ir.Module:
             with as_ours():
                 return _artifact.open_module(content, context).module
         text = decode(content) if isinstance(content, bytes) else content
-        return ir.Module.parse(text, context)
+        module = ir.Module.parse(text, context)
+    if _mhlo.may_be_in(text.encode()):
+        _mhlo.read(module)
+    return module
 
 
 def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
