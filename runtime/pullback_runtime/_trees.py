@@ -1,21 +1,25 @@
 """Argument trees in JSON, and back, without running code that a file names.
 
 A class is used on load only if its module is already imported and the class is registered with
-JAX in this process: reading a tree never imports anything. Where the class is not there, or its
-static data cannot be written as JSON, its place is taken by `Fields`, a dictionary by field name.
-Such static data are written as text, to tell them from others of that class.
+JAX in this process: reading a tree never imports anything. Objects among its static data that JSON
+cannot hold, such as functions, are written as the names by which its module, or JAX, has them.
+Where the class is not there, or its static data have neither form, its place is taken by `Fields`,
+a dictionary by field name. Such static data are written as text, to tell them from others of that
+class.
 """
 
 from __future__ import annotations
 
 import contextlib
-import operator
+import enum
 import re
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.tree_util import (
     DictKey,
     PyTreeDef,
@@ -24,6 +28,7 @@ from jax.tree_util import (
     tree_flatten_with_path,
 )
 
+from pullback_runtime import _avals
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._errors import ArgumentError
 from pullback_runtime._jax import fields_of_dataclass
@@ -92,10 +97,12 @@ def _describe_class(tree: PyTreeDef, kind: type, static: Any, children: list[Any
         class_name, names, text = static
         return {**described, "class": class_name, "fields": list(names), **_text_entry(text)}
     described |= {"class": _name_of(kind), "fields": field_names(tree)}
-    try:
+    with contextlib.suppress(TypeError):
         return {**described, "static": _encode(static)}
-    except TypeError:  # without its static data an instance cannot be rebuilt: load gives Fields
-        return {**described, **_text_entry(_text_of(static))}
+    described |= _text_entry(_text_of(static))  # for where the class, or a name, is not found
+    with contextlib.suppress(TypeError):
+        return {**described, "static_by_name": _encode(static, kind)}
+    return described
 
 
 def _text_entry(text: str | None) -> dict[str, str]:
@@ -159,24 +166,91 @@ def _key_name(key: Any) -> str:
     return str(key)
 
 
-def _encode(value: Any) -> Any:
-    """Static data of a class as JSON; TypeError when it holds more than plain values."""
+def _encode(value: Any, owner: type | None = None) -> Any:
+    """Static data of a class as JSON; TypeError when it holds more than plain values.
+
+    Args:
+      owner: the class, beside which other objects are looked for by name.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) in (tuple, list):
-        return {type(value).__name__: [_encode(item) for item in value]}
+        return {type(value).__name__: [_encode(item, owner) for item in value]}
     if type(value) is dict:
-        return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
+        items = value.items()
+        return {"dict": [[_encode(key, owner), _encode(item, owner)] for key, item in items]}
+    if owner is not None and isinstance(value, np.dtype):
+        return {"dtype": value.name}
+    if owner is not None and (name := _name_beside(value, owner)) is not None:
+        return {"name": name}
     raise TypeError(type(value).__name__)
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: Any, owner: type | None = None) -> Any:
+    """What `_encode` wrote; LookupError for a name that is not found beside the class."""
     if not isinstance(value, dict):
         return value
     ((kind, items),) = value.items()
     if kind == "dict":
-        return {_decode(key): _decode(item) for key, item in items}
-    return SEQUENCES[kind](_decode(item) for item in items)
+        return {_decode(key, owner): _decode(item, owner) for key, item in items}
+    if kind == "dtype":
+        return _avals.dtype_named(items)
+    if kind == "name":
+        return _found_beside(items, owner)
+    return SEQUENCES[kind](_decode(item, owner) for item in items)
+
+
+def _name_beside(value: Any, owner: type) -> str | None:
+    """The name `module:path` by which a module beside the class has an object; None without one."""
+    kind, module = type(value), sys.modules.get(type(value).__module__)
+    if isinstance(value, enum.Enum):
+        name = f"{_name_of(kind)}.{value.name}"
+    elif isinstance(getattr(value, "__qualname__", None), str):
+        name = f"{value.__module__}:{value.__qualname__}"
+    else:  # such as the only instance of its class
+        has = vars(module).items() if module else ()
+        name = next((f"{kind.__module__}:{name}" for name, each in has if each is value), "")
+    with contextlib.suppress(LookupError):
+        return name if _found_beside(name, owner) is value else None
+    return None
+
+
+def _found_beside(name: str, owner: type | None) -> Any:
+    """What has this name, in the package of the class or of a base of it, or in JAX.
+
+    Of NumPy, only types of numbers. So a file cannot name any function there is, and wait to be
+    called.
+
+    Raises: LookupError for anything else.
+    """
+    found = _found_here(name)
+    around = {_package_of(kind.__module__) for kind in owner.__mro__} if owner else set()
+    if _package_of(name.partition(":")[0]) in around - {"builtins"} | {"jax"}:
+        return found
+    if isinstance(found, type) and issubclass(found, np.generic):
+        return found
+    raise LookupError(name)
+
+
+def _package_of(module_name: str) -> str:
+    return module_name.partition(".")[0]
+
+
+def _found_here(name: str) -> Any:
+    """What has the name `module:path`, if its module is imported; no code runs to find it.
+
+    Raises: LookupError where nothing has.
+    """
+    module_name, _, path = str(name).partition(":")
+    found: Any = sys.modules[module_name]
+    for part in path.split("."):
+        if isinstance(found, enum.EnumMeta):
+            found = found.__members__[part]
+        elif isinstance(found, types.ModuleType | type):
+            found = object.__getattribute__(found, "__dict__")[part]
+        else:
+            raise LookupError(name)
+    return found
 
 
 def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
@@ -225,9 +299,10 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
     if len(set(names)) != len(names) or len(names) != len(children):
         raise ValueError(f"fields {names} for {len(children)} children")
     found = _class_here(described["class"])
-    if found is not None and "static" in described:
-        static = _decode(described["static"])
-        with contextlib.suppress(RuntimeError, ValueError):  # no registered class, or another one
+    if found is not None:
+        # no registered class, or another one; or what its static data name is not here
+        with contextlib.suppress(RuntimeError, ValueError, LookupError):
+            static = _static_of(described, found)
             if found is dict:  # whose keys are not all text or numbers
                 return _restore_dict(static, children)
             if _has_such_parts(found, static, children):
@@ -239,6 +314,13 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
         text = _text_of(_decode(described["static"]))
     static = str(described["class"]), tuple(names), text if text is None else str(text)
     return _node(Fields, static, children)
+
+
+def _static_of(described: dict[str, Any], owner: type) -> Any:
+    """The static data of a class that is here; LookupError where they cannot be had."""
+    if "static" in described:
+        return _decode(described["static"])
+    return _decode(described["static_by_name"], owner)
 
 
 def _has_such_parts(kind: type, static: Any, children: list[PyTreeDef]) -> bool:
@@ -253,13 +335,10 @@ def _node(kind: type, static: Any, children: list[PyTreeDef]) -> PyTreeDef:
 
 def _class_here(name: str) -> type | None:
     """The class, if its module is imported already; a file never causes an import."""
-    module_name, _, path = name.partition(":")
-    module = sys.modules.get(module_name)
-    try:
-        found = operator.attrgetter(path)(module)
-    except AttributeError:
-        return None
-    return found if isinstance(found, type) else None
+    with contextlib.suppress(LookupError):
+        found = _found_here(name)
+        return found if isinstance(found, type) else None
+    return None
 
 
 def has_fields(tree: PyTreeDef) -> bool:
@@ -358,7 +437,7 @@ def _spell(tree: PyTreeDef) -> str:
         names = [key if str(key).isidentifier() else repr(key) for key in static]
         return f"dict with fields ({', '.join(names)})"
     has_static = kind not in (tuple, list) and static not in (None, ())
-    beside = f" and static data {static!r}" if has_static else ""
+    beside = f" and static data {_text_of(static) or repr(static)}" if has_static else ""
     return f"{kind.__name__} with fields ({', '.join(field_names(tree))}){beside}"
 
 

@@ -124,6 +124,8 @@ class _Point:
 
 
 def _judged(name: str, found: Any, expected: Any, tolerance: float) -> Line:
+    if jax.tree.structure(found) != jax.tree.structure(expected):
+        return Line(name, DIFFERENT, "the structure is another one")
     far = _distance(found, expected)
     return Line(name, EQUAL if far <= tolerance else DIFFERENT, f"{far:.1e}")
 

@@ -38,6 +38,22 @@ def equinox_mlp() -> Made:
     return _of_equinox(model, _inputs(5, 3), lambda model, x: jax.vmap(model)(x))
 
 
+class Scaled(eqx.Module):
+    weight: jax.Array
+    layer: eqx.nn.Linear
+    activation: Any = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True, default=jnp.float64)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.weight * self.activation(self.layer(x).astype(self.dtype))
+
+
+@CATALOGUE.add()
+def equinox_static_fields() -> Made:
+    model = Scaled(jnp.ones(2), eqx.nn.Linear(3, 2, key=KEY), jax.nn.softplus)
+    return _of_equinox(model, _inputs(3))
+
+
 @CATALOGUE.add()
 def equinox_gru() -> Made:
     def run(cell, xs):
