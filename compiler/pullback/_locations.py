@@ -11,7 +11,7 @@ import pathlib
 import re
 import traceback
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -36,16 +36,24 @@ def user_line(location: ir.Location) -> str | None:
 
 def user_frame(location: ir.Location) -> str | None:
     """The same where it names the function around that line, as JAX does, and parsers do not."""
-    found = _FRAME.finditer(str(location))
-    frames = (
-        (unescaped(each["file"]), int(each["line"]), unescaped(each["function"])) for each in found
-    )
-    return _described(frame for frame in frames if not frame[0].startswith(_INSIDE_JAX))
+    return _described(_frames(location))
+
+
+def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
+    for found in _FRAME.finditer(str(location)):
+        file = unescaped(found["file"])
+        if not file.startswith(_INSIDE_JAX):
+            yield file, int(found["line"]), unescaped(found["function"])
 
 
 def user_line_of(operation: Any) -> str | None:
     """The user's line that an operation, or an operation view, comes from."""
     return user_line(operation.operation.location)
+
+
+def own_line_of(operation: Any) -> str | None:
+    """Return the innermost line behind an operation that is of no installed library."""
+    return _own(_frames(operation.operation.location))
 
 
 def of_equation(equation: Any) -> str | None:
@@ -54,6 +62,18 @@ def of_equation(equation: Any) -> str | None:
     None inside a function of JAX's own that was traced by itself; its caller then has the line.
     """
     return _described(source_info.user_frames(equation))
+
+
+def own_of_equation(equation: Any) -> str | None:
+    """Return the innermost line behind an equation that is of no installed library."""
+    return _own(source_info.user_frames(equation))
+
+
+def called_at(place: str | None, own: str | None) -> str | None:
+    """Add the user's own line to a place in a library, unless it names that line already."""
+    if place is None or own is None or own in place:
+        return place or own
+    return f"{place}, called at {own}"
 
 
 def of_tracer(tracer: Any) -> str | None:
@@ -79,10 +99,12 @@ def _described(frames: Iterable[source_info.Frame]) -> str | None:
     if (first := next(frames, None)) is None:
         return None
     place = describe(*first)
-    if not _is_installed(first[0]):
-        return place
+    return place if not _is_installed(first[0]) else called_at(place, _own(frames))
+
+
+def _own(frames: Iterable[source_info.Frame]) -> str | None:
     own = next((frame for frame in frames if not _is_installed(frame[0])), None)
-    return place if own is None else f"{place}, called at {describe(*own)}"
+    return own and describe(*own)
 
 
 def _is_installed(file: str) -> bool:

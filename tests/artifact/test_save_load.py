@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import subprocess
@@ -315,6 +316,71 @@ def test_callbacks_are_refused_by_name_and_line(function, name, tmp_path):
     assert f"`{name}" in caught.value.message
     assert f"test_save_load.py:{function.__code__.co_firstlineno + 1}" in caught.value.where
     assert not path.exists()
+
+
+CHECKS = """
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+
+def raise_if(x):
+    return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+traced_apart = jax.jit(lambda x: raise_if(x))
+check_p = Primitive("check")
+check_p.def_impl(raise_if)
+check_p.def_abstract_eval(lambda x: x)
+mlir.register_lowering(check_p, mlir.lower_fun(raise_if, multiple_results=False))
+
+
+def lowered_apart(x):
+    return check_p.bind(x)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """Imports checks as of an installed library of a name."""
+
+    def import_checks(library):
+        path = tmp_path / "site-packages" / library / "checks.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(CHECKS)
+        spec = importlib.util.spec_from_file_location("checks", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return import_checks
+
+
+@pytest.mark.parametrize("library", ["equinox", "others"])
+@pytest.mark.parametrize("check", ["traced_apart", "lowered_apart"])
+def test_a_callback_of_a_library_is_refused_by_the_line_that_calls_it(library, check, installed):
+    """Equinox traces its checks by themselves: the error named a line of Equinox's alone."""
+    checks = installed(library)
+
+    def solve(x):
+        return jax.jit(lambda x: 2 * getattr(checks, check)(x))(jax.lax.stop_gradient(x))
+
+    with pytest.raises(pb.NotPortableError) as caught:
+        artifact.serialize(pb.trace(lambda x: x * solve(x))(jnp.ones(2)))
+    line = solve.__code__.co_firstlineno + 1
+    assert f"{library}/checks.py:" in caught.value.where
+    assert f", called at tests/artifact/test_save_load.py:{line}, in " in caught.value.where
+    assert ("EQX_ON_ERROR=nan" in caught.value.do) == (library == "equinox")
+    assert ("remove the callback" in caught.value.do) == (library != "equinox")
+
+
+def test_each_callback_has_its_remedy(installed):
+    checks = installed("equinox")
+    with pytest.raises(pb.NotPortableError, match="`debug_print`") as caught:
+        artifact.serialize(pb.trace(lambda x: checks.traced_apart(print_inside(x)))(jnp.ones(2)))
+    assert caught.value.do.startswith("remove the callback or debug print")
+    assert "; set EQX_ON_ERROR=nan" in caught.value.do
 
 
 @jax.custom_vjp

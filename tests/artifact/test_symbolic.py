@@ -419,12 +419,18 @@ def test_a_program_that_calls_a_file_while_dimensions_are_symbols(saved):
 
 
 def test_callbacks_are_refused():
-    def function(x):
+    def of_one(x):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), x.dtype), x[0])
 
-    program = pb.trace(function)(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
-    with pytest.raises(pb.NotPortableError, match="calls Python in this process"):
-        files.pieces(program)
+    def of_all(x):  # which JAX cannot lower: a RuntimeError had come through
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    for function in (of_one, of_all):
+        program = pb.trace(function)(jax.ShapeDtypeStruct(symbolic_shape("n"), "float32"))
+        with pytest.raises(pb.NotPortableError, match="calls Python in this process") as caught:
+            files.pieces(program)
+        line = function.__code__.co_firstlineno + 1
+        assert f"pure_callback at tests/artifact/test_symbolic.py:{line}, in " in caught.value.where
 
 
 def test_reverse_mode_of_a_loop_of_which_jax_has_none():

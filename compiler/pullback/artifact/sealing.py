@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,6 +23,8 @@ from pullback_runtime._artifact import version_numbers
 OLDEST_TARGET = (1, 0, 0)
 ACCURACY = "result_accuracy"
 ACCURACIES_SINCE = (1, 10, 0)  # that of `exponential` since 1.9.0
+CALLS = tuple(symbols.CALLS)
+OF_EQUINOX = re.compile(r"\bequinox[/\\]")
 EXPAND_FOR = "stablehlo-compatibility-expander"
 
 
@@ -41,24 +45,51 @@ def refuse_callbacks(module: ir.Module) -> None:
     attributes = module.operation.attributes
     if portable.ATTRIBUTE in attributes:
         notes = [str(note.value) for note in attributes[portable.ATTRIBUTE]]
-        raise _not_portable(notes[0].partition(" at ")[0], ", ".join(notes))
+        raise _not_portable(notes[0].partition(" at ")[0], notes)
     for op in runtime_jax.operations_named(module, "stablehlo.custom_call"):
         if name := purity.callback(op):
-            raise _not_portable(name, _locations.user_line_of(op) or _function_around(op))
+            place = _locations.called_at(_locations.user_line_of(op), _own_line(module, op))
+            raise _not_portable(name, [place or f"the function `@{_around(op)}` of the module"])
 
 
-def _function_around(op: ir.Operation) -> str:
-    """Where an op without a line of the user's is, such as one of a library's rule."""
+def _around(op: ir.Operation) -> str:
+    """The name of the function that an op is in."""
     while op.name != symbols.FUNC:
         op = op.parent.operation
-    return f"the function `@{ir.StringAttr(op.attributes['sym_name']).value}` of the module"
+    return symbols.symbol(op)
 
 
-def _not_portable(name: str, where: str | None) -> NotPortableError:
+def _own_line(module: ir.Module, op: ir.Operation) -> str | None:
+    """The line that an op, or the calls of the function that it is in, come from in user's code."""
+    calls = {symbols.called(call): call for call in runtime_jax.operations_named(module, *CALLS)}
+    while (own := _locations.own_line_of(op)) is None:
+        if (call := calls.pop(_around(op), None)) is None:
+            return None
+        op = call
+    return own
+
+
+def refuse_callbacks_in(jaxpr: Any) -> None:
+    """Raise NotPortableError, naming the first one, for a function that calls back into Python."""
+    notes = list(dict.fromkeys(portable.callbacks_in(jaxpr)))
+    if notes:
+        raise _not_portable(notes[0].partition(" at ")[0], notes)
+
+
+def _not_portable(name: str, places: Sequence[str]) -> NotPortableError:
     return NotPortableError(
         f"a program with `{name}` cannot be saved: it calls Python in this process",
-        where=where,
-        do="remove the callback or debug print, or put it outside the traced function",
+        where=", ".join(places),
+        do="; ".join(dict.fromkeys(map(_remedy, places))),
+    )
+
+
+def _remedy(place: str) -> str:
+    if not OF_EQUINOX.search(place):
+        return "remove the callback or debug print, or put it outside the traced function"
+    return (
+        "set EQX_ON_ERROR=nan in the environment before Python starts: then checks of Equinox's, "
+        "which Lineax, Optimistix and Diffrax make as well, give NaN where they fail"
     )
 
 

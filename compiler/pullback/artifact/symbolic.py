@@ -16,7 +16,7 @@ from pullback._flat import Flat
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
 from pullback.artifact import constants, high_level, kept as keeping, programs, sealing, write
-from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
+from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.artifact.exported import Exports
 from pullback.artifact.variants import alone
 from pullback.frontend import link, refusals
@@ -37,8 +37,6 @@ MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
 
 EXPORTS, EXPORTED = "exports", "main.exported"
 """What a program is of that was an export of JAX, and names of its functions."""
-
-CALLBACK = "callback"
 
 
 def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
@@ -157,21 +155,25 @@ def _exported(program: SymbolicProgram, kind: str) -> Any:
         with tracing.whole_tracebacks():
             return jax.export.export(jax.jit(function), platforms=program.platforms)(*inputs)
     except Exception as error:
+        _refuse_callbacks(function, inputs)
         said = refusals.words(error)
         if said is None and not isinstance(error, TypeError | ValueError | NotImplementedError):
             raise
         reason = f"a rule refuses: {said}" if said else str(error).partition("\n")[0]
-        if CALLBACK in reason.lower():
-            raise NotPortableError(
-                "a program that calls Python in this process cannot be saved",
-                where=f"JAX: {reason}",
-                do="remove the callback or debug print, or put it outside the traced function",
-            ) from error
         raise MissingRuleError(
             f"a program with symbolic dimensions has no `{kind}`: {reason}",
             do="use functions that jax.export exports and JAX differentiates once, or save "
             "program.with_shapes(…)",
         ) from error
+
+
+def _refuse_callbacks(function: Flat, inputs: Sequence[Any]) -> None:
+    """Raise NotPortableError where callbacks are why JAX does not export a function."""
+    try:
+        jaxpr = jax.make_jaxpr(function)(*inputs).jaxpr
+    except Exception:  # why JAX does not export it is something else
+        return
+    sealing.refuse_callbacks_in(jaxpr)
 
 
 def _function(program: SymbolicProgram, kind: str) -> tuple[Flat, list[Any]]:

@@ -16,8 +16,8 @@ ATTRIBUTE = "pullback.not_portable"
 
 
 def mark(module: ir.Module, jaxpr: Any) -> None:
-    """Notes on the module every callback into Python that the jaxpr makes, wherever it stands."""
-    found = dict.fromkeys(_callbacks(jaxpr, "an unknown line", set()))
+    """Note on the module every callback into Python that the jaxpr makes, wherever it stands."""
+    found = dict.fromkeys(callbacks_in(jaxpr))
     if not found:
         return
     attributes = module.operation.attributes
@@ -27,13 +27,26 @@ def mark(module: ir.Module, jaxpr: Any) -> None:
         attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in found])
 
 
-def _callbacks(jaxpr: Any, caller: str, seen: set[int]) -> Iterator[str]:
+def callbacks_in(jaxpr: Any) -> Iterator[str]:
+    """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`."""
+    return _callbacks(jaxpr, "an unknown line", None, set())
+
+
+def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iterator[str]:
+    """The callbacks in a jaxpr.
+
+    Args:
+      caller: the place of the equation that holds it.
+      own: the innermost line around it that is of no installed library. A library that traces a
+        function by itself, as Equinox does for its checks, has none in there.
+    """
     if id(jaxpr) in seen:
         return
     seen.add(id(jaxpr))
     for equation in jaxpr.eqns:
         place = _locations.of_equation(equation) or caller
+        here = _locations.own_of_equation(equation) or own
         if equation.primitive.name in CALLBACKS:
-            yield f"{equation.primitive.name} at {place}"
+            yield f"{equation.primitive.name} at {_locations.called_at(place, here)}"
         for inner in jaxprs.jaxprs_in(equation.params.values()):
-            yield from _callbacks(inner, place, seen)
+            yield from _callbacks(inner, place, here, seen)
