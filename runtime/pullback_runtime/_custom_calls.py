@@ -135,15 +135,14 @@ def _may_come_from_a_file(target: str) -> bool:
     )
 
 
-def check_registered(content: bytes, platform: str | None) -> None:
+def check_registered(module: ir.Module, platform: str | None) -> None:
     """Raise CompileError for a call in a module that has no implementation on a platform.
 
     Only that of the CPU tells what is registered. A call without effects whose results nobody uses
     is no error, for XLA leaves it out.
     """
-    if b"custom_call" not in content or platform != "cpu":
+    if platform != "cpu":
         return
-    module = _module.parse(content)  # ops do not keep it alive
     for call, target in found_in(module):
         known = target in _KNOWN_TO_XLA | EXPANDED or _ALSO_KNOWN_TO_XLA.fullmatch(target)
         if known or target.startswith(_OURS) or not _is_needed(call):

@@ -86,7 +86,7 @@ class LoadedProgram:
             module = _module.parse(content)
             _module.make_private(module, keep="main")
             _module.drop_unreached(module)
-            _custom_calls.check_registered(_module.to_bytecode(module), platform)
+            _custom_calls.check_registered(module, platform)
 
     def _on_trees(self, flat: Callable[..., Any]) -> Callable[..., Any]:
         in_tree, out_tree = self.trees

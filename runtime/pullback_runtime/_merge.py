@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback_runtime import _module
 from pullback_runtime._callbacks import shift_callbacks
+from pullback_runtime._custom_calls import check_registered
 from pullback_runtime._jax import ir
 from pullback_runtime._meshes import MESH
 
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
     from pullback_runtime._primitive import ModuleHandle
 
 
-def merge(context: Any, handle: ModuleHandle) -> str:
-    """The name the handle's entry got in `context.module`, JAX's module being lowered."""
+def merge(context: Any, handle: ModuleHandle, platform: str | None = None) -> str:
+    """The name the handle's entry got in `context.module`, JAX's module being lowered.
+
+    Raises: CompileError for a custom call that the platform does not have, unless another process
+      is to run what is lowered.
+    """
     merged = context.cached_primitive_lowerings
     key = ("pullback_runtime", handle)
     if key not in merged:
         source = _module.parse(handle.load(), context.context)
+        if not context.lowering_parameters.for_export:
+            check_registered(source, platform)
         shift_callbacks(source, len(context.host_callbacks))
         context.host_callbacks.extend(handle.host_callbacks)
         context.keepalives.extend(handle.keepalives)

@@ -21,7 +21,6 @@ from pullback_runtime import _jax
 from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
 from pullback_runtime._backend import INSTALL
 from pullback_runtime._callbacks import check_callbacks, has_side_effects
-from pullback_runtime._custom_calls import check_registered
 from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge import merge
@@ -150,10 +149,7 @@ def _abstract_eval(*avals: Any, handle: ModuleHandle) -> tuple[list[Any], set[An
 def _lower(
     context: Any, *args: Any, handle: ModuleHandle, platform: str | None = None
 ) -> Sequence[Any]:
-    found = _for_platform(handle, platform)
-    if not context.module_context.lowering_parameters.for_export:
-        check_registered(found.load(), platform)
-    entry = merge(context.module_context, found)
+    entry = merge(context.module_context, _for_platform(handle, platform), platform)
     return _jax.emit_call(context, entry, args, handle.out_avals)
 
 
