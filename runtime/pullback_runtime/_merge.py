@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback_runtime import _module
 from pullback_runtime._callbacks import shift_callbacks
-from pullback_runtime._custom_calls import check_registered
+from pullback_runtime._custom_calls import check_registered, may_be_in
 from pullback_runtime._jax import ir
 from pullback_runtime._meshes import MESH
 
@@ -24,8 +24,9 @@ def merge(context: Any, handle: ModuleHandle, platform: str | None = None) -> st
     merged = context.cached_primitive_lowerings
     key = ("pullback_runtime", handle)
     if key not in merged:
-        source = _module.parse(handle.load(), context.context)
-        if not context.lowering_parameters.for_export:
+        content = handle.load()
+        source = _module.parse(content, context.context)
+        if may_be_in(content) and not context.lowering_parameters.for_export:
             check_registered(source, platform)
         shift_callbacks(source, len(context.host_callbacks))
         context.host_callbacks.extend(handle.host_callbacks)
