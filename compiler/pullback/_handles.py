@@ -20,8 +20,8 @@ from pullback._interface import Interface
 from pullback._jax import boundary
 from pullback.passes.purity import acts
 from pullback_runtime import ModuleHandle, _module
+from pullback_runtime._handle import LOST_CHECKS
 from pullback_runtime._jax import operations_where
-from pullback_runtime._primitive import LOST_CHECKS
 
 if TYPE_CHECKING:
     from pullback._program import Program

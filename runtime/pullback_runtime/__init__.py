@@ -19,13 +19,15 @@ from pullback_runtime._errors import (
     PullbackRuntimeError as PullbackRuntimeError,
 )
 from pullback_runtime._executable import Executable as Executable, Memory as Memory
+from pullback_runtime._handle import (
+    ModuleHandle as ModuleHandle,
+    lazy_handle as lazy_handle,
+    make_handle as make_handle,
+)
 from pullback_runtime._interpret import run_interpreted as run_interpreted
 from pullback_runtime._load import LoadedProgram as LoadedProgram, load as load
 from pullback_runtime._primitive import (
-    ModuleHandle as ModuleHandle,
     SplitJVP as SplitJVP,
     call_module as call_module,
-    lazy_handle as lazy_handle,
-    make_handle as make_handle,
     set_rules as set_rules,
 )

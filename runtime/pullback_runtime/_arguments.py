@@ -6,16 +6,14 @@ The checks run while JAX traces a call, so a call with shapes seen before pays n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from pullback_runtime._errors import ArgumentError
-
-if TYPE_CHECKING:
-    from pullback_runtime._module import Aval
-    from pullback_runtime._primitive import ModuleHandle
+from pullback_runtime._handle import ModuleHandle
+from pullback_runtime._module import Aval
 
 
 def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:

@@ -10,7 +10,8 @@ import jax
 from jax.tree_util import PyTreeDef, keystr, tree_flatten_with_path
 
 from pullback_runtime._errors import ArgumentError
-from pullback_runtime._primitive import ModuleHandle, call_module
+from pullback_runtime._handle import ModuleHandle
+from pullback_runtime._primitive import call_module
 
 
 def make_callable(

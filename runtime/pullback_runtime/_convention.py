@@ -13,9 +13,10 @@ from jax.sharding import Mesh
 
 from pullback_runtime import _avals
 from pullback_runtime._backend import put_to_keep
+from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._lazy import Recent
 from pullback_runtime._meshes import on_devices_of
-from pullback_runtime._primitive import ModuleHandle, call_module
+from pullback_runtime._primitive import call_module
 
 CACHE_SIZE = 256
 """Executables that are kept: of each convention, and of modules that have none."""

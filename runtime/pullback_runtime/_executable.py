@@ -10,8 +10,8 @@ import jax
 
 from pullback_runtime import _module
 from pullback_runtime._errors import BackendNotFoundError, PullbackRuntimeError
+from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._module import Aval
-from pullback_runtime._primitive import ModuleHandle
 
 
 @dataclass(frozen=True)

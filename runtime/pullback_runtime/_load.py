@@ -27,7 +27,7 @@ from pullback_runtime._container import ArtifactError
 from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError
 from pullback_runtime._executable import Executable
-from pullback_runtime._primitive import ModuleHandle, make_handle
+from pullback_runtime._handle import ModuleHandle, make_handle
 from pullback_runtime._trees import LEAF, flatten_call
 
 _SHOWN = 8

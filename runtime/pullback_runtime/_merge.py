@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback_runtime import _module
 from pullback_runtime._callbacks import shift_callbacks
 from pullback_runtime._custom_calls import check_registered, may_be_in
+from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._jax import ir
 from pullback_runtime._meshes import MESH
-
-if TYPE_CHECKING:
-    from pullback_runtime._primitive import ModuleHandle
 
 
 def merge(context: Any, handle: ModuleHandle, platform: str | None = None) -> str:

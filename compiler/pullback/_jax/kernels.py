@@ -20,7 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.state import discharge as _discharge
 
-from pullback._jax import jaxprs, references, source_info, tracing, user_rules
+from pullback._jax import (
+    equations_as_calls,
+    jaxprs,
+    references,
+    source_info,
+    tracing,
+    user_rules,
+)
 from pullback._jax.lowering import has_lowering
 
 _GRID = "jax._src.pallas.core", "axis_frame"
@@ -138,7 +145,7 @@ def _read_nearest(equation: Any) -> Any:
         padded = jnp.pad(jax.lax.stop_gradient(x), around, mode="edge")
         return jax.lax.dynamic_update_slice(padded, x, [low for low, _ in around])
 
-    return tracing.as_jitted(equation, nearest, "nearest")
+    return equations_as_calls.as_jitted(equation, nearest, "nearest")
 
 
 def _check(jaxpr: Any) -> None:
@@ -153,7 +160,7 @@ def _check(jaxpr: Any) -> None:
 def as_call(equation: Any, loops: Any) -> Any:
     """The equation of a kernel as a call of what `as_loops` gave."""
     name = equation.params["name"] or source_info.function_name(equation.params["jaxpr"])
-    return tracing.as_jitted(equation, tracing.equations_to_function(loops), name)
+    return equations_as_calls.as_jitted(equation, tracing.equations_to_function(loops), name)
 
 
 def _held(jaxpr: Any) -> Any:
@@ -202,4 +209,4 @@ def _without_scope(equation: Any) -> Any:
         scoped = [uninitialized_value(aval.shape, aval.dtype) for aval in avals]
         return run(*args, *scoped)[: len(equation.outvars)]
 
-    return tracing.as_jitted(equation, scope, "run_scoped")
+    return equations_as_calls.as_jitted(equation, scope, "run_scoped")

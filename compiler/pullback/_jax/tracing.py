@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from jax._src import (
 from jax._src.interpreters import partial_eval as _pe
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from pullback._jax import jaxprs, named_axes, objects
+from pullback._jax import jaxprs, objects
 
 
 def is_tracer(value: object) -> bool:
@@ -238,45 +238,6 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
     jaxpr = jaxprs.opened(closed)
     jaxpr = jaxprs.with_like_equations(jaxpr, list(map(_with_own_lines, jaxpr.eqns)))
     return functools.partial(_core.eval_jaxpr, jaxpr, closed.consts, propagate_source_info=False)
-
-
-def as_call(equation: Any, function: Callable[..., Any], debug_info: Any, *static: Hashable) -> Any:
-    """The equation as the one call that a function makes, which computes the same.
-
-    The function is of ours or of JAX. It has `static` after the operands, and is traced once for
-    all equations of the same types.
-    """
-    types = tuple(atom.aval for atom in equation.invars)
-    key = as_call, function, static, types, equation.ctx
-    call = known().get(key)
-    if call is None:
-        alone = jaxprs.equation_alone(equation, debug_info)
-        with named_axes.tracing_context_of(alone):
-            call = _the_call(lambda *args: function(*args, *static), types)
-        remember(key, call)
-    return equation.replace(primitive=call.primitive, params=call.params)
-
-
-def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:
-    """The equation as a call of a function under `jax.jit`, which computes the same."""
-
-    def named(*args: Any) -> Any:
-        return function(*args)
-
-    named.__name__ = name
-    call = _the_call(jax.jit(named), [atom.aval for atom in equation.invars])
-    return equation.replace(primitive=call.primitive, params=call.params, effects=call.effects)
-
-
-def _the_call(function: Callable[..., Any], types: Iterable[Any]) -> Any:
-    """The one equation that a function is traced to, of its arguments and nothing else.
-
-    Where JAX computes at once what it can (`jax.ensure_compile_time_eval`), a constant inside would
-    be one more operand.
-    """
-    with _config.eager_constant_folding(False):
-        (call,) = jax.make_jaxpr(function)(*structs(types)).eqns
-    return call
 
 
 def _with_own_lines(equation: Any) -> Any:

@@ -20,7 +20,7 @@ from pullback.frontend import link
 from pullback.passes.base import NoRules
 from pullback.passes.symbols import make_private
 from pullback_runtime._callbacks import shift_callbacks
-from pullback_runtime._primitive import LOST_CHECKS
+from pullback_runtime._handle import LOST_CHECKS
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable

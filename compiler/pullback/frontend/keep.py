@@ -15,6 +15,7 @@ from pullback import _locations
 from pullback._errors import PullbackError, warn_of_lost_offload
 from pullback._jax import (
     derivatives,
+    equations_as_calls,
     high,
     jaxprs,
     named_axes,
@@ -275,7 +276,7 @@ def _with_zeros_of_integers(equation: Any, of_floats: Any, name: str) -> Any:
         types = [var.aval for var in equation.outvars]
         return [next(found) if is_inexact(t) else derivatives.zeros_of(t) for t in types]
 
-    return tracing.as_jitted(equation, call, name)
+    return equations_as_calls.as_jitted(equation, call, name)
 
 
 def _symbolic_call(place: str | None) -> PullbackError:

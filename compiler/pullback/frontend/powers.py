@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from pullback._jax import jaxprs, tracing
+from pullback._jax import equations_as_calls, jaxprs
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -36,4 +36,4 @@ def is_negative_power(equation: Any) -> bool:
 
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
     """The equation of `reciprocal_power` in the place of one of a negative power."""
-    return tracing.as_call(equation, reciprocal_power, debug_info, -equation.params["y"])
+    return equations_as_calls.as_call(equation, reciprocal_power, debug_info, -equation.params["y"])

@@ -24,7 +24,7 @@ from pullback.passes.batching import Batching, Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import Symbols
 from pullback_runtime import _meshes
-from pullback_runtime._primitive import LOST_CHECKS
+from pullback_runtime._handle import LOST_CHECKS
 
 LEAKS = (leaks.LeakedError, jax.errors.UnexpectedTracerError)
 """What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""

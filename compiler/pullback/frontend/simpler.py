@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._jax import high, jaxprs, source_info, tracing, user_rules
+from pullback._jax import equations_as_calls, high, jaxprs, source_info, tracing, user_rules
 from pullback.frontend import kernels
 
 
@@ -63,7 +63,9 @@ def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
 def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
     """A function that says how it is partitioned, as it is on one device."""
     call = equation.params["call"]
-    return tracing.as_jitted(equation, tracing.equations_to_function(call), "partitioned")
+    return equations_as_calls.as_jitted(
+        equation, tracing.equations_to_function(call), "partitioned"
+    )
 
 
 def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
@@ -76,7 +78,7 @@ def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
         jaxprs.equation_alone(equation, debug_info)
     ):
         return equation
-    return tracing.as_call(equation, jax.scipy.special.i1, debug_info)
+    return equations_as_calls.as_call(equation, jax.scipy.special.i1, debug_info)
 
 
 _BESSEL = ("i1_impl", "_i1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
@@ -11,13 +11,8 @@ from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.ops import CustomVJPCall, DerivativeCall, LinearCall, composite_name
-from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import TERMINATORS, captures
-from pullback.passes.symbols import called
 from pullback.rules.registry import NONDIFFERENTIABLE, InPlace, Op, Rule
-
-if TYPE_CHECKING:
-    from pullback.passes.differentiation import Differentiation
 
 
 def check_known(operation: Any, name: str, active: Container[Value]) -> None:
@@ -70,23 +65,6 @@ def may_run_a_rule(op: Op) -> bool:
     if op.rule.family != "control":
         return False
     return op.frame.diff.found_in(op.operation, is_custom_vjp) is not None
-
-
-def _is_called_for_a_value(operation: Any) -> bool:
-    return called(operation) is not None and any(map(is_used, operation.results))
-
-
-def check_runs_again(diff: Differentiation, operation: Any, what: str) -> None:
-    """Raises MissingRuleError if reverse mode would see other values in what it runs again."""
-    found = diff.found_in(operation, differs_again, _is_called_for_a_value)
-    if found is not None:
-        raise MissingRuleError(
-            f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse mode "
-            "runs it again, and that gives another result",
-            where=user_line(found.location),
-            do="take this step out of there; of callbacks, use pure ones or those without results; "
-            "draw random numbers by a key, as in jax.random",
-        )
 
 
 _OF_PROGRAMS = frozenset({"chlo", "func", "sdy", "stablehlo"})

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pullback import _jax
-from pullback._errors import NotDifferentiableError
+from pullback._errors import MissingRuleError, NotDifferentiableError
 from pullback._jax import ir
 from pullback._locations import user_line
 from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import masked
 from pullback.passes.activity import analyze, numbered
+from pullback.passes.purity import differs_again, is_used, target_of
 from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
 from pullback.passes.symbols import Symbols, called, make_private, make_public
@@ -261,6 +262,18 @@ class Differentiation:
         below = (of_function(name) for name in names if name is not None)
         return next((each for each in below if each is not None), None)
 
+    def check_runs_again(self, operation: Any, what: str) -> None:
+        """Raise MissingRuleError if reverse mode would see other values in what it runs again."""
+        found = self.found_in(operation, differs_again, _is_called_for_a_value)
+        if found is not None:
+            raise MissingRuleError(
+                f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse "
+                "mode runs it again, and that gives another result",
+                where=user_line(found.location),
+                do="take this step out of there; of callbacks, use pure ones or those without "
+                "results; draw random numbers by a key, as in jax.random",
+            )
+
     # ----------------------------------------------------------------------------- activity
 
     def function_activity(self, name: str, mask: str, frame: Any) -> list[bool]:
@@ -288,3 +301,7 @@ class Differentiation:
         finally:
             if outermost:
                 self._analyzed = None
+
+
+def _is_called_for_a_value(operation: Any) -> bool:
+    return called(operation) is not None and any(map(is_used, operation.results))

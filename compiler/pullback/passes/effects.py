@@ -54,7 +54,7 @@ def _has_steps(diff: Differentiation, operation: Any) -> bool:
 def without_effects(diff: Differentiation, name: str) -> str:
     """A function that gives what @name gives and shows nothing; itself if that shows nothing.
 
-    Of what has an effect, nothing may use the results: see `checks.check_runs_again`.
+    Of what has an effect, nothing may use the results: see `Differentiation.check_runs_again`.
     """
 
     def shows(block: Any) -> bool:

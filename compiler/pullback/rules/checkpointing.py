@@ -26,7 +26,6 @@ from pullback.dialect import build
 from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of
 from pullback.passes.backward import Constants, split
-from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.effects import without_effects
@@ -137,7 +136,7 @@ class Checkpointed:
             self._zeros(active) if linear else (),
         )
         forward = self.diff.function(self.pair.forward)  # with what rules do in it
-        check_runs_again(self.diff, forward, "a loop without a bound")
+        self.diff.check_runs_again(forward, "a loop without a bound")
         self.again = without_effects(self.diff, self.pair.forward)
         self.active = active
 

@@ -17,7 +17,6 @@ from pullback._jax import ir, remat
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.backward import Split
-from pullback.passes.checks import check_runs_again
 from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.inline_calls import inline_call
@@ -53,7 +52,7 @@ def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
         given = [_given_instead(block, mark) for mark in _marks(block)]
         replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
         erase_dead_ops(block, diff.functions)
-        check_runs_again(diff, diff.function(again), "a jax.checkpoint")
+        diff.check_runs_again(diff.function(again), "a jax.checkpoint")
         needed = list(map(is_used, given))
         unused = [v for v, used in zip(given, needed, strict=True) if not used]
         drop_arguments(diff.function(again), unused)
