@@ -20,13 +20,14 @@ _WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
 def element_dtype(kind: ir.Type, where: str) -> np.dtype:
     """NumPy dtype of an MLIR element type; ModuleError where there is none."""
     try:
-        return _dtype_named(str(kind))
+        return dtype_named(str(kind))
     except KeyError:
         raise _unknown_element(str(kind), where) from None
 
 
 @functools.cache
-def _dtype_named(name: str) -> np.dtype:
+def dtype_named(name: str) -> np.dtype:
+    """Return the NumPy dtype of the element type that MLIR spells like this, or raise KeyError."""
     word = _SPECIAL_DTYPES.get(name, "")
     if number := _NUMBER.fullmatch(name):
         word = word or _WORDS[number[1]] + number[2]

@@ -134,8 +134,8 @@ FORMULAS = (
     ),
     Mutant(
         ELEMENTWISE,
-        "return [_whole(op, None, neg(cts[0]))]",
-        "return [_whole(op, None, cts[0])]",
+        "return [_whole(op, None, neg(_real_one(op, cts[0])))]",
+        "return [_whole(op, None, _real_one(op, cts[0]))]",
         rule("stablehlo.imag-complex"),
     ),
     Mutant(
@@ -206,7 +206,7 @@ FORMULAS = (
     ),
     Mutant(
         "rules/shape.py",
-        "operand = build.dynamic_update_slice(ct, build.zeros(op.operands[1].type), starts)",
+        "operand = build.dynamic_update_slice(ct, blank, starts)",
         "operand = ct",
         rule("stablehlo.dynamic_update_slice"),
     ),
@@ -864,8 +864,8 @@ DRIVERS = (
     ),
     Mutant(
         "rules/composites.py",
-        "total[i] = add(total[i], ct)",
-        "total[-1 - i] = add(total[-1 - i], ct)",
+        "total[i] = added(total[i], v, as_given(ct, v.type))",
+        "total[-1 - i] = added(total[-1 - i], v, as_given(ct, v.type))",
         rules_of_users("custom_jvp, one operand-vjp", "rules of rules-vjp"),
     ),
     Mutant(
@@ -963,9 +963,27 @@ DRIVERS = (
     ),
     Mutant(
         "rules/manual.py",
-        "self.frame.accumulate(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))",
-        "self.frame.accumulate(out, mine)",
+        "self.frame.seed(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))",
+        "self.frame.seed(out, mine)",
         ("tests/rules/test_shard_maps.py",),
+    ),
+    Mutant(
+        "passes/waiting.py",
+        "        if known.__class__ is Total:\n",
+        "        if False:\n",
+        ("tests/test_wide_cotangents.py::test_they_are_handed_on_where_a_rule_makes_them[scan]",),
+    ),
+    Mutant(
+        "frontend/stage_all.py",
+        "while self.table.hands_on and self._stage_for_types():",
+        "while False and self._stage_for_types():",
+        ("tests/test_wide_cotangents.py::test_a_file_has_the_rules_for_their_types[layers]",),
+    ),
+    Mutant(
+        "frontend/call_rules.py",
+        "for chosen in (None, *((i,) for i in outs if len(outs) > 1)):",
+        "for chosen in (None,):",
+        ("tests/test_wide_cotangents.py::test_a_file_has_the_rules_for_each_result_alone",),
     ),
     Mutant(
         "rules/saving.py",

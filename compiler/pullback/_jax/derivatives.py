@@ -73,8 +73,10 @@ def has_transpose(equation: Any) -> bool:
     )
 
 
-def run_transpose(equation: Any, operands: Sequence[Any], cotangents: Sequence[Any]) -> None:
-    """Runs the transpose rule of a primitive, to see whether it raises.
+def run_transpose(
+    equation: Any, operands: Sequence[Any], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """Run the transpose rule of a primitive; the cotangents of its operands.
 
     Args:
       operands: of the equation, None for those that it shall be linear in.
@@ -89,7 +91,9 @@ def run_transpose(equation: Any, operands: Sequence[Any], cotangents: Sequence[A
         for var, ct in zip(equation.outvars, cotangents, strict=True)
     ]
     rule = _ad.primitive_transposes[equation.primitive]
-    rule(cts if equation.primitive.multiple_results else cts[0], *given, **equation.params)
+    given_cts = cts if equation.primitive.multiple_results else cts[0]
+    found: Sequence[Any] = rule(given_cts, *given, **equation.params)
+    return found
 
 
 def rules_of(primitive: Any) -> tuple[Any, ...]:

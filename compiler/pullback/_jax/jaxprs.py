@@ -159,6 +159,16 @@ def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
             yield name, body
 
 
+def bodies_fit(jaxpr: Any) -> bool:
+    """True if no equation has a body but calls of functions of the types that they are given."""
+    return all(
+        equation.primitive.name == JITTED
+        and [v.aval.dtype for v in equation.invars] == [v.aval.dtype for v in inputs_of(body)]
+        for equation in opened(jaxpr).eqns
+        for _, body in bodies_of(equation)
+    )
+
+
 def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
     """The equations of a jaxpr, each followed by those of its bodies; of equal bodies, one's."""
     seen = set() if seen is None else seen

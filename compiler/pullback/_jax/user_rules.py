@@ -14,7 +14,7 @@ import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
 
-from pullback._jax import derivatives, high, jaxprs, source_info
+from pullback._jax import derivatives, high, jaxprs, source_info, tracing
 from pullback._jax.objects import has_name, held_by_jax, is_of_a_user, is_wrapped_function
 
 
@@ -219,6 +219,32 @@ def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) 
     with equation.ctx.manager:
         returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
     return list(returned[0] if derivatives.has_logs(returned) else returned)
+
+
+def linear_cotangents(equation: Any) -> list[Any]:
+    """The dtypes of the cotangents that the transpose of a `linear_call` takes.
+
+    They are not those of the results where the call is the transpose of another one, and that gives
+    cotangents of another type than its operand's.
+    """
+    closed, _ = equation.params["transpose_thunk"]()
+    return [v.aval.dtype for v in jaxprs.inputs_of(closed)[-len(equation.outvars) :]]
+
+
+def run_linear_transpose(
+    equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """The cotangents of all operands by the transpose of a `linear_call`; None of residuals.
+
+    Cotangents of other types than the results' go through the equations that JAX has traced for
+    these, as they do in JAX.
+    """
+    own = equation.params["num_callee_consts"]
+    with equation.ctx.manager:
+        closed, constants = equation.params["transpose_thunk"]()
+        values = [*constants, *residuals[own:], *cotangents]
+        found = tracing.apply(closed, values)
+    return [*[None] * len(residuals), *found]
 
 
 def forget_runs(closed: Any) -> None:

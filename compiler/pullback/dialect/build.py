@@ -331,6 +331,17 @@ def convert(x: Value | None, element: Any) -> Value | None:
     return emit1("stablehlo.convert", with_element(x.type, element), [x])
 
 
+def converted(x: Value, type: Any) -> Value:
+    """Convert a cotangent to the element type of its primal value's type.
+
+    Of a complex cotangent of a real value, that is the real part.
+    """
+    target = info(type)
+    if target.kind == "f" and info(x.type).kind == "c":
+        x = real(x)
+    return convert(x, target.element)
+
+
 _COMPARISONS = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED", "b": "UNSIGNED"}
 
 

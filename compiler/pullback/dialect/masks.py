@@ -6,9 +6,35 @@ Masks of functions range over all positions, masks of custom rules over inexact 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Item = TypeVar("Item")
+
+
+class Asked(NamedTuple):
+    """What a rule is asked for, as the text `operands`, `operands|results` or all three.
+
+    Attributes:
+      operands: a mask of the inexact operands: '1' for one that is perturbed.
+      results: a mask of the inexact results: '1' for one with a cotangent; empty for all.
+      types: element types of the cotangents of inexact results, in the text with commas; empty for
+        those of the results.
+    """
+
+    operands: str
+    results: str = ""
+    types: tuple[str, ...] = ()
+
+    @staticmethod
+    def parse(text: str) -> Asked:
+        """Read the text of a mask."""
+        operands, results, types = [*text.split("|"), "", ""][:3]
+        return Asked(operands, results, tuple(types.split(",")) if types else ())
+
+    def __str__(self) -> str:
+        if self.types:
+            return f"{self.operands}|{self.results}|{','.join(self.types)}"
+        return f"{self.operands}|{self.results}" if self.results else self.operands
 
 
 def mask_of(flags: Iterable[bool]) -> str:

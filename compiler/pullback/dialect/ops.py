@@ -7,7 +7,7 @@ is a thin handle: it reads attributes when asked and holds nothing but the op.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pullback._jax import ir
 from pullback.dialect import build, masks
@@ -27,6 +27,31 @@ BATCHING_RULES = "pullback.batching_rules"
 def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
     """Positions of the values that have a tangent and a cotangent slot."""
     return [position for position, value in enumerate(values) if inexact(value.type)]
+
+
+class RuleName(NamedTuple):
+    """The name of an attribute that names a rule function: `bwd`, `bwd.01`, `bwd[f32].01`.
+
+    Attributes:
+      kind: such as `bwd`.
+      mask: that of the inexact operands; empty for all.
+      types: the element types of the cotangents of inexact results; empty for those of the results.
+    """
+
+    kind: str
+    mask: str = ""
+    types: tuple[str, ...] = ()
+
+    @staticmethod
+    def parse(name: str) -> RuleName:
+        """Read the name of an attribute."""
+        kind, _, mask = name.partition(".")
+        kind, _, types = kind.partition("[")
+        return RuleName(kind, mask, tuple(types.removesuffix("]").split(",")) if types else ())
+
+    def __str__(self) -> str:
+        types = f"[{','.join(self.types)}]" if self.types else ""
+        return f"{self.kind}{types}.{self.mask}" if self.mask else f"{self.kind}{types}"
 
 
 class DerivativeCall:
@@ -138,11 +163,11 @@ class DerivativeCall:
         refused = self.refused
         return refused.get(f"{kind}.{mask}", None if "0" in mask else refused.get(kind))
 
-    def _masked(self, kind: str, mask: str) -> str | None:
+    def _masked(self, kind: str, mask: str, types: Sequence[str] = ()) -> str | None:
         """Symbol of `kind` for a mask; the plain name means all ones."""
-        found = self._symbol(f"{kind}.{mask}")
+        found = self._symbol(str(RuleName(kind, mask, tuple(types))))
         if found is None and "0" not in mask:
-            return self._symbol(kind)
+            return self._symbol(str(RuleName(kind, "", tuple(types))))
         return found
 
 
@@ -159,6 +184,10 @@ class CustomJVPCall(DerivativeCall):
     def transpose(self, mask: str) -> str | None:
         """Name of the transpose with respect to the inexact operands of `mask`."""
         return self._masked("transpose", mask)
+
+    def transpose_for(self, mask: str, types: Sequence[str]) -> str | None:
+        """Name of that transpose for cotangents of these element types."""
+        return self._masked("transpose", mask, types)
 
     def transposes(self) -> list[tuple[str, str]]:
         """Each transpose, and the mask of the operands that it gives cotangents of."""
@@ -184,6 +213,13 @@ class CustomVJPCall(DerivativeCall):
             for mask, fwd in found
         ]
 
+    def backward_for(self, mask: str, types: Sequence[str]) -> str | None:
+        """Name of the `bwd` of the pair of a mask for cotangents of these element types."""
+        found = self._symbol(str(RuleName("bwd", mask, tuple(types))))
+        if found is None and mask == self.own_mask:
+            return self._symbol(str(RuleName("bwd", "", tuple(types))))
+        return found
+
     def jvp(self, mask: str) -> str | None:
         """Name of the jvp rule, when the user gave one as well."""
         return self._masked("jvp", mask)
@@ -205,6 +241,10 @@ class LinearCall(DerivativeCall):
     def transpose(self) -> str | None:
         """Name of the transposed map."""
         return self._symbol("transpose")
+
+    def transpose_for(self, types: Sequence[str]) -> str | None:
+        """Name of the transposed map for cotangents of these element types."""
+        return self._symbol(str(RuleName("transpose", "", tuple(types))))
 
     @property
     def transpose_only(self) -> str | None:

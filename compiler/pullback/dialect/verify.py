@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 
 from pullback._errors import VerificationError
-from pullback._jax import ir
-from pullback.dialect.build import inexact
+from pullback._jax import ir, working_in
+from pullback.dialect.build import element_type, inexact, scalar, with_element
 from pullback.dialect.masks import masked
 from pullback.dialect.ops import (
     REFUSED,
@@ -21,6 +21,7 @@ from pullback.dialect.ops import (
     CustomVJPCall,
     DerivativeCall,
     LinearCall,
+    RuleName,
     composite_name,
     view,
     walk_composites,
@@ -37,13 +38,14 @@ def verify(module: ir.Module) -> None:
       VerificationError: for the first broken constraint, with its label and the op's location.
     """
     functions: dict[str, ir.FunctionType] | None = None
-    for op in walk_composites(module):
-        functions = _function_types(module) if functions is None else functions
-        call = view(op)
-        if call is None:
-            name = composite_name(op)
-            raise _error(op, "composite_c1", f"{name!r} is none of {', '.join(VIEWS)}")
-        _VERIFIERS[type(call)](call, functions)
+    with working_in(module):
+        for op in walk_composites(module):
+            functions = _function_types(module) if functions is None else functions
+            call = view(op)
+            if call is None:
+                name = composite_name(op)
+                raise _error(op, "composite_c1", f"{name!r} is none of {', '.join(VIEWS)}")
+            _VERIFIERS[type(call)](call, functions)
 
 
 def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
@@ -59,28 +61,31 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
     """custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
-    check.attribute_names(1, {RULE, REFUSED, "jvp", "closed_over"}, masked={"jvp", "transpose"})
+    known = {RULE, REFUSED, "jvp", "closed_over"}
+    check.attribute_names(1, known, masked={"jvp", "transpose"}, typed={"transpose"})
     check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
     check.masks(4)
     check.no_second_full_mask(5)
     for name, symbol in call.symbols.items():
-        kind, _, mask = name.partition(".")
+        kind, mask, types = RuleName.parse(name)
         if name == "jvp":
             check.function_type(6, symbol, *_jvp_type(call, call.mask))
         elif kind == "jvp":
             check.function_type(7, symbol, *_jvp_type(call, mask))
         else:
-            check.function_type(8, symbol, *_transpose_type(call, mask))
+            cotangents = check.cotangents(8, name, types)
+            inputs, results = _transpose_type(call, mask, cotangents)
+            check.function_type(8, symbol, inputs, results, of_cotangents=True)
     check.refusals(9, {"jvp"}, masked={"jvp", "transpose"})
 
 
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_vjp_call_c1 … c10."""
+    """custom_vjp_call_c1 … c11."""
     check = _Checker(call, "custom_vjp_call", functions)
     known = {RULE, REFUSED, "fwd", "bwd", "jvp", "closed_over"}
-    check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"})
+    check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"}, typed={"bwd"})
     check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
     check.symbols_resolve(3)
@@ -88,11 +93,18 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
     check.require(4, masks["fwd"] == masks["bwd"], "`fwd` and `bwd` come together")
     check.masks(5)
     check.no_second_full_mask(6)
+    residuals: dict[str, Types] = {}
     for fwd, bwd, mask in call.pairs():
-        residuals = _verify_fwd(check, call, fwd)
-        cotangents = _inexact_types(call.results)
-        check.function_type(8, bwd, [*residuals, *cotangents], _masked_types(call, mask))
+        residuals[mask] = _verify_fwd(check, call, fwd)
+        inputs = [*residuals[mask], *_inexact_types(call.results)]
+        check.function_type(8, bwd, inputs, _masked_types(call, mask), of_cotangents=True)
     for name, symbol in call.symbols.items():
+        kind, mask, types = RuleName.parse(name)
+        if kind == "bwd" and types:
+            mask = mask or call.own_mask
+            check.require(11, mask in residuals, f"{name!r} is of no pair of `fwd` and `bwd`")
+            inputs = [*residuals[mask], *check.cotangents(11, name, types)]
+            check.function_type(11, symbol, inputs, _masked_types(call, mask), of_cotangents=True)
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
             check.function_type(9, symbol, *_jvp_type(call, mask))
@@ -115,7 +127,8 @@ def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
 def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
     """linear_call_c1 … c7."""
     check = _Checker(call, "linear_call", functions)
-    check.attribute_names(1, {RULE, REFUSED, TRANSPOSE_ONLY, "transpose", "num_residuals"})
+    known = {RULE, REFUSED, TRANSPOSE_ONLY, "transpose", "num_residuals"}
+    check.attribute_names(1, known, typed={"transpose"})
     check.attribute_kinds(2)
     check.require(3, "num_residuals" in call.attributes, "`num_residuals` is missing")
     check.count(3, "num_residuals", call.num_residuals)
@@ -124,9 +137,13 @@ def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) 
     results = [result.type for result in call.results]
     for type_ in (*linear, *results):
         check.require(5, inexact(type_), f"linear operands and results are inexact, not {type_}")
-    if call.transpose is not None:
-        residuals = [operand.type for operand in call.residuals]
-        check.function_type(6, call.transpose, [*residuals, *results], linear)
+    residuals = [operand.type for operand in call.residuals]
+    for name, symbol in call.symbols.items():
+        types = RuleName.parse(name).types
+        inputs = [*residuals, *check.cotangents(6, name, types)]
+        if not types:  # what comes in another type is converted to that which it takes
+            inputs = check.with_elements_of(symbol, inputs, len(residuals))
+        check.function_type(6, symbol, inputs, linear, of_cotangents=True)
     check.refusals(7, {"transpose"})
 
 
@@ -151,13 +168,39 @@ class _Checker:
         if not holds:
             raise _error(self.call.op, f"{self.op_name}_c{number}", message)
 
-    def attribute_names(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
-        """Every attribute is known, with a mask where it may have one."""
+    def attribute_names(
+        self,
+        number: int,
+        plain: Set[str],
+        masked: Set[str] = frozenset(),
+        typed: Set[str] = frozenset(),
+    ) -> None:
+        """Every attribute is known, with a mask or types of cotangents where it may have them."""
         for name in self.attributes:
-            kind, dot, _ = name.partition(".")
-            known = name in plain or (bool(dot) and kind in masked)
+            kind, mask, types = RuleName.parse(name)
+            known = kind in (masked if mask else plain) and (not types or kind in typed)
             allowed = [*sorted(plain), *(f"{kind}.<mask>" for kind in sorted(masked))]
-            self.require(number, known, f"unknown attribute {name!r}; known: {', '.join(allowed)}")
+            allowed += [f"{kind}[<types>]" for kind in sorted(typed)]
+            spelt = str(RuleName(kind, mask, types)) == name
+            self.require(
+                number, known and spelt, f"unknown attribute {name!r}; known: {', '.join(allowed)}"
+            )
+
+    def cotangents(self, number: int, name: str, types: Sequence[str]) -> Types:
+        """The types of the cotangents that a rule of this name takes."""
+        own = _inexact_types(self.call.results)
+        if not types:
+            return own
+        self.require(
+            number,
+            len(types) == len(own) and all(map(_is_inexact, types)),
+            f"{name!r} has no element type of floats or complex numbers for each of the {len(own)} "
+            "inexact results",
+        )
+        return [
+            with_element(type_, element_type(spell))
+            for type_, spell in zip(own, types, strict=True)
+        ]
 
     def attribute_kinds(self, number: int) -> None:
         """Texts are strings, `refused` a dictionary, counts are i64; the others name functions."""
@@ -238,13 +281,37 @@ class _Checker:
             twice = kind in self.attributes and full in self.attributes
             self.require(number, not twice, f"`{kind}` and {full!r} are the same rule")
 
+    def with_elements_of(self, symbol: str, types: Types, first: int) -> list[ir.Type]:
+        """These types; from the `first` on, with the inexact elements that a function takes."""
+        found = list(self.functions[symbol].inputs)
+        pairs = zip(types, [*found, *types][: len(types)], strict=True)
+        return [
+            theirs if i >= first and _any_element(mine) == _any_element(theirs) else mine
+            for i, (mine, theirs) in enumerate(pairs)
+        ]
+
     def function_type(
-        self, number: int, symbol: str, inputs: Types, results: Types, and_more: str = ""
+        self,
+        number: int,
+        symbol: str,
+        inputs: Types,
+        results: Types,
+        and_more: str = "",
+        of_cotangents: bool = False,
     ) -> None:
-        """A rule function has exactly the type that the op asks for."""
+        """A rule function has the type that the op asks for.
+
+        The cotangents that it returns may have other inexact elements.
+        """
         found = self.functions[symbol]
         fits = not and_more and list(found.inputs) == list(inputs)
         if fits and list(found.results) == list(results):
+            return
+        if (
+            fits
+            and of_cotangents
+            and list(map(_any_element, found.results)) == list(map(_any_element, results))
+        ):
             return
         rest = f", {and_more}…" if and_more else ""
         self.require(
@@ -277,13 +344,26 @@ def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
     return [*inputs, *perturbed], [*results, *_inexact_types(call.results)]
 
 
-def _transpose_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
+def _transpose_type(call: DerivativeCall, mask: str, cotangents: Types) -> tuple[Types, Types]:
     """`(args not in the mask…, cotangents of inexact outs…) → (cotangents of masked args…)`."""
     bits = iter(mask)
     others = [
         operand.type for operand in call.operands if not inexact(operand.type) or next(bits) == "0"
     ]
-    return [*others, *_inexact_types(call.results)], _masked_types(call, mask)
+    return [*others, *cotangents], _masked_types(call, mask)
+
+
+def _is_inexact(element: str) -> bool:
+    """True if this spells an element type that has cotangents."""
+    try:
+        return inexact(scalar(element))
+    except (ValueError, ir.MLIRError):
+        return False
+
+
+def _any_element(type_: ir.Type) -> ir.Type:
+    """The type itself, or one for all inexact element types of that shape."""
+    return with_element(type_, element_type("f32")) if inexact(type_) else type_
 
 
 def _masked_types(call: DerivativeCall, mask: str) -> list[ir.Type]:

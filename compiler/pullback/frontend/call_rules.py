@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pullback._edits import clone
 from pullback._errors import LeakedValueError, MissingRuleError
 from pullback._jax import derivatives, ir
-from pullback.dialect.masks import jointly, mask_of, parted, singles
-from pullback.dialect.ops import REFUSED
+from pullback.dialect.masks import Asked, jointly, mask_of, parted, singles
+from pullback.dialect.ops import REFUSED, RuleName
 from pullback.frontend import refusals
 from pullback.passes.meetings import order_of
-from pullback.passes.symbols import Symbols
+from pullback.passes.specialized import kinds_in
+from pullback.passes.symbols import Symbols, functions
 from pullback.passes.vjp import VJP
 
 if TYPE_CHECKING:
@@ -48,13 +49,14 @@ class CallRules:
 
     Attributes:
       linked: the functions of the module.
+      transposes_of: by key, the transposes that are staged.
     """
 
     def __init__(self, table: RuleTable, module: ir.Module) -> None:
         self.table = table
         self.module = module
         self.linked = Symbols(module)
-        self._transposes: dict[str, Found] = {}
+        self.transposes_of: dict[str, Found] = {}
         self._asked: dict[str, str] | None = None  # by the gradient; empty where there is none
         self._known: dict[tuple[str, str, int], str] = {}  # what the last call of a kind accepts
         self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
@@ -109,9 +111,9 @@ class CallRules:
         Beside residuals there may be many operands that it is linear in: these together, too.
         JAX knows the right-hand sides of a linear solve together only.
         """
-        if rule.key in self._transposes:
-            return self._transposes[rule.key]
-        found = self._transposes[rule.key] = Found()
+        if rule.key in self.transposes_of:
+            return self.transposes_of[rule.key]
+        found = self.transposes_of[rule.key] = Found()
         if not derivatives.has_transpose(rule.call.eqns[0]):
             return found
         sides = mask_of(i in rule.right_sides for i in rule.inexact)
@@ -213,13 +215,34 @@ class CallRules:
     def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
         return self.table.stage(self.linked, rule.key, kind, mask)
 
+    def for_types(self, key: str, kind: str, asked: Asked) -> tuple[RuleName, str] | None:
+        """Stage a rule for cotangents of other element types; what a call names it, and its name.
+
+        None if it does not fit the forward function that is there.
+        """
+        rule, mask = self.table[key], asked.operands
+        staged = self.table.stage(self.linked, key, kind, str(asked))
+        if kind == "vjp":
+            own = self.linked.functions[self._stage(rule, "vjp", mask)[1]]
+            other, count = self.linked.functions[staged[1]], len(asked.types)
+            if _inputs(own)[:-count] != _inputs(other)[:-count]:
+                return None
+            return RuleName("bwd", mask if "0" in mask else "", asked.types), staged[1]
+        mask = "" if rule.op == "pullback.linear_call" else mask
+        return RuleName("transpose", mask, asked.types), str(staged)
+
+
+def _inputs(function: Any) -> list[Any]:
+    return list(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs)
+
 
 class _Asked:
-    """A rule table that notes for which operands it gives rules."""
+    """A rule table that notes for which operands it gives rules, and for which cotangents."""
 
     def __init__(self, table: RuleTable) -> None:
         self._table = table
         self.masks: dict[str, str] = {}
+        self.typed: dict[tuple[str, str, Asked], None] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
@@ -235,8 +258,11 @@ class _Asked:
         return found
 
     def _note(self, key: str, kind: str, mask: str) -> None:
+        asked = Asked.parse(mask)
+        if asked.types:
+            self.typed[key, kind, asked._replace(results="")] = None
         if kind != "transpose":
-            given = mask.partition("|")[0]
+            given = asked.operands
             self.masks[key] = jointly([given, self.masks.get(key, given)])
 
 
@@ -248,6 +274,23 @@ def _asked_by_gradient(table: RuleTable, module: ir.Module) -> dict[str, str]:
     except Exception:  # whoever asks for it will be told
         return {}
     return asked.masks
+
+
+def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
+    """The keys, kinds and masks of rules for cotangents of other types than their results have.
+
+    They are those that derivatives up to the second order ask for, by each result and by all.
+    """
+    _, gives = kinds_in(functions(module)["main"])
+    outs = [i for i, kind in enumerate(gives) if kind.inexact]
+    asked = _Asked(table)
+    for chosen in (None, *((i,) for i in outs if len(outs) > 1)):
+        copy = clone(module)
+        with contextlib.suppress(Exception):  # whoever asks for it will be told
+            for _ in range(min(order, 2)):
+                VJP(outs=chosen).run(copy, asked)
+                chosen = None
+    return list(asked.typed)
 
 
 def _name(kind: str, mask: str) -> str:

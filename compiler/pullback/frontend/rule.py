@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -115,8 +116,12 @@ class Rule:
 
     def symbols(self, kind: str, mask: str) -> tuple[str, ...]:
         """The names of the functions of a rule."""
-        key = self.key
+        key, asked = self.key, masks.Asked.parse(mask)
+        mask = str(asked._replace(types=()))
         suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
+        if asked.types:
+            types = re.sub(r"\W+", "_", ".".join(asked.types))
+            return tuple(f"{name}.{types}" for name in self.symbols(kind, mask))
         if kind == "vjp":
             return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
         if kind == "transpose" and self.op == "pullback.linear_call" and mask == self.linear_mask:

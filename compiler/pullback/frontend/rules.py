@@ -50,6 +50,7 @@ class RuleTable:
         self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
         self.has_lost_checks = False  # of `checkify`, which JAX leaves out
         self.has_lost_rules = False  # a program that is called in there, or may have
+        self.hands_on = False  # a rule gives cotangents of other types than its operands have
         self.traces = 0
         self._rules: dict[str, Rule] = {}
         self._keys: dict[Any, str] = {}
@@ -192,7 +193,8 @@ class RuleTable:
           kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
           mask: one character per inexact operand, '1' for perturbed. For 'vjp', '|' and one per
             inexact result may follow, '1' for one with a cotangent; those without are zero, which
-            the rule sees if it has symbolic zeros.
+            the rule sees if it has symbolic zeros. Then, or for 'transpose', '|' and the element
+            types of the cotangents may follow: see `masks.Asked`.
 
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
@@ -214,7 +216,7 @@ class RuleTable:
 
     def _sources(self, rule: Rule, kind: str, mask: str) -> list[link.Source]:
         if not rule.sees_zeros:
-            mask = mask.partition("|")[0]
+            mask = str(masks.Asked.parse(mask)._replace(results=""))
         if rule.batch is not None:
             return self._batched_sources(rule.batch, kind, mask)
         return self._lowered(rule, kind, mask, self.traced_rule(rule, kind, mask))
@@ -297,7 +299,8 @@ class RuleTable:
         self, rule: Rule, kind: str, mask: str, batch: Batch | None = None
     ) -> tuple[Any, ...]:
         """The functions of a rule, kept; for a batch if one is given, where JAX batches them."""
-        of_operands, _, of_results = mask.partition("|")
+        asked = masks.Asked.parse(mask)
+        of_operands, of_results, _ = asked
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         if kind != "transpose" and rule.key in self._assigned_again:
@@ -307,7 +310,7 @@ class RuleTable:
         self._others_here = self._others.get(rule.key, {})
         outer, self.keeper.place = self.keeper.place, rule.where
         chosen = masks.masked(rule.inexact, of_operands)
-        given = [masks.masked(rule.inexact_results, of_results)] if of_results else []
+        given = masks.masked(rule.inexact_results, of_results) if of_results else None
         try:
             checked = bool(rule.checked_axes)
             with (
@@ -315,7 +318,8 @@ class RuleTable:
                 tracing.whole_tracebacks(),
                 named_axes.tracing_context_of(rule.call, checked),
             ):
-                closed = staging.traced(rule, kind, chosen, *given)
+                closed = staging.traced(rule, kind, chosen, given, asked.types)
+            self.hands_on = self.hands_on or staging.hands_on(rule, kind, chosen, closed)
             closed = leaks.without_leaks(closed, self.constants)
             self.constants.add(*closed, *user_rules.traced_rules(rule.call.eqns[0]))
             with self._under(rule.checked_axes, rule.policy, rule.settings):

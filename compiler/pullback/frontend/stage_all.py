@@ -16,7 +16,7 @@ from pullback._jax import ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.masks import singles
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend.call_rules import CallRules, Found, Wanted, rules_in
+from pullback.frontend.call_rules import CallRules, Found, Wanted, asked_for_types, rules_in
 from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback_runtime._jax import operations_where
 
@@ -76,6 +76,7 @@ class _Module:
       of_many: the last one to begin where there is much already.
       symbols: by key, the rules that are staged.
       wanted: by key, what derivatives want of these.
+      for_types: the rules that are for cotangents of other types, as they were asked for.
       without: the decompositions of the calls that turned out to have no rule.
       warn_at: when to tell of `order`.
     """
@@ -92,9 +93,36 @@ class _Module:
         self.symbols: dict[str, Found] = {}
         self.wanted: dict[str, Wanted] = {}
         self.without: set[str] = set()
+        self.for_types: set[Any] = set()
         self.warn_at = time.monotonic() + PATIENCE
 
     def complete(self) -> None:
+        """Stages all rules, also for cotangents of other types where a rule makes such."""
+        self._complete()
+        while self.table.hands_on and self._stage_for_types():
+            self._complete()
+        for call in ops.walk_calls(self.module):
+            if call.rule_key is not None:
+                call.update(**{RULE: None})
+
+    def _stage_for_types(self) -> bool:
+        """Name the rules that derivatives ask for by cotangents of other types; True if any."""
+        calls = [call for call in ops.walk_calls(self.module) if call.rule_key is not None]
+        count = len(self.for_types)
+        for each in asked_for_types(self.table, self.module, self.order):
+            named = None if each in self.for_types else self.rules.for_types(*each)
+            self.for_types.add(each)
+            if named is None:
+                continue
+            key, (name, function) = each[0], named
+            for known in (self.symbols, self.rules.transposes_of):
+                known.get(key, {})[str(name)] = function
+            for call in calls:
+                if call.rule_key == key and str(name._replace(types=())) in call.attributes:
+                    call.update(**{str(name): function})
+        return len(self.for_types) > count
+
+    def _complete(self) -> None:
         may_end = self.order > self.of_many
         before = self._ops() if may_end else 0
         while pending := self._unstaged() or self._singled_out():
@@ -111,9 +139,6 @@ class _Module:
                     self.without.update(call.decomposition for call in calls)
                 for call in calls:
                     call.update(**{REFUSED: None, **self.symbols[key]})
-        for call in ops.walk_calls(self.module):
-            if call.rule_key is not None:
-                call.update(**{RULE: None})
 
     def _stage(self, key: str) -> None:
         """Stages the rules of equal calls."""

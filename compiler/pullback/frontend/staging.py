@@ -29,6 +29,7 @@ from pullback.frontend import batched_rules, refusals
 from pullback.frontend.identity import Identities
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
+from pullback_runtime._elements import dtype_named
 
 if TYPE_CHECKING:
     from pullback.frontend.rule import Batch, Rule
@@ -55,7 +56,7 @@ def _function_of(rule: Rule) -> Any:
     return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
-def jvp_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
+def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
     results, outs = rule.call.out_avals, rule.inexact_results
@@ -120,13 +121,16 @@ def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
     return tracing.traced(filled, *tracing.structs(closed.in_avals))
 
 
-def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> tuple[Any, ...]:
+def vjp_rule(
+    rule: Rule, chosen: list[int], given: list[int] | None = None, types: Sequence[str] = ()
+) -> tuple[Any, ...]:
     """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`.
 
     `given` are the outs that have cotangents, if not all inexact ones; the user's rule sees which.
+    `types` are the element types of the cotangents, if they are not those of the outs.
     """
     outs, inexact = rule.call.out_avals, rule.inexact_results
-    forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact)
+    forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
     batched_rules.check_shared_results(rule, axes)
     if axes is not None:
@@ -142,7 +146,7 @@ def vjp_rule(rule: Rule, chosen: list[int], given: list[int] | None = None) -> t
         return [_part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 
     residuals = tracing.structs(forward.out_avals[len(outs) :])
-    cotangents = tracing.cotangents(outs[i] for i in inexact)
+    cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
     return forward, tracing.traced(backward, residuals, cotangents)
 
 
@@ -150,9 +154,10 @@ Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
 """Of residuals, and the cotangents of results by position, the cotangents of chosen operands."""
 
 
-def _vjp(rule: Rule, chosen: list[int], given: list[int]) -> tuple[Any, Pull]:
+def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) -> tuple[Any, Pull]:
     """`args -> (outs, residuals)` by `jax.vjp`, and what pulls cotangents of `given` back."""
     call = _function_of(rule)
+    others = dict(zip(rule.inexact_results, types, strict=True)) if types else {}
     structure = []
 
     def forward(args):
@@ -160,7 +165,7 @@ def _vjp(rule: Rule, chosen: list[int], given: list[int]) -> tuple[Any, Pull]:
 
         def chosen_results(*values):
             results = restricted(*values)
-            return [results[i] for i in given], results
+            return [_with_cotangent(results[i], others.get(i)) for i in given], results
 
         _, pull, results = jax.vjp(chosen_results, *[args[i] for i in chosen], has_aux=True)
         residuals, tree = jax.tree.flatten(pull)
@@ -172,6 +177,18 @@ def _vjp(rule: Rule, chosen: list[int], given: list[int]) -> tuple[Any, Pull]:
         return pull([_whole(rule, rule.call.out_avals[i], cotangents[i]) for i in given])
 
     return tracing.traced(forward, tracing.structs(rule.call.in_avals)), pull
+
+
+def _with_cotangent(value: Any, element: str | None) -> Any:
+    """A value whose cotangent has another element type: `jax.vjp` takes none for the value itself.
+
+    Its rule hands the cotangent on as it is, which JAX lets it do.
+    """
+    if element is None or value.dtype == dtype_named(element):
+        return value
+    function = jax.custom_vjp(lambda x: jax.lax.convert_element_type(x, dtype_named(element)))
+    function.defvjp(lambda x: (function(x), None), lambda _, ct: (ct,))
+    return function(value)
 
 
 def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
@@ -218,8 +235,36 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
 
 
 def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
-    """Cotangents of their types: JAX lets a backward rule return another than its argument's."""
-    return [converted(ct, aval.dtype) for aval, ct in zip(avals, cotangents, strict=True)]
+    """Cotangents as a backward rule returns them; in their argument's type where that holds them.
+
+    JAX lets a rule return another type than its argument's, and hands it on.
+    """
+    return [
+        converted(ct, aval.dtype) if _holds(aval.dtype, jax.typeof(ct).dtype) else ct
+        for aval, ct in zip(avals, cotangents, strict=True)
+    ]
+
+
+def hands_on(rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any]) -> bool:
+    """True if a rule gives cotangents of other types than its operands have."""
+    if kind == "jvp":
+        return False
+    wanted = [rule.call.in_avals[i].dtype for i in chosen]
+    return [aval.dtype for aval in functions[-1].out_avals] != wanted
+
+
+def _holds(dtype: Any, other: Any) -> bool:
+    """True if a cotangent of another type loses nothing in this one, or is no cotangent at all."""
+    if not jax.numpy.issubdtype(other, jax.numpy.inexact):
+        return True
+    if jax.numpy.issubdtype(other, jax.numpy.complexfloating) and not jax.numpy.issubdtype(
+        dtype, jax.numpy.complexfloating
+    ):
+        return False
+    mine, theirs = jax.numpy.finfo(dtype), jax.numpy.finfo(other)
+    return (
+        mine.nmant >= theirs.nmant and mine.maxexp >= theirs.maxexp and mine.minexp <= theirs.minexp
+    )
 
 
 def converted(value: Any, dtype: Any) -> Any:
@@ -236,8 +281,21 @@ def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
     return ct
 
 
-def transpose_rule(rule: Rule, chosen: list[int]) -> tuple[Any, ...]:
-    """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`."""
+def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
+    """Abstract cotangents, of other element types if there are any."""
+    dtypes = [dtype_named(name) for name in types] or [ct.dtype for ct in cotangents]
+    return [ct.update(dtype=dtype) for ct, dtype in zip(cotangents, dtypes, strict=True)]
+
+
+def transpose_rule(
+    rule: Rule, chosen: list[int], given: None = None, types: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`.
+
+    `types` are as for `vjp_rule`.
+    """
+    if types:
+        return (_transposed_for(rule, chosen, types),)
     if rule.op == "pullback.linear_call" or structured.calls_functions(rule.call):
         return (_transposed(rule, chosen, _whole, _part),)
     return (_transposed(rule, chosen),)
@@ -263,24 +321,72 @@ def _transposed(
             results = restricted(*values)
             return [results[i] for i in outs]
 
-        pull = jax.linear_transpose(linear, *[avals[i] for i in chosen])
-        found = pull([whole(rule, *each) for each in zip(given, cotangents, strict=True)])
+        cts = [whole(rule, *each) for each in zip(given, cotangents, strict=True)]
+        if taken is None:
+            found = jax.linear_transpose(linear, *[avals[i] for i in chosen])(cts)
+        else:
+            found = _run_transpose(rule, kept, args, list(map(converted, cts, taken)))
+            found = [found[i] for i in chosen]
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 
     def alone(args, cotangents):
-        full, cts = [None] * len(avals), [None] * len(rule.call.out_avals)
-        for places, values, found in ((kept, args, full), (outs, cotangents, cts)):
-            for i, value in zip(places, values, strict=True):
-                found[i] = value
-        derivatives.run_transpose(rule.call.eqns[0], full, cts)
+        _run_transpose(rule, kept, args, cotangents)
 
     outs = rule.inexact_results
     given = [rule.call.out_avals[i] for i in outs]
     types = [avals[i] for i in kept], tracing.cotangents(given)
+    taken = _taken_otherwise(rule)
     if rule.primitive.endswith(jaxprs.OF_A_LIBRARY):  # whose types may take long to find
         tracing.traced(alone, *types)
     return tracing.traced(transpose, *types)
+
+
+def _taken_otherwise(rule: Rule) -> list[Any] | None:
+    """The dtypes that the transpose of a linear call takes, where they are not its results'."""
+    if rule.primitive != "linear_call":
+        return None
+    taken = user_rules.linear_cotangents(rule.call.eqns[0])
+    return None if taken == [aval.dtype for aval in rule.call.out_avals] else taken
+
+
+def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> Sequence[Any]:
+    """The cotangents of operands by JAX's rule for the primitive; `args` are those `kept`."""
+    operands, cts = [None] * len(rule.call.in_avals), [None] * len(rule.call.out_avals)
+    for places, values, full in (
+        (kept, args, operands),
+        (rule.inexact_results, cotangents, cts),
+    ):
+        for i, value in zip(places, values, strict=True):
+            full[i] = value
+    return derivatives.run_transpose(rule.call.eqns[0], operands, cts)
+
+
+def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
+    """The transpose by JAX's rule for the primitive, of cotangents of other element types.
+
+    Raises:
+      TypeError: it takes those of the results only.
+    """
+    call, (equation,) = rule.call, rule.call.eqns
+    kept = [i for i in range(len(call.in_avals)) if i not in chosen]
+
+    def transpose(args, cotangents):
+        found = (
+            user_rules.run_linear_transpose(equation, args, cotangents)
+            if rule.primitive == "linear_call"
+            else _run_transpose(rule, kept, args, cotangents)
+        )
+        pairs = [(found[i], call.in_avals[i]) for i in chosen]
+        cts = [derivatives.zeros_of(aval) if derivatives.is_zero(ct) else ct for ct, aval in pairs]
+        return _typed(cts, [aval for _, aval in pairs])
+
+    args = tracing.structs(call.in_avals[i] for i in kept)
+    cotangents = tracing.cotangents(call.out_avals[i] for i in rule.inexact_results)
+    found = tracing.traced(transpose, args, _of_types(cotangents, types))
+    if not jaxprs.bodies_fit(found):
+        raise TypeError(f"the transpose of `{rule.key}` calls functions of other types")
+    return found
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
@@ -327,18 +433,24 @@ def unknown_map(rule: Rule) -> Any:
 STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
 
-def traced(rule: Rule, kind: str, chosen: list[int], *given: list[int]) -> tuple[Any, ...]:
-    """The functions of a rule.
+def traced(
+    rule: Rule,
+    kind: str,
+    chosen: list[int],
+    given: list[int] | None = None,
+    types: Sequence[str] = (),
+) -> tuple[Any, ...]:
+    """The functions of a rule; `given` and `types` are as for `vjp_rule`.
 
     Those of a primitive depend on its parameters and types only. They are traced once for all
     programs, and placed in each where its own call is.
     """
-    stage, key = STAGES[kind], _key(rule, kind, chosen)
+    stage, key = STAGES[kind], None if types else _key(rule, kind, chosen)
     if key is None:
-        return stage(rule, chosen, *given)
+        return stage(rule, chosen, given, types)
     found = tracing.known().get(key)
     if found is None:
-        found = stage(rule, chosen, *given)
+        found = stage(rule, chosen, given)
         if not all(map(_stands_alone, found)):
             return found
         tracing.remember(key, found)

@@ -108,18 +108,23 @@ def split(
     linear: bool = False,
     constants: Constants = (),
     may_lose: bool = False,
+    types: Sequence[Any] = (),
 ) -> Split:
     """Forward and backward functions of @name; derived once per (mask, cotangent mask).
 
     With `linear`, the masked arguments are the linear ones: forward loses them, and the results
     that depend on them linearly. One that does in another way is an error, or with `may_lose` lost
-    as well. `constants` are arguments whose elements are all of one known value.
+    as well. `constants` are arguments whose elements are all of one known value. `types` has, for
+    each result, the type of its cotangent if its elements are of another one; that of what backward
+    returns may be another one as well.
     """
+    types = tuple(types)
 
     def derive() -> Split:
-        return _split(diff, name, mask, ct_mask, linear, constants, may_lose)
+        return _split(diff, name, mask, ct_mask, linear, constants, may_lose, types)
 
-    return diff.cached(("split", name, mask, ct_mask, linear, str(constants), may_lose), derive)
+    key = "split", name, mask, ct_mask, linear, str(constants), may_lose, types
+    return diff.cached(key, derive)
 
 
 def _split(
@@ -130,11 +135,13 @@ def _split(
     linear: bool,
     constants: Constants,
     may_lose: bool,
+    types: Sequence[Any],
 ) -> Split:
     forward = diff.clone_function(name, f"{name}.fwd")
     draft, _ = diff.add_function(f"{name}.bwd.draft", (), (), diff.function(name).location)
     with _dropped_if_not_linear(diff, draft, forward):
-        pair = _split_between(diff, name, (forward, draft), mask, ct_mask, linear, constants)
+        halves = forward, draft
+        pair = _split_between(diff, name, halves, mask, ct_mask, linear, constants, types)
     if linear:  # only now: what backward computes again may be dead in forward
         with _dropped_if_not_linear(diff, pair.backward, forward):
             count = len(pair.kept) if may_lose else 0
@@ -162,6 +169,7 @@ def _split_between(
     ct_mask: str,
     linear: bool,
     constants: Constants,
+    types: Sequence[Any],
 ) -> Split:
     forward, draft = halves
     block, draft_block = diff.block(forward), diff.block(draft)
@@ -172,16 +180,17 @@ def _split_between(
     loc = diff.function(forward).location
     wrt = _masked(block.arguments, mask)
     outs = list(terminator(block).operands)
-    for v in _masked(outs, ct_mask):
-        draft_block.add_argument(v.type, loc)
+    of_cts = [other or v.type for v, other in zip(outs, types or [None] * len(outs), strict=True)]
+    for type in _masked(of_cts, ct_mask):
+        draft_block.add_argument(type, loc)
     with build.inserting(ir.InsertionPoint(draft_block), loc):
         residuals = Residuals(block, None, lambda v: frame.current(v))
-        frame = Reverse(diff, residuals, linear)
+        frame = Reverse(diff, residuals, linear, hands_on=True)
         frame.analyze(block, wrt)
         for v, ct in zip(_masked(outs, ct_mask), draft_block.arguments, strict=True):
             if linear and v not in frame.active and not adds_nothing(v, diff.functions):
                 raise _constant_tangent(diff, name, v)
-            frame.accumulate(v, ct)
+            frame.seed(v, ct)
         frame.run()
         cts = [frame.cotangent(a) for a in wrt]
     chosen = residuals.choose(frame.compared)
@@ -207,7 +216,10 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     wrt = _masked(diff.block(entry).arguments, mask)
     found = iter(list(end.operands))
     with build.inserting(ir.InsertionPoint(end), end.location):
-        cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
+        cts = [
+            build.converted(next(found), a.type) if nonzero else build.zeros(a.type)
+            for a, nonzero in zip(wrt, pair.nonzero)
+        ]
     _check_types(cts, wrt, [a.type for a in wrt])
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))

@@ -20,7 +20,10 @@ class Rules(Protocol):
     """The part of `pullback.frontend.rules.RuleTable` that passes use."""
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """The symbol(s) of a rule in the module of `symbols`; see docs/architecture.md."""
+        """The symbol(s) of a rule in the module of `symbols`; see docs/architecture.md.
+
+        `mask` is the text of a `masks.Asked`.
+        """
 
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
         """What `stage` would link: modules with the function `entry` among their `functions`."""

@@ -21,7 +21,7 @@ from pullback._jax import ir
 from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value
-from pullback.dialect.masks import mask_of, masked
+from pullback.dialect.masks import Asked, mask_of, masked
 from pullback.passes.dead_ops import SHARDINGS
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import (
@@ -461,8 +461,7 @@ class Signature:
 
         The cotangent of an operand that all items share is the sum of what each item has for it.
         """
-        of_operands = mask.partition("|")[0]
-        chosen = masked(self.inexact, of_operands)
+        chosen = masked(self.inexact, Asked.parse(mask).operands)
         moved = [self.flags[i] for i in chosen]
         cts = [True] * self.inexact_results  # all of them, also of a rule that is told of zeros
         if kind == "jvp":

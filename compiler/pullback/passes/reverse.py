@@ -29,8 +29,25 @@ from pullback.passes.checks import check_cotangents, is_custom_vjp, may_run_a_ru
 from pullback.passes.diagonal import have_one_shape
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import latest
-from pullback.passes.specialized import IN_REVERSE, Kind, Kinds, Record, specialize_reverse
-from pullback.passes.waiting import ABSENT, WAITING, Masked, added, alike, emitted
+from pullback.passes.specialized import (
+    IN_REVERSE,
+    Kind,
+    Kinds,
+    Reading,
+    Record,
+    specialize_reverse,
+)
+from pullback.passes.waiting import (
+    ABSENT,
+    WAITING,
+    Masked,
+    Wide,
+    added,
+    alike,
+    as_given,
+    emitted,
+    handed_on,
+)
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, Rule, jointly
 
@@ -46,15 +63,21 @@ class Reverse:
       diff: the state of the pass.
       primal: maps a value of the primal block to one that backward ops may use.
       linear: transpose: an op that is not linear in its active operands is an error.
+      hands_on: whoever runs the sweep takes cotangents of other element types than their values'.
     """
 
     def __init__(
-        self, diff: Differentiation, primal: Callable[[Value], Value], linear: bool = False
+        self,
+        diff: Differentiation,
+        primal: Callable[[Value], Value],
+        linear: bool = False,
+        hands_on: bool = False,
     ) -> None:
         self.diff = diff
         self.primal = primal
         self.record = Op if primal is identity else FarOp
         self.linear = linear
+        self.hands_on = hands_on
         self.active: Active = {}
         self.cts: list[Any] = []  # of the active values
         self.records: list[Record] = []
@@ -81,6 +104,10 @@ class Reverse:
         if ct is not None and (place := self.active.get(v)) is not None:
             self.cts[place] = added(self.cts[place], v, ct)
 
+    def seed(self, v: Value, ct: Value) -> None:
+        """Add a cotangent from outside of the block, whose elements may be of another type."""
+        self.accumulate(v, as_given(ct, v.type))
+
     def cotangent(self, v: Value) -> Value | None:
         """The cotangent of a primal value, when the sweep is over."""
         place = self.active.get(v)
@@ -106,10 +133,16 @@ class Reverse:
                     if ct is ABSENT:
                         self._leave_out(places)
                         continue
+                    if ct.__class__ is Wide:
+                        if signature[0].hands_on:
+                            cts[place] = ct
+                            self._run_rule(self._op(record))
+                            continue
+                        ct = ct.narrowed()
                     if ct.__class__ is Masked and _is_elementwise(signature[0], values, places):
                         masked, ct = ct, ct.ct
                     else:
-                        ct = ct.emit()
+                        ct = emitted(ct)
                 here.loc = loc
                 function, takes, constants, gives = known(signature) or specialize_reverse(record)
                 if function is None:
@@ -131,6 +164,12 @@ class Reverse:
         records.clear()  # each refers to this frame, and no cycle shall outlive it
         self._settle()
 
+    def _op(self, reading: Reading) -> Op:
+        """The op of a reading, whose rule runs for it alone."""
+        (rule, *_), _, operation, (result, *operands), places = reading
+        flags = [place is not None for place in places]
+        return self.record(operation, operands, [result], flags, rule, self)
+
     def _run_rule(self, op: Op) -> None:
         """Emit what one op adds to the cotangents of its operands."""
         self.is_checked = False
@@ -150,6 +189,8 @@ class Reverse:
         if left_out and not may_run_a_rule(op):
             self._leave_out(map(self.active.get, op.operands))
             return
+        if any(ct.__class__ is Wide for ct in given):
+            given = _other_types(op, given)
         masked, cts = None, given
         if not op.rule.chooses:
             masked, cts = _unmasked(op, given)
@@ -162,6 +203,8 @@ class Reverse:
             check_cotangents(op, found)
         if masked is not None:
             found = masked.through(found)
+        if op.rule.hands_on and (op.wide or op.rule.family == "control"):
+            found = handed_on(op, found)
         missing = []
         for v, active, ct in zip(op.operands, op.active, found):
             if active and ct is not None:
@@ -184,7 +227,8 @@ class Reverse:
         """
         cts = self.cts
         for place in [i for i, ct in enumerate(cts) if ct.__class__ in WAITING]:
-            cts[place] = cts[place].emit()
+            ct = cts[place]
+            cts[place] = emitted(ct.ct) if self.hands_on and ct.__class__ is Wide else ct.emit()
         if self.replaced:
             cts[:] = [None if ct is None else self.current(ct) for ct in cts]
         for old in self.replaced:
@@ -217,6 +261,16 @@ class Reverse:
         carried = set(values)
         lost = [v for v, i in self.active.items() if self.cts[i] is not None and v not in carried]
         assert not lost, f"cotangents that nothing carries on: {lost}"
+
+
+def _other_types(op: Op, cts: Sequence[Any]) -> list[Any]:
+    """Cotangents of an op, some of other element types, as its rule takes them."""
+    if op.rule.chooses:
+        return list(cts)
+    if not op.rule.hands_on:
+        return [ct.narrowed() if ct.__class__ is Wide else ct for ct in cts]
+    op.wide = [ct.own_type if ct.__class__ is Wide else None for ct in cts]
+    return [ct.ct if ct.__class__ is Wide else ct for ct in cts]
 
 
 BE_LINEAR = (

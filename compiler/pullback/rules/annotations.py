@@ -25,7 +25,11 @@ from pullback.rules.registry import (
 
 def _again(op: Op, values: Tangents) -> list[Value | None]:
     """The same annotation on a tangent or cotangent, as in JAX."""
-    return [build.clone(op.operation, list(values)).result]
+    return [_annotated(op, *values).result]
+
+
+def _annotated(op: Op, v: Any) -> Any:
+    return build.emit(op.operation.name, [v.type], [v], dict(op.attributes.items()))
 
 
 _ANNOTATION = Rule(
@@ -37,6 +41,7 @@ _ANNOTATION = Rule(
     "annotation",
     keeps_type=True,
     elementwise=True,
+    hands_on=True,
 )
 _WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
 
@@ -74,7 +79,7 @@ def _constraint(op: Op, values: Tangents) -> list[Value | None]:
     XLA leaves it undone for the result of a product alone; of other values it may count each
     device's copy.
     """
-    again = build.clone(op.operation, list(values))
+    again = _annotated(op, *values)
     again.attributes["sharding"] = summed(sdy.TensorShardingAttr(op.attributes["sharding"]))
     return [again.result]
 
@@ -95,6 +100,7 @@ register(
         "linear",
         keeps_type=True,
         elementwise=True,
+        hands_on=True,
     )
 )
 

@@ -42,7 +42,7 @@ def before(op: Op) -> Any:
 # ------------------------------------------------------------------------------- func.call
 
 
-@rule("func.call", linear=jointly, family="control")
+@rule("func.call", linear=jointly, family="control", hands_on=True)
 class Call:
     """f(args): derived once per activity, called as often as the primal is."""
 
@@ -160,6 +160,7 @@ def _split_call(op: Op, name: str, cts: Tangents) -> Split:
         frame.linear,
         _constants(op) if frame.linear else (),
         may_lose=frame.linear,
+        types=op.wide,
     )
 
 

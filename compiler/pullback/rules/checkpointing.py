@@ -134,6 +134,7 @@ class Checkpointed:
             mask_of([i in self.wanted for i in range(self.size)]),
             linear,
             self._zeros(active) if linear else (),
+            types=op.wide,
         )
         forward = self.diff.function(self.pair.forward)  # with what rules do in it
         self.diff.check_runs_again(forward, "a loop without a bound")
@@ -160,6 +161,7 @@ class Checkpointed:
         marks = build.full(build.tensor((SLOTS,), build.info(i32).element), 0)
         cts = [self.op.instantiate(self.cts[i], self.op.results[i]) for i in self.wanted]
         accumulators = [self.op.instantiate(None, v) for v in self.free]
+        accumulators = list(map(build.converted, accumulators, self._types_of_free()))
         inits = [build.sub(count, 1), build.full(i32, 0), marks, *buffers, *cts, *accumulators]
         loop, cond, body = build.while_(inits)
         with build.inserting(ir.InsertionPoint(cond)):
@@ -203,10 +205,17 @@ class Checkpointed:
         found = call(self.diff, self.pair.backward, [*residuals, *carried])
         spread = scatter(self.active, scatter(self.pair.nonzero, found))
         pairs = zip(self.wanted, carried, strict=True)
-        new_cts = [build.instantiate(spread[i], ct) for i, ct in pairs]
+        new_cts = [build.converted(build.instantiate(spread[i], ct), ct.type) for i, ct in pairs]
         by_value = dict(zip(self.captured, spread[self.size :], strict=True))
         sums = [build.add(a, by_value[v]) for a, v in zip(accumulators, self.free, strict=True)]
         build.return_([build.sub(t, 1), build.sub(top, 1), marks, *buffers, *new_cts, *sums])
+
+    def _types_of_free(self) -> list[Any]:
+        """The types of the cotangents that an iteration has for captured values."""
+        given = terminator(self.diff.block(self.pair.backward)).operands
+        spread = scatter(self.active, scatter(self.pair.nonzero, given))
+        by_value = dict(zip(self.captured, spread[self.size :], strict=True))
+        return [(by_value[v] or v).type for v in self.free]
 
     def _arguments(self, state: Sequence[Value]) -> list[Value]:
         """What the forward function takes: all carries, or without the linear ones."""

@@ -43,7 +43,11 @@ def _groups(op: Op, *names: str) -> dict[str, Any]:
 
 def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
     """A cotangent for each operand of a collective that treats all of them alike."""
-    found = [None if ct is None else transpose(ct, v.type) for v, ct in zip(op.operands, cts)]
+
+    def pull(v: Value, ct: Value) -> Value:
+        return transpose(ct, build.with_element(v.type, build.info(ct.type).element))
+
+    found = [None if ct is None else pull(v, ct) for v, ct in zip(op.operands, cts)]
     return found + [None] * (len(op.operands) - len(found))
 
 
@@ -72,7 +76,16 @@ def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _linear_rule(name: str, transpose: Any) -> Rule:
-    return Rule(name, on_tangents, transpose, jointly, __name__, "collective", keeps_type=True)
+    return Rule(
+        name,
+        on_tangents,
+        transpose,
+        jointly,
+        __name__,
+        "collective",
+        keeps_type=True,
+        hands_on=True,
+    )
 
 
 def _reduction(name: str, transpose: Any) -> None:
@@ -182,10 +195,10 @@ def _permute(op: Op, x: Value, arrows: Sequence[tuple[int, int]]) -> Value:
     return build.emit1("stablehlo.collective_permute", x.type, [x], attributes)
 
 
-linear("stablehlo.all_gather", all_gather)
+linear("stablehlo.all_gather", all_gather, hands_on=True)
 by_variant("stablehlo.all_to_all", _all_to_all_variant)
-linear("stablehlo.collective_permute", collective_permute)
-linear("stablehlo.collective_broadcast", collective_broadcast)
+linear("stablehlo.collective_permute", collective_permute, hands_on=True)
+linear("stablehlo.collective_broadcast", collective_broadcast, hands_on=True)
 
 
 # --------------------------------------------------------------------------------- batches

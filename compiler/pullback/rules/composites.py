@@ -12,18 +12,19 @@ from pullback._jax import ir, remat
 from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
-from pullback.dialect.masks import behind, mask_of, masked, within
+from pullback.dialect.masks import Asked, behind, mask_of, masked, within
 from pullback.passes.backward import Split, split, transpose
 from pullback.passes.batching import Signature
 from pullback.passes.checks import GO_FORWARD
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
-from pullback.passes.regions import terminator
+from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.residuals import asks_for_equality
 from pullback.passes.reverse import check_no_term
-from pullback.passes.signatures import keep_results
+from pullback.passes.signatures import keep_results, set_signature
 from pullback.passes.symbols import CALL
+from pullback.passes.waiting import added, as_given
 from pullback.passes.zeros import given_zeros
 from pullback.rules.batching import BATCHES, MappedOp, batch, batch_alike
 from pullback.rules.calls import (
@@ -38,9 +39,12 @@ from pullback.rules.calls import (
     vjp_of_function,
 )
 from pullback.rules.linear_calls import (
+    as_taken,
+    cotangent_types,
     linear_call_is_diagonal,
     linear_call_jvp,
     linear_call_vjp,
+    staged_for_types,
 )
 from pullback.rules.lookup import (
     find_rule,
@@ -99,7 +103,7 @@ def _has_jvp_rule(op: Op) -> bool:
     return view.rule_key is not None and op.frame.diff.rules.goes_forward(view.rule_key)
 
 
-@rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name)
+@rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name, hands_on=True)
 class Composite:
     """The three derivative ops; a composite without a rule of its own is its decomposition."""
 
@@ -245,11 +249,14 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
     for each, values, slots in zip(rules, results, given, strict=True):
         if not slots:
             continue
+        if op.wide:
+            slots = as_taken(frame.diff, each.backward, slots)
         residuals = frame.residuals(values[each.kept :], each.compared)
         found = call(frame.diff, each.backward, [*residuals, *slots])
         for i, ct in zip(each.gives, found, strict=True):
             if i is not None:
-                total[i] = add(total[i], ct)
+                v = op.operands[i]
+                total[i] = added(total[i], v, as_given(ct, v.type))
     return total
 
 
@@ -268,8 +275,9 @@ def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
     count, slots = len(op.results), inexact_results(op)
     ct_mask = "0" * count + mask_of([cts[i] is not None for i in slots])
+    types = [*[None] * count, *(op.wide[i] for i in slots)] if op.wide else []
     rules = []
-    for mask, pair, ct_now in _linear_parts(op, ct_mask):
+    for mask, pair, ct_now in _linear_parts(op, ct_mask, types):
         takes = masked(slots, ct_now[count:])
         pairs = zip(in_mask(op, mask), pair.nonzero, strict=True)
         gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
@@ -278,7 +286,7 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
     return rules
 
 
-def _linear_parts(op: Op, ct_mask: str) -> list[tuple[str, Split, str]]:
+def _linear_parts(op: Op, ct_mask: str, types: Sequence[Any]) -> list[tuple[str, Split, str]]:
     """The rules of a call, each with its linear part split off, and the cotangents it receives.
 
     A rule for some of the operands has zeros for the tangents of the others. Where it is not seen
@@ -286,21 +294,23 @@ def _linear_parts(op: Op, ct_mask: str) -> list[tuple[str, Split, str]]:
     """
     rules = jvp_rules(op)
     try:
-        return [_linear_part(op, *rule, ct_mask) for rule in rules]
+        return [_linear_part(op, *rule, ct_mask, types) for rule in rules]
     except NotLinearError:
         view = ops.view(op.operation)
         mask = view.own_mask
         whole = find_rule(op.frame.diff, view, "jvp", mask)
         if whole is None or rules[0][0] == mask or len(rules) > 1:
             raise
-        return [_linear_part(op, mask, whole, ct_mask)]
+        return [_linear_part(op, mask, whole, ct_mask, types)]
 
 
-def _linear_part(op: Op, mask: str, name: str, ct_mask: str) -> tuple[str, Split, str]:
+def _linear_part(
+    op: Op, mask: str, name: str, ct_mask: str, types: Sequence[Any]
+) -> tuple[str, Split, str]:
     diff = op.frame.diff
     ct_now = _without_zeros(ct_mask, zero_results(diff, name))
     linear = "0" * len(op.operands) + "1" * mask.count("1")
-    pair = split(diff, name, linear, ct_now, True)
+    pair = split(diff, name, linear, ct_now, True, types=types)
     moving = sorted({*range(len(op.results))} - {*pair.kept})
     if moving:
         raise NotLinearError(
@@ -353,6 +363,12 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
     given = [
         op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
     ]
+    if types := cotangent_types(op):
+        mask = mask_of(i in linear for i in ops.inexact_positions(op.operands))
+        view, asked = ops.view(op.operation), Asked(mask)
+        other = view.transpose_for(mask, types) or staged_for_types(op, "transpose", asked, types)
+        name = other or name
+        given = as_taken(op.frame.diff, name, given)
     result = call(op.frame.diff, name, [*fixed, *given])
     flags = [i in linear for i in range(len(op.operands))]
     return [ct if a else None for ct, a in zip(scatter(flags, result), op.active, strict=True)]
@@ -414,8 +430,9 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
     linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
+    rounded = _with_types(diff, bwd, [op.operands[i].type for i in takes])
     try:
-        forward = _forward_of_backward(op, bwd, linear_mask, "1" * len(takes))
+        forward = _forward_of_backward(op, rounded, linear_mask, "1" * len(takes))
     except (NotLinearError, MissingRuleError) as error:
         return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
@@ -435,6 +452,22 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
         return copy
 
     return name if "0" not in mask else diff.cached(("results", name, mask), derive)
+
+
+def _with_types(diff: Differentiation, name: str, types: Sequence[Any]) -> str:
+    """A copy of @name whose results are converted to these types; itself where they have them."""
+
+    def differs(block: Any) -> bool:
+        return [v.type for v in terminator(block).operands] != list(types)
+
+    def convert(block: Any) -> None:
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
+        replace_terminator(block, results)
+        set_signature(block.owner)
+
+    return diff.changed(name, "rounded", differs, convert)
 
 
 def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
@@ -540,13 +573,14 @@ def _batch_rules(op: MappedOp, view: Any) -> Any:
     if view.NAME == ops.LinearCall.NAME:
         own = behind(signature.inexact, view.num_residuals)
     found: dict[str, Any] = {}
-    for name, symbol in view.symbols.items():
-        kind, dot, mask = name.partition(".")
-        if kind == "bwd":
+    known = view.symbols
+    for name in known:
+        kind, mask, _ = ops.RuleName.parse(name)
+        if kind == "fwd":
             continue
-        names = [name, f"bwd{dot}{mask}"] if kind == "fwd" else [name]
-        symbols = [symbol, *(view.symbols[other] for other in names[1:])]
-        kind = "vjp" if kind == "fwd" else kind
+        names = [f"fwd.{mask}" if mask else "fwd", name] if kind == "bwd" else [name]
+        symbols = [known[each] for each in names]
+        kind = "vjp" if kind == "bwd" else kind
         functions = signature.functions(batching, kind, mask or own, symbols)
         found |= zip(names, map(build.symbol, functions), strict=True)
     if view.rule_key is not None:

@@ -23,6 +23,7 @@ from pullback.passes.regions import (
 )
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse, check_handed_on
+from pullback.passes.waiting import as_given
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before, scatter
@@ -81,7 +82,9 @@ class Branches:
             return [None] * len(op.operands)
         backward = build.emit(op.name, [v.type for v in wrt], [index], regions=len(branches))
         for branch, region in zip(branches, list(backward.regions), strict=True):
-            branch.emit(region, cts, wrt)
+            branch.emit(region, wrt)
+        if any(branch.hands_on for branch in branches):
+            backward = _with_common_types(backward, wrt, [branch.found for branch in branches])
         _store_residuals(op, branches)
         found = dict(zip(wrt, backward.results, strict=True))
         return [found.get(v) for v in op.operands]
@@ -104,7 +107,7 @@ class _Branch:
         self.op, self.block = op, block
         self.captured = set(captured)
         outer = op.frame
-        self.frame = Reverse(outer.diff, self._primal, outer.linear)
+        self.frame = Reverse(outer.diff, self._primal, outer.linear, hands_on=True)
         self.frame.analyze(block, active_operands(op))
         outs = list(terminator(block).operands)
         self.returned = {} if outer.linear else dict(zip(outs, op.results, strict=True))
@@ -125,18 +128,44 @@ class _Branch:
             return frame.primal(frame.current(self.returned[v]))
         return frame.primal(v) if v in self.captured else None
 
-    def emit(self, region: Any, cts: Tangents, wrt: Sequence[Value]) -> None:
+    def emit(self, region: Any, wrt: Sequence[Value]) -> None:
         block = region.blocks.append()
         with build.inserting(ir.InsertionPoint(block)):
             self.residuals = Residuals(self.block, self._leaf, self.frame.current)
             for v, ct in self.seeds:
-                self.frame.accumulate(v, ct)
+                self.frame.seed(v, ct)
             self.frame.run()
             self.op.frame.compared.update(self.frame.compared & self.captured)
             self.frame.assert_carried(wrt)
-            found = [self.frame.cotangent(v) for v in wrt]
-            build.return_([self.op.instantiate(ct, v) for ct, v in zip(found, wrt, strict=True)])
+            self.found = [self.frame.cotangent(v) for v in wrt]
+            pairs = list(zip(self.found, wrt, strict=True))
+            build.return_([self.op.instantiate(ct, v) for ct, v in pairs])
+        self.hands_on = any(ct is not None and as_given(ct, v.type) is not ct for ct, v in pairs)
         self.chosen = self.residuals.choose(self.frame.compared)
+
+
+def _with_common_types(
+    backward: Any, wrt: Sequence[Value], found: Sequence[Sequence[Value | None]]
+) -> Any:
+    """The backward branches, whose cotangents of a value are of one type in all of them.
+
+    It is that of the value if branches differ.
+    """
+    types = []
+    for v, column in zip(wrt, zip(*found, strict=True), strict=True):
+        elements = {build.info(ct.type).element for ct in column if ct is not None}
+        element = elements.pop() if len(elements) == 1 else build.info(v.type).element
+        types.append(build.with_element(v.type, element))
+    for block in blocks(backward):
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
+        replace_terminator(block, results)
+    index = list(backward.operands)
+    new = build.emit(backward.name, types, index, regions=len(backward.regions))
+    move_regions(backward, new)
+    backward.erase()
+    return new
 
 
 def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
@@ -153,7 +182,7 @@ def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
 
 
 for _name in BRANCHES:
-    rule(_name, linear=jointly, family="control", regions=True)(Branches)
+    rule(_name, linear=jointly, family="control", regions=True, hands_on=True)(Branches)
 
 
 # --------------------------------------------------------------------------------- batches

@@ -68,7 +68,7 @@ elementwise("stablehlo.negate", minus, linear=jointly)
 _ALIKE: Any = {"family": "elementwise", "keeps_type": True, "alike": True, "reads": ()}
 
 
-@rule("stablehlo.subtract", linear=jointly, **_ALIKE)
+@rule("stablehlo.subtract", linear=jointly, hands_on=True, **_ALIKE)
 class Subtract:
     """The difference of the changes."""
 
@@ -339,7 +339,7 @@ def _gather(ct: Value, shape: tuple[int, ...]) -> Value:
 
 
 # ------------------------------------------------------------------- complex numbers, types
-@rule("stablehlo.abs", keeps_type=True, family="elementwise", elementwise=True)
+@rule("stablehlo.abs", keeps_type=True, family="elementwise", elementwise=True, hands_on=True)
 class Abs:
     """sign(x), 1 at 0; for complex x, the real part of dx conj(x) / |x|, 0 at 0."""
 
@@ -355,6 +355,7 @@ class Abs:
         (ct,) = cts
         if build.info(op.operands[0].type).kind == "f":
             return [_signed(op, ct)]
+        ct = build.converted(ct, op.result_type)
         return [mul(build.complex_(ct, None), _direction(op))]
 
 
@@ -396,7 +397,14 @@ def _size(op: Op) -> Value:
     return _or_one(abs(op.x))
 
 
-@rule("stablehlo.real", linear=jointly, keeps_type=True, family="linear", elementwise=True)
+@rule(
+    "stablehlo.real",
+    linear=jointly,
+    keeps_type=True,
+    family="linear",
+    elementwise=True,
+    hands_on=True,
+)
 class Real:
     """The real part; transposed, a number without imaginary part."""
 
@@ -406,10 +414,17 @@ class Real:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        return [_whole(op, cts[0], None)]
+        return [_whole(op, _real_one(op, cts[0]), None)]
 
 
-@rule("stablehlo.imag", linear=jointly, keeps_type=True, family="linear", elementwise=True)
+@rule(
+    "stablehlo.imag",
+    linear=jointly,
+    keeps_type=True,
+    family="linear",
+    elementwise=True,
+    hands_on=True,
+)
 class Imag:
     """The imaginary part; transposed, times -i."""
 
@@ -419,7 +434,7 @@ class Imag:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        return [_whole(op, None, neg(cts[0]))]
+        return [_whole(op, None, neg(_real_one(op, cts[0])))]
 
 
 def _part(op: Op, t: Value, part: Callable[[Value], Value]) -> Value | None:
@@ -429,13 +444,26 @@ def _part(op: Op, t: Value, part: Callable[[Value], Value]) -> Value | None:
     return t if part is build.real else None
 
 
+def _real_one(op: Op, ct: Any) -> Value:
+    """The cotangent of a real result, which may have come as a complex one."""
+    is_complex = build.info(ct.type).kind == "c" and build.info(op.result_type).kind == "f"
+    return build.converted(ct, op.result_type) if is_complex else ct
+
+
 def _whole(op: Op, re: Value | None, im: Value | None) -> Value | None:
     if build.info(op.operands[0].type).kind == "c":
         return build.complex_(re, im)
     return re
 
 
-@rule("stablehlo.complex", linear=jointly, keeps_type=True, family="linear", elementwise=True)
+@rule(
+    "stablehlo.complex",
+    linear=jointly,
+    keeps_type=True,
+    family="linear",
+    elementwise=True,
+    hands_on=True,
+)
 class Complex:
     """re + i im; transposed, (re, -im): without a conjugate, as in JAX."""
 
@@ -452,7 +480,7 @@ class Complex:
         ]
 
 
-@rule("stablehlo.convert", linear=jointly, family="linear", elementwise=True)
+@rule("stablehlo.convert", linear=jointly, family="linear", elementwise=True, hands_on=True)
 class Convert:
     """Between float and complex types; to integers the derivative is zero."""
 
@@ -465,11 +493,7 @@ class Convert:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        ct: Any = cts[0]
-        operand = build.info(op.operands[0].type)
-        if operand.kind == "f":
-            ct = build.real(ct) if build.info(ct.type).kind == "c" else ct
-        return [build.convert(ct, operand.element)]
+        return [build.converted(cts[0], op.operands[0].type)]
 
 
 def reduce_precision(op: Op, cts: Tangents) -> list[Value | None]:

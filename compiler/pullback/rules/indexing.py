@@ -55,8 +55,8 @@ def gather(op: Op, cts: Tangents) -> list[object]:
     return [InPlace(update), *[None] * (len(op.operands) - 1)]
 
 
-linear("stablehlo.gather", gather)
-linear("stablehlo.dynamic_gather", gather)
+linear("stablehlo.gather", gather, hands_on=True)
+linear("stablehlo.dynamic_gather", gather, hands_on=True)
 
 
 def _index_select(op: Op, operands: Sequence[Value]) -> Value:
@@ -199,11 +199,14 @@ def _replace_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
     return [operand if updates is None else parts.scatter(operand, updates)]
 
 
-def _replace_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+def _replace_transpose(op: Op, cts: Sequence[Any]) -> list[Value | None]:
     (ct,) = cts
     parts = _Scatter(op)
     if parts.unique:
-        operand = parts.again(ct, None) if op.active[0] else None
+        operand = None
+        if op.active[0]:
+            blank = build.zeros(build.with_shape(ct.type, op.shape(2)))
+            operand = parts.scatter(ct, blank, indexing.replace)
         return [operand, None, parts.gather_inside(ct) if op.active[2] else None]
     survives, wins = parts.winners()
     operand = select(survives, ct, None) if op.active[0] else None
@@ -304,13 +307,13 @@ _EXTREMUM = _rule(_extremum_jvp, transposed(_extremum_jvp), never, compares=True
 _APPLY = _rule(*expanded(_apply), by_its_parts)
 
 _VARIANTS = {
-    "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly),
-    "stablehlo.subtract": _rule(_add_or_subtract, _subtract_transpose, jointly),
+    "stablehlo.add": _rule(_add_or_subtract, _add_transpose, jointly, hands_on=True),
+    "stablehlo.subtract": _rule(_add_or_subtract, _subtract_transpose, jointly, hands_on=True),
     "stablehlo.multiply": _rule(_multiply_jvp, _multiply_transpose, only_in(0)),
     "stablehlo.maximum": _EXTREMUM,
     "stablehlo.minimum": _EXTREMUM,
-    "replace": _rule(_replace_jvp, _replace_transpose, jointly),
-    "keep": _rule(_keep_jvp, _keep_transpose, jointly),
+    "replace": _rule(_replace_jvp, _replace_transpose, jointly, hands_on=True),
+    "keep": _rule(_keep_jvp, _keep_transpose, jointly, hands_on=True),
 }
 
 

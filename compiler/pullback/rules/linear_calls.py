@@ -9,11 +9,13 @@ from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinear
 from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
-from pullback.dialect.masks import mask_of
+from pullback.dialect.masks import Asked, mask_of
 from pullback.passes.backward import Split, split
 from pullback.passes.checks import is_unknown, missing_map
+from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused, unrefused
 from pullback.passes.inlining import call
+from pullback.passes.regions import terminator
 from pullback.passes.reverse import check_no_term
 from pullback.rules.calls import before, diagonal_cotangents, jvp_call, present, scatter
 from pullback.rules.registry import Op, Tangents
@@ -42,16 +44,50 @@ def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
         )
 
 
+def cotangent_types(op: Op) -> tuple[str, ...]:
+    """The element types of the cotangents of an op, if some are not those of its results."""
+    if not op.wide:
+        return ()
+    pairs = zip(op.wide, op.results, strict=True)
+    types = [wide or v.type for wide, v in pairs if inexact(v.type)]
+    return tuple(str(build.info(type).element) for type in types)
+
+
+def staged_for_types(op: Op, kind: str, asked: Asked, types: tuple[str, ...]) -> Any:
+    """The functions of a rule for cotangents of other types; None if it does not take them.
+
+    There JAX raises, and the rule for the types of the results runs.
+    """
+    view, diff = ops.view(op.operation), op.frame.diff
+    if view.rule_key is None:
+        return None
+    try:
+        return diff.stage(view.rule_key, kind, str(asked._replace(types=types)))
+    except Exception:  # the user's rule may raise anything; so does the other one, if it is wrong
+        return None
+
+
 def linear_transpose(op: Op) -> str:
     """The transpose of a linear_call's map: the user's, or derived where none was given."""
-    view, diff = ops.view(op.operation), op.frame.diff
+    view, diff, types = ops.view(op.operation), op.frame.diff, cotangent_types(op)
+    flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
+    asked = Asked(mask_of(flags))
+    if types:
+        found = view.transpose_for(types) or staged_for_types(op, "transpose", asked, types)
+        if found is not None:
+            return found
     if view.transpose is not None:
         return view.transpose
     check_not_refused(view, "transpose", ["1"])
     if view.rule_key is None:
         raise missing_rule_of(view, "transpose")
-    flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
-    return diff.stage(view.rule_key, "transpose", mask_of(flags))
+    return diff.stage(view.rule_key, "transpose", str(asked))
+
+
+def as_taken(diff: Differentiation, name: str, cts: Sequence[Value]) -> list[Value]:
+    """Cotangents in the types that a function takes, whose last arguments they are."""
+    arguments = list(diff.block(name).arguments)[-len(cts) :] if cts else []
+    return [build.converted(ct, v.type) for ct, v in zip(cts, arguments, strict=True)]
 
 
 def linear_call_jvp(op: Op, tangents: Tangents) -> list[Any]:
@@ -109,14 +145,16 @@ def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]
     """The transposed call; one that has no transpose in turn is that of a function like others."""
     view = ops.view(op.operation)
     residuals = [op.operand(i) for i in range(count)]
+    diff, name = op.frame.diff, linear_transpose(op)
     given = [op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True)]
+    given = as_taken(diff, name, given)
     if is_unknown(view):
-        return call(op.frame.diff, linear_transpose(op), [*residuals, *given])
+        return call(diff, name, [*residuals, *given])
     transposed = ops.call(
         ops.LinearCall,
-        linear_transpose(op),
+        name,
         [*residuals, *given],
-        [v.type for v in op.operands[count:]],
+        [v.type for v in terminator(diff.block(name)).operands],
         num_residuals=count,
         transpose=view.decomposition,
     )
@@ -138,4 +176,4 @@ def _split_by_residuals(op: Op, cts: Tangents, count: int) -> Split:
         raise missing_map(view)
     mask = mask_of(op.active[:count]) + "0" * (len(op.operands) - count)
     ct_mask = mask_of([ct is not None for ct in cts])
-    return split(op.frame.diff, view.decomposition, mask, ct_mask)
+    return split(op.frame.diff, view.decomposition, mask, ct_mask, types=op.wide)

@@ -11,12 +11,17 @@ from pullback._jax import ir
 from pullback._locations import user_line
 from pullback.dialect import ops
 from pullback.dialect.build import inexact
-from pullback.dialect.masks import mask_of, masked, singles, within
+from pullback.dialect.masks import Asked, mask_of, masked, singles, within
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.regions import terminator
 from pullback.passes.zeros import stays_zero
 from pullback.rules.calls import scatter
-from pullback.rules.linear_calls import check_not_refused, missing_rule_of
+from pullback.rules.linear_calls import (
+    check_not_refused,
+    cotangent_types,
+    missing_rule_of,
+    staged_for_types,
+)
 from pullback.rules.registry import Op, Tangents
 
 
@@ -59,7 +64,7 @@ def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) 
     attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
     closes_over = attributes is not None and "closed_over" in ir.DictAttr(attributes)
     function = op.attributes["decomposition"] if closes_over else None
-    key = find, attributes, function, tuple(op.active), tuple(given)
+    key = find, attributes, function, tuple(op.active), tuple(given), tuple(op.wide)
     return op.frame.diff.cached(key, lambda: find(op, values))
 
 
@@ -178,15 +183,22 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     """
     view, mask = ops.view(op.operation), rule_mask(op)
     pairs = view.pairs()
+    types = cotangent_types(op)
     for fwd, bwd, covered in pairs:
         if within(mask, covered):
+            if types and (found := view.backward_for(covered, types)) is not None:
+                return fwd, found, covered
+            if types and (staged := staged_for_types(op, "vjp", Asked(covered), types)) is not None:
+                return *staged, covered
             return fwd, bwd, covered
     check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
     if view.rule_key is None:
         raise missing_rule_of(view, "vjp")
     present = absent.translate(_OPPOSITE)
-    asked = f"{mask}|{present}" if "0" in present else mask
-    return *op.frame.diff.stage(view.rule_key, "vjp", asked), mask
+    asked = Asked(mask, present if "0" in present else "")
+    if types and (staged := staged_for_types(op, "vjp", asked, types)) is not None:
+        return *staged, mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", str(asked)), mask
 
 
 _OPPOSITE = str.maketrans("01", "10")

@@ -33,6 +33,7 @@ from pullback.passes.regions import (
 from pullback.passes.residuals import Residuals
 from pullback.passes.reverse import Reverse, check_handed_on
 from pullback.passes.specialized import Record
+from pullback.passes.waiting import Total, as_given
 from pullback.rules import slots
 from pullback.rules.batching import MappedOp, along, batch
 from pullback.rules.calls import before
@@ -76,7 +77,7 @@ def loop_activity(op: Op) -> Activity:
         carries = grown
 
 
-@rule("stablehlo.while", linear=jointly, family="control", regions=True)
+@rule("stablehlo.while", linear=jointly, family="control", regions=True, hands_on=True)
 class While:
     """cond and body over a carry."""
 
@@ -167,7 +168,7 @@ class _Reversed:
         self.outer = op.frame
         self.arguments = list(loop.body.arguments)
         self._indices = {argument: i for i, argument in enumerate(self.arguments)}
-        self.frame = Reverse(self.outer.diff, self._primal, self.outer.linear)
+        self.frame = Reverse(self.outer.diff, self._primal, self.outer.linear, hands_on=True)
         activity = loop_activity(op)
         active = [a for a, c in zip(self.arguments, activity.carries, strict=True) if c]
         self.frame.analyze(loop.body, [*active, *activity.captured])
@@ -325,7 +326,8 @@ class _Stacked(_Reversed):
             build.return_([build.compare("LT", cond.arguments[0], self.total)])
         with build.inserting(ir.InsertionPoint(body)):
             self._emit_reverse_body(body)
-        return loop
+        is_same = [a.type for a in body.arguments] == [v.type for v in inits]
+        return loop if is_same else slots.retyped(loop)
 
     def _total(self) -> Value:
         """The number of iterations that ran."""
@@ -341,18 +343,23 @@ class _Stacked(_Reversed):
         self.residuals = Residuals(self.loop.body, self._leaf, self.frame.current)
         frame, loop = self.frame, self.loop
         for v, ct in zip(self.free, arguments[len(self.carries) :], strict=True):
-            frame.accumulate(v, ct)
+            frame.accumulate(v, Total(ct))
         for i, ct in zip(self.carries, arguments, strict=False):
-            frame.accumulate(self.arguments[i] if loop.is_invariant(i) else loop.yields[i], ct)
+            if loop.is_invariant(i):
+                v = self.arguments[i]
+                frame.accumulate(v, Total(ct) if ct.type == v.type else as_given(ct, v.type))
+            else:
+                frame.seed(loop.yields[i], ct)
         for stack in (self.stacks[i] for i in self.stacked):
             if stack.update in frame.active:
                 slot = stack.read(self.cts[stack.carry], self.iteration)
-                frame.accumulate(stack.update, slot)
+                frame.seed(stack.update, slot)
         frame.run()
         frame.assert_carried([*self.free, *(self.arguments[i] for i in self.carries)])
         found = [frame.cotangent(self.arguments[i]) for i in self.carries]
         found = [build.instantiate(ct, v) for ct, v in zip(found, arguments, strict=False)]
         found += [frame.cotangent(v) for v in self.free]
+        found = [build.converted(ct, v.type) for ct, v in zip(found, arguments, strict=True)]
         build.return_([build.add(done, 1), *found])
 
     # ------------------------------------------------------------------------- residuals

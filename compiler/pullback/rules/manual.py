@@ -123,7 +123,7 @@ def _names(attributes: Iterable[Any]) -> set[str]:
     return {a.name for a in axes}
 
 
-@rule(MANUAL, linear=jointly, family="control")
+@rule(MANUAL, linear=jointly, family="control", hands_on=True)
 class ManualComputation:
     """The body computes its tangents too; the backward body pulls back the cotangents."""
 
@@ -182,7 +182,7 @@ class _Reversed:
     def __init__(self, op: Op) -> None:
         self.op, self.shardings = op, _Shardings(op)
         (self.primal,) = blocks(op.operation)
-        self.frame = Reverse(op.frame.diff, self._primal, op.frame.linear)
+        self.frame = Reverse(op.frame.diff, self._primal, op.frame.linear, hands_on=True)
         arguments = list(self.primal.arguments)
         self.frame.analyze(self.primal, _where(op.active, arguments))
         self.leaves = dict(zip(arguments, self.shardings.operands, strict=True))
@@ -227,9 +227,14 @@ class _Reversed:
             )
         self.residuals.settle(self._stored())
         flags = [ct is not None for ct in found]
+        types = [
+            build.with_element(v.type, build.info(ct.type).element)
+            for v, ct in zip(op.operands, found, strict=True)
+            if ct is not None
+        ]
         new = build.emit(
             op.name,
-            _where(flags, [v.type for v in op.operands]),
+            types,
             self.operands,
             shardings.attributes(
                 self.lie, list(map(_of_cotangent, _where(flags, shardings.operands)))
@@ -244,9 +249,10 @@ class _Reversed:
         outs = terminator(self.primal).operands
         for out, ct, sharding in zip(outs, cts, self.shardings.results, strict=True):
             if ct is not None:
-                mine = self._argument(out.type, ct, _of_cotangent(sharding))
+                type = build.with_element(out.type, build.info(ct.type).element)
+                mine = self._argument(type, ct, _of_cotangent(sharding))
                 copies = len(self.shardings.copies(sharding)[0])
-                self.frame.accumulate(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
+                self.frame.seed(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
 
     def _stored(self) -> dict[Value, Value]:
         """What the primal body returns as well, as the backward body reads it there."""

@@ -146,7 +146,15 @@ def _reduction(jvp: Jvp, vjp: Vjp, linear: Callable[[Mask], bool], **more: Any) 
     return Rule("stablehlo.reduce", jvp, vjp, linear, __name__, "reduction", **more)
 
 
-SUM = _reduction(_sum_jvp, _sum_vjp, jointly, keeps_type=True, reads=("dimensions",), copies=True)
+SUM = _reduction(
+    _sum_jvp,
+    _sum_vjp,
+    jointly,
+    keeps_type=True,
+    reads=("dimensions",),
+    copies=True,
+    hands_on=True,
+)
 CONSTRAINED_SUM = replace(SUM, reads=None)
 """Its region holds sharding constraints as well, which refer to a mesh of the module."""
 EXTREMUM, FROM_WORST = (

@@ -35,7 +35,7 @@ Tangents = Sequence[Value | None]
 class Op:
     """One op as a rule sees it: read once, with its primal values at hand."""
 
-    __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule")
+    __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule", "wide")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Op:
         self.rule = rule
         self.frame = frame
         self.info: Any = None  # what a rule found out in `activity`, for its other methods
+        self.wide: Sequence[Any] = ()  # types of the cotangents, if some have other elements
 
     @property
     def name(self) -> str:
@@ -164,6 +165,7 @@ class Rule:
     diagonal: Callable[[Op, Tangents], bool] | None = None  # for an op that calls: `elementwise` of
     # what it calls, for cotangents of these results
     chooses: bool = False  # `vjp` takes and gives cotangents that wait: passes/waiting.py
+    hands_on: bool = False  # `vjp` takes cotangents of other element types than the results have
     compares: bool = False  # `vjp` compares the result with operands, to the last bit
     regions: bool = False  # regions may capture active values
     reads: tuple[str, ...] | None = None  # attributes the rule looks at, and at types: no more
@@ -280,7 +282,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
         count = len(scale)
         rule = replace(rule, jvp=_counted(count, jvp), vjp=_counted(count, vjp))
     else:
-        rule = replace(rule, reads=(), alike=True)
+        rule = replace(rule, reads=(), alike=True, hands_on=linear is jointly)
     register(rule)
     batch_alike(name)
     return rule
@@ -333,6 +335,7 @@ def linear(
     keeps_type: bool = True,
     reads: tuple[str, ...] | None = None,
     elementwise: bool = False,
+    hands_on: bool = False,
 ) -> Rule:
     """An op linear in all its inexact operands at once: its jvp is the op itself on tangents.
 
@@ -348,6 +351,7 @@ def linear(
             module,
             "linear",
             keeps_type,
+            hands_on=hands_on,
             reads=reads,
             copies=True,
             elementwise=elementwise,

@@ -37,9 +37,11 @@ def _inverse(permutation: Dims) -> Dims:
     return tuple(permutation.index(i) for i in range(len(permutation)))
 
 
-def reverse(op: Op, cts: Tangents) -> list[Value | None]:
+def reverse(op: Op, cts: Sequence[Any]) -> list[Value | None]:
     """The same reversal."""
-    return [build.clone(op.operation, [cts[0]]).result]
+    (ct,) = cts
+    dimensions = {"dimensions": op.attributes["dimensions"]}
+    return [build.emit1("stablehlo.reverse", ct.type, [ct], dimensions)]
 
 
 def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
@@ -47,14 +49,17 @@ def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
     return [unbroadcast(op, cts[0])]
 
 
-def unbroadcast(op: Any, ct: Value | None) -> Value | None:
+def unbroadcast(op: Any, ct: Any) -> Value | None:
     """The transpose of a `stablehlo.broadcast_in_dim`, given as an Op or an operation."""
     types = op.operands[0].type, op.results[0].type
     summed, order, reshaped = _unbroadcast(op.attributes["broadcast_dimensions"], *types)
     ct = build.reduce_sum(ct, summed)
     if order is not None:
         ct = build.permute(ct, order)
-    return ct if reshaped is None else build.emit1("stablehlo.reshape", reshaped, [ct])
+    if reshaped is None:
+        return ct
+    type = build.with_element(reshaped, build.info(ct.type).element)
+    return build.emit1("stablehlo.reshape", type, [ct])
 
 
 @_jax.cached
@@ -78,11 +83,16 @@ def broadcast(op: Op, cts: Tangents) -> list[Value | None]:
     return [build.reduce_sum(cts[0], range(len(integers(op, "broadcast_sizes"))))]
 
 
-linear("stablehlo.reshape", reshape, reads=())
-linear("stablehlo.transpose", transpose, reads=("permutation",))
-linear("stablehlo.reverse", reverse)
-linear("stablehlo.broadcast_in_dim", broadcast_in_dim, reads=("broadcast_dimensions",))
-linear("stablehlo.broadcast", broadcast)
+linear("stablehlo.reshape", reshape, reads=(), hands_on=True)
+linear("stablehlo.transpose", transpose, reads=("permutation",), hands_on=True)
+linear("stablehlo.reverse", reverse, hands_on=True)
+linear(
+    "stablehlo.broadcast_in_dim",
+    broadcast_in_dim,
+    reads=("broadcast_dimensions",),
+    hands_on=True,
+)
+linear("stablehlo.broadcast", broadcast, hands_on=True)
 
 
 # -------------------------------------------------------------------- parts and their wholes
@@ -110,7 +120,7 @@ def pad(op: Op, cts: Tangents) -> list[Value | None]:
     value = None
     if op.active[1]:
         # Not the difference of two totals: of large ones, little is left in a narrow type.
-        inside = build.clone(op.operation, [operand, build.zeros(op.operands[1].type)]).result
+        inside = build.pad(operand, 0, low, high, [i - 1 for i in steps])
         value = build.total(build.sub(ct, inside))
     return [operand, value]
 
@@ -127,9 +137,9 @@ def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
     return found
 
 
-linear("stablehlo.slice", slice_)
-linear("stablehlo.pad", pad)
-linear("stablehlo.concatenate", concatenate, reads=("dimension",))
+linear("stablehlo.slice", slice_, hands_on=True)
+linear("stablehlo.pad", pad, hands_on=True)
+linear("stablehlo.concatenate", concatenate, reads=("dimension",), hands_on=True)
 
 
 # -------------------------------------------------------------------------- dynamic positions
@@ -178,7 +188,7 @@ def _is_slice(v: Value, whole: Value, starts: list[Value]) -> bool:
     return list(part.owner.operands) == [whole, *starts]
 
 
-def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
+def dynamic_update_slice(op: Op, cts: Sequence[Any]) -> list[Value | None]:
     """The update's slice of the cotangent; zeros there for the operand."""
     (ct,) = cts
     starts = [op.operand(i) for i in range(2, len(op.operands))]
@@ -186,12 +196,13 @@ def dynamic_update_slice(op: Op, cts: Tangents) -> list[Value | None]:
     if op.active[1]:
         update = build.dynamic_slice(ct, starts, op.shape(1))
     if op.active[0]:
-        operand = build.dynamic_update_slice(ct, build.zeros(op.operands[1].type), starts)
+        blank = build.zeros(build.with_shape(ct.type, op.shape(1)))
+        operand = build.dynamic_update_slice(ct, blank, starts)
     return [operand, update, *[None] * len(starts)]
 
 
-linear("stablehlo.dynamic_slice", dynamic_slice)
-linear("stablehlo.dynamic_update_slice", dynamic_update_slice)
+linear("stablehlo.dynamic_slice", dynamic_slice, hands_on=True)
+linear("stablehlo.dynamic_update_slice", dynamic_update_slice, hands_on=True)
 
 
 # --------------------------------------------------------------------------------- batches

@@ -62,6 +62,19 @@ def widened(loop: Any, inits: Sequence[Value]) -> Any:
     return new
 
 
+def retyped(loop: Any) -> Any:
+    """The same loop, here, with the types that its body's arguments have by now."""
+    cond, body = blocks(loop)
+    types = [a.type for a in body.arguments]
+    for argument, type in zip(cond.arguments, types, strict=True):
+        argument.set_type(type)
+    inits = [build.converted(v, type) for v, type in zip(loop.operands, types, strict=True)]
+    new = build.emit("stablehlo.while", types, inits, dict(loop.attributes.items()), regions=2)
+    move_regions(loop, new)
+    loop.erase()
+    return new
+
+
 def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
     """The same loop, here, with stacks of values of its body behind its results.
 

@@ -58,6 +58,7 @@ def _sort_rule(linear: Callable[[Mask], bool]) -> Rule:
         "own",
         activity=Sort.activity,
         reached=each_its_own,
+        hands_on=True,
     )
 
 

@@ -12,7 +12,7 @@ from pullback.dialect.build import Value
 from pullback.dialect.masks import mask_of
 from pullback.passes.checks import missing_rule
 from pullback.passes.regions import blocks, terminator
-from pullback.passes.waiting import Masked, emitted
+from pullback.passes.waiting import bare, waiting_like
 from pullback.rules.batching import MappedOp, batch, repeated
 from pullback.rules.calls import call_is_diagonal, present, scatter, vjp_of_function
 from pullback.rules.control_flow import in_place
@@ -43,9 +43,8 @@ class OptimizationBarrier:
 
     @staticmethod
     def vjp(op: Op, cts: Sequence[Any]) -> list[Any]:
-        bare = [ct.ct if ct.__class__ is Masked else emitted(ct) for ct in cts]
-        pairs = zip(cts, _fenced(op, bare), strict=True)
-        return [Masked(v, ct.masks) if ct.__class__ is Masked else v for ct, v in pairs]
+        pairs = zip(cts, _fenced(op, list(map(bare, cts))), strict=True)
+        return [waiting_like(ct, v) for ct, v in pairs]
 
 
 def _fenced(op: Op, values: Tangents) -> list[Value | None]:

@@ -116,7 +116,7 @@ class Window:
 # ------------------------------------------------------------------------------------- sums
 
 
-def _sum_transpose(op: Op, cts: Tangents) -> list[Value | None]:
+def _sum_transpose(op: Op, cts: Sequence[Any]) -> list[Value | None]:
     """A sum over windows of the cotangent, with strides and base dilation exchanged.
 
     Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_sum_transpose_rule`.
@@ -137,7 +137,8 @@ def _sum_transpose(op: Op, cts: Tangents) -> list[Value | None]:
         back = replace(back, low=tuple(low), high=tuple(high))  # XLA knows a cumulative sum by this
     else:
         ct = build.pad(ct, 0, low, high, [s - 1 for s in window.strides])
-    return [_reduce_window(ct, back, op.operands[0].type), None]
+    type = build.with_element(op.operands[0].type, build.info(ct.type).element)
+    return [_reduce_window(ct, back, type), None]
 
 
 def _reduce_window(x: Value, window: Window, type: Any) -> Value:
@@ -334,7 +335,7 @@ def _rule(name: str, jvp: Any, vjp: Any, linear: Any, **flags: Any) -> Rule:
     return Rule(name, jvp, vjp, linear, __name__, "own", **flags)
 
 
-_SUM = _rule("stablehlo.reduce_window", on_tangents, _sum_transpose, jointly)
+_SUM = _rule("stablehlo.reduce_window", on_tangents, _sum_transpose, jointly, hands_on=True)
 _EXTREMUM = _rule("stablehlo.reduce_window", _extremum_jvp, _extremum_vjp, never)
 _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), by_its_parts)
 

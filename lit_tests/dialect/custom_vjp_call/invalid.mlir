@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @custom_vjp_call_c1(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, refused, rule, bwd.<mask>, fwd.<mask>, jvp.<mask>}}
+  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, refused, rule, bwd.<mask>, fwd.<mask>, jvp.<mask>, bwd[<types>]}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, transpose = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)
@@ -271,3 +271,62 @@ func.func private @f(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
 }
 func.func private @f.fwd(tensor<f32>, tensor<f32>) -> tensor<f32>
 func.func private @f.bwd(tensor<f32>) -> (tensor<f32>, tensor<f32>)
+
+// -----
+
+func.func @custom_vjp_call_c8_cotangent_of_another_shape(%x: tensor<f16>) -> tensor<f16> {
+  // expected-error @+1 {{custom_vjp_call_c8: @f.bwd does not have the type that this op asks for}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {fwd = @f.fwd, bwd = @f.bwd}, decomposition = @f
+  } : (tensor<f16>) -> tensor<f16>
+  return %0 : tensor<f16>
+}
+func.func private @f(%x: tensor<f16>) -> tensor<f16> {
+  return %x : tensor<f16>
+}
+func.func private @f.fwd(tensor<f16>) -> (tensor<f16>, tensor<2xf32>)
+func.func private @f.bwd(tensor<2xf32>, tensor<f16>) -> tensor<1xf16>
+
+// -----
+
+func.func @custom_vjp_call_c11(%x: tensor<f16>) -> tensor<f16> {
+  // expected-error @+1 {{custom_vjp_call_c11: @f.bwd does not have the type that this op asks for}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, "bwd[f32]" = @f.bwd}, decomposition = @f
+  } : (tensor<f16>) -> tensor<f16>
+  return %0 : tensor<f16>
+}
+func.func private @f(%x: tensor<f16>) -> tensor<f16> {
+  return %x : tensor<f16>
+}
+func.func private @f.fwd(tensor<f16>) -> (tensor<f16>, tensor<2xf32>)
+func.func private @f.bwd(tensor<2xf32>, tensor<f16>) -> tensor<f32>
+
+// -----
+
+func.func @custom_vjp_call_c11_of_no_pair(%x: tensor<f16>) -> tensor<f16> {
+  // expected-error @+1 {{custom_vjp_call_c11: 'bwd[f32]' is of no pair of `fwd` and `bwd`}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {"bwd[f32]" = @f.bwd}, decomposition = @f
+  } : (tensor<f16>) -> tensor<f16>
+  return %0 : tensor<f16>
+}
+func.func private @f(%x: tensor<f16>) -> tensor<f16> {
+  return %x : tensor<f16>
+}
+func.func private @f.bwd(tensor<2xf32>, tensor<f16>) -> tensor<f32>
+
+// -----
+
+func.func @custom_vjp_call_c11_types(%x: tensor<f16>) -> tensor<f16> {
+  // expected-error @+1 {{custom_vjp_call_c11: 'bwd[i32]' has no element type of floats or complex numbers for each of the 1 inexact results}}
+  %0 = stablehlo.composite "pullback.custom_vjp_call" %x {
+    composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, "bwd[i32]" = @f.bwd}, decomposition = @f
+  } : (tensor<f16>) -> tensor<f16>
+  return %0 : tensor<f16>
+}
+func.func private @f(%x: tensor<f16>) -> tensor<f16> {
+  return %x : tensor<f16>
+}
+func.func private @f.fwd(tensor<f16>) -> (tensor<f16>, tensor<2xf32>)
+func.func private @f.bwd(tensor<2xf32>, tensor<f16>) -> tensor<f32>

@@ -114,7 +114,7 @@ func.func @linear_call_c6(%r: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {
   return %0 : tensor<f32>
 }
 func.func private @l(tensor<f32>, tensor<f32>) -> tensor<f32>
-func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<f64>)
+func.func private @l.t(tensor<f32>, tensor<f32>) -> (tensor<1xf32>)
 
 // -----
 
