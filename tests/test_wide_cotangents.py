@@ -427,3 +427,65 @@ def test_a_rule_that_has_none_for_the_type_takes_converted_ones(tmp_path: Path) 
     (tmp_path / "by_hand.mlir").write_text(text)
     program = pb.load(tmp_path / "by_hand.mlir")
     assert np.isinf(program.vjp()(HALF(0), HALF(1))[1][0])
+
+
+Y = X.astype(HALF)
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda lib, f: lib.grad(f)(Y),
+        lambda lib, f: jax.jit(lib.grad(f))(Y),
+        lambda lib, f: lib.value_and_grad(f)(Y)[1],
+        lambda lib, f: lib.vjp(f, Y)[1](jnp.float32(1))[0],
+        lambda lib, f: lib.vmap(lib.grad(f))(Y[:, None]),
+        lambda lib, f: lib.grad(jax.checkpoint(f))(Y),
+        lambda lib, f: lib.jacrev(lambda y: jnp.stack([f(y), f(-y)]) * 1e3)(Y),
+        lambda lib, f: lib.linear_transpose(linear_call, Y)(Y)[0],
+        lambda lib, f: lib.grad(lambda y: lib.grad(lambda z: (f(z) * 1e3) ** 2)(y).sum())(Y),
+        lambda lib, f: jax.grad(lib.jit(f))(Y),
+        lambda lib, f: jax.grad(lambda y: lib.jit(f)(-y))(Y),
+    ],
+)
+def test_the_gradient_of_an_argument_has_the_type_that_jax_gives(derivative: Any) -> None:
+    """That of the last cotangent; a Jacobian has the argument's."""
+    same(derivative(pb, loss), derivative(jax, loss))
+
+
+def test_the_gradient_of_a_real_argument_may_be_complex() -> None:
+    function = lambda x: jnp.sum(complex_ct(x))  # noqa: E731
+    same(pb.grad(function)(X), jax.grad(function)(X))
+
+
+def test_programs_say_the_types_of_their_gradients() -> None:
+    program = pb.trace(loss)(Y)
+    for derived in (program.grad(), program.vjp(), program.split_vjp().linear):
+        assert derived.out_avals[-1].dtype == jnp.float32
+    linear = program.linearize().linear
+    assert [aval.dtype for aval in (*linear.in_avals, *linear.out_avals)] == [HALF, jnp.float32]
+    same(linear.transpose(argnums=1)([], jnp.float32(1)), jax.grad(loss)(Y))
+    loaded = pb.load(artifact.serialize(program.grad()))
+    assert loaded.out_avals[0].dtype == jnp.float32
+    same(loaded(Y), jax.grad(loss)(Y))
+    same(program.grad().compile()(Y), jax.grad(loss)(Y))
+
+
+def test_a_function_of_any_size_gives_the_types_of_jax() -> None:
+    (size,) = jax.export.symbolic_shape("n")
+    program = pb.trace(loss)(jax.ShapeDtypeStruct((size,), HALF))
+    same(program.grad()(Y), jax.grad(loss)(Y))
+
+
+def test_a_program_takes_cotangents_of_the_types_of_its_results() -> None:
+    """What JAX hands it is converted."""
+    by = 1.0001e-2
+    reverse = pb.jit(lambda y: y[::-1])
+    found = jax.grad(lambda y: loss_of(by=by)(reverse(y)))(Y)
+    np.testing.assert_array_equal(found, jax.grad(loss_of(HALF, by))(Y))
+
+
+def test_a_mutable_array_keeps_its_type() -> None:
+    place = jax.new_ref(jnp.zeros(6, HALF))
+    pb.vjp(lambda y: loss_of(by=1.0001e-2)(y), Y)[1].with_refs(place)(jnp.float32(1))
+    np.testing.assert_array_equal(place[...], jax.grad(loss_of(HALF, 1.0001e-2))(Y))

@@ -14,7 +14,7 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _platforms
-from pullback._edits import clone
+from pullback._edits import clone, element_types, result_types
 from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback._handles import Origin, origin_of, program_of
 from pullback._interface import Interface
@@ -25,6 +25,7 @@ from pullback._slots import spell
 from pullback.frontend.tangents import high_type, is_inexact
 from pullback.frontend.trace import trace
 from pullback.passes import manager
+from pullback.passes.symbols import functions
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import ModuleHandle, SplitJVP, _module, call_module
 from pullback_runtime._arguments import promoted_dtype
@@ -98,10 +99,11 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     outs = len(flat.out_avals)
     residuals = forward.handle.out_avals[outs:]
     tangents = tuple(flat.in_avals[i] for i in perturbed)
+    elements = _elements(flat, perturbed)
     moved = tuple(aval for aval in flat.out_avals if is_inexact(aval))
     count = len(residuals)
     linear = Origin(
-        lambda: program_of(_swapped(backward).handle),
+        lambda: program_of(_swapped(backward, elements).handle),
         linear=tuple(range(count, count + len(tangents))),
         transposed=_linear_in_last(backward, len(moved)),
     )
@@ -110,7 +112,17 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     return SplitJVP(forward.handle, linear.handle(flat.rules, operands, moved, pure=True))
 
 
-def _swapped(backward: Program) -> Program:
+def _elements(program: Program, positions: Sequence[int]) -> tuple[str, ...]:
+    """The element types of arguments."""
+    (block,) = functions(program.module)["main"].regions[0].blocks
+    first = len(program.constants)
+    return element_types([block.arguments[first + i].type for i in positions])
+
+
+def _swapped(backward: Program, elements: tuple[str, ...]) -> Program:
+    """The map of tangents, which have the types of their primal values."""
+    if element_types(result_types(backward.module)) != elements:
+        backward = _derivation.with_results_like(backward, elements)
     return backward.transpose(argnums=(1,))
 
 

@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import jax
 
 from pullback import _slots
-from pullback._edits import ReorderOperands, SelectResults, clone, drop_function, take_entry
+from pullback._edits import (
+    ConvertResults,
+    ReorderOperands,
+    SelectResults,
+    clone,
+    drop_function,
+    result_types,
+    take_entry,
+)
 from pullback._errors import (
     ArgumentMismatchError,
     DerivativeTypeError,
     NotDifferentiableError,
     PullbackError,
 )
-from pullback._interface import AnyProgram, Interface, P
+from pullback._interface import AnyProgram, Interface, P, with_result_types
 from pullback._jax import ir
 from pullback._platforms import for_each
 from pullback._slots import (
@@ -306,6 +314,14 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
     return program._after(stages, _interface(new), recipe)
 
 
+@for_each
+def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
+    """The program whose results are converted to these element types."""
+    old = Signature.of(program)
+    interface = _interface(Signature(old.args, old.kwargs, old.out))
+    return program._after((ConvertResults(elements),), interface, None)
+
+
 def _transposed(program: Program, argnums: Positions, outs: tuple[int, ...] | None) -> Program:
     old = Signature.of(program)
     primals = _chosen(old, argnums)
@@ -516,9 +532,10 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
     manager.run_stages(linear, edits, program.rules)
     rules = program.rules.of_derivative()
     half = dataclasses.replace(program, recipe=None, retarget=None, rules=rules)
+    interface = with_result_types(_interface(backward), result_types(linear))
     return Split(
         dataclasses.replace(half, module=module, interface=_interface(forward)),
-        dataclasses.replace(half, module=linear, interface=_interface(backward), constants=()),
+        dataclasses.replace(half, module=linear, interface=interface, constants=()),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.dialect import build, ops
 from pullback.dialect.build import Value
 from pullback.passes.base import Pass, Rules
 from pullback.passes.checks import is_unknown
@@ -15,8 +17,8 @@ from pullback.passes.dead_ops import erase_dead_ops
 from pullback.passes.manager import run_pipeline
 from pullback.passes.order_effects import has_order
 from pullback.passes.purity import Purity, is_used
-from pullback.passes.regions import terminator
-from pullback.passes.signatures import keep_arguments, keep_results
+from pullback.passes.regions import replace_terminator, terminator
+from pullback.passes.signatures import keep_arguments, keep_results, set_signature
 from pullback.passes.symbols import erase_unreachable, functions, make_public
 
 STRUCTURED = frozenset(
@@ -79,6 +81,16 @@ def type_of_entry(module: ir.Module) -> str | None:
     return None if entry is None else str(entry.attributes["function_type"])
 
 
+def result_types(module: ir.Module) -> Sequence[ir.Type]:
+    """The types of the results of the entry."""
+    return ir.FunctionType(ir.TypeAttr(_entry(module)[0].attributes["function_type"]).value).results
+
+
+def element_types(types: Sequence[ir.Type]) -> tuple[str, ...]:
+    """How the element types of tensors are spelt."""
+    return tuple(str(build.info(type).element) for type in types)
+
+
 def drop_function(module: ir.Module, name: str) -> None:
     """Erases @name, and what only it refers to."""
     functions(module)[name].erase()
@@ -118,6 +130,25 @@ class SelectResults(Pass):
         table = functions(module)
         if not _erase_producers(dropped, Purity(table)):
             erase_dead_ops(block, table)
+
+
+@dataclass(frozen=True)
+class ConvertResults(Pass):
+    """Convert the results of the entry to these element types; of complex ones the real part."""
+
+    name: ClassVar[str] = "convert-results"
+    elements: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module, rules: Rules) -> None:
+        """Changes the entry in place."""
+        function, block = _entry(module)
+        end = terminator(block)
+        with _jax.working_in(module), build.inserting(ir.InsertionPoint(end), end.location):
+            types = map(build.element_type, self.elements)
+            pairs = zip(end.operands, types, strict=True)
+            results = [build.converted(v, build.with_element(v.type, e)) for v, e in pairs]
+        replace_terminator(block, results)
+        set_signature(function)
 
 
 def _erase_producers(values: list[Value], purity: Purity) -> bool:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import jax
+import numpy as np
 from jax.tree_util import PyTreeDef
 
+from pullback import _jax
 from pullback._errors import PullbackError
+from pullback._jax import tracing
+from pullback.dialect import build
+from pullback.frontend.tangents import is_inexact
 from pullback.passes.pipelines import Stage
 from pullback_runtime._arguments import spell
+from pullback_runtime._elements import element_dtype
 
 if TYPE_CHECKING:
     from pullback._platforms import Retarget
@@ -36,6 +44,27 @@ class Interface:
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     arg_paths: tuple[str, ...]
+
+
+def with_result_types(interface: Interface, types: Sequence[Any]) -> Interface:
+    """The interface of a function whose results have these types in the module.
+
+    Cotangents may have another dtype than their primal values, whose place in trees they have.
+    """
+    outs = tuple(map(_of_type, interface.out_avals, types))
+    same = all(map(operator.is_, outs, interface.out_avals))
+    return interface if same else dataclasses.replace(interface, out_avals=outs)
+
+
+def _of_type(aval: jax.ShapeDtypeStruct, type: Any) -> jax.ShapeDtypeStruct:
+    if not is_inexact(aval) or aval.dtype == (dtype := _dtype(type)):
+        return aval
+    return jax.ShapeDtypeStruct(aval.shape, dtype, sharding=tracing.sharding_of(aval))
+
+
+@_jax.cached
+def _dtype(type: Any) -> np.dtype:
+    return element_dtype(build.info(type).element, "a result")
 
 
 class AnyProgram:

@@ -15,6 +15,7 @@ from pullback._api import program_of
 from pullback._cache import derived_once
 from pullback._errors import DerivativeTypeError
 from pullback._slots import argnums_of, is_complex, positions, spell
+from pullback.frontend.staging import converted
 from pullback.frontend.tangents import is_inexact
 from pullback.passes.derivative import Through
 
@@ -150,7 +151,7 @@ def _reverse(
     def blocks(leaf: Any, row: Any) -> list[Any]:
         if row is None:  # of an integer, whose Jacobian JAX makes of zeros of its own type
             return [jnp.zeros((*jnp.shape(v), *jnp.shape(leaf)), leaf.dtype) for v in outs]
-        parts = _split(row, out, 0)
+        parts = _split(converted(row, jnp.result_type(leaf)), out, 0)  # to the argument's, as JAX
         shapes = [(*jnp.shape(v), *jnp.shape(leaf)) for v in outs]
         return [jnp.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 

@@ -18,6 +18,7 @@ from pullback._errors import ArgumentMismatchError
 from pullback._jax import high, references
 from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._program import Program
+from pullback.frontend.staging import converted
 from pullback.frontend.tangents import high_type, is_inexact
 from pullback_runtime import ArgumentError, _trees
 
@@ -221,7 +222,7 @@ def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:
         if isinstance(place, jax.ad.GradValue):
             return ct
         if not _slots.is_float0(ct):
-            place.addupdate(ct)
+            place.addupdate(converted(ct, place.dtype))
         return jax.ad.GradRef()
 
     return jax.tree.map(put, places, pull(*cotangents))

@@ -12,9 +12,9 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms, _static_parts
-from pullback._edits import as_run, clone, type_of_entry
+from pullback._edits import as_run, clone, result_types, type_of_entry
 from pullback._errors import PullbackError
-from pullback._interface import AnyProgram, Interface
+from pullback._interface import AnyProgram, Interface, with_result_types
 from pullback._jax import boundary, ir
 from pullback._recipe import Recipe
 from pullback._slots import Positions, one_of
@@ -75,6 +75,7 @@ class Program(AnyProgram):
         """The derivative whose module is this one's behind passes, which give it other trees."""
         module, rules = clone(self.module), self.rules.of_derivative()
         manager.run_stages(module, stages, self.rules)
+        interface = with_result_types(interface, result_types(module))
         return dataclasses.replace(
             self, module=module, interface=interface, rules=rules, recipe=recipe, retarget=None
         )

@@ -190,9 +190,18 @@ def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
     given = tuple(i for i, (ct, v) in results if _is_inexact(v) and not _jax.is_zero(ct))
     transposed, gives, takes = _rule("transpose", "transpose", handle)(handle, linear, given)
     known = [arg for i, arg in enumerate(args) if i not in set(gives)]
-    active = [_jax.instantiate(cotangents[i]) for i in takes]
+    active = [_of_dtype(_jax.instantiate(cotangents[i]), handle.out_avals[i].dtype) for i in takes]
     moved = dict(zip(gives, call_module(transposed, *known, *active), strict=True))
     return [moved[i] if i in set(linear) else None for i in range(len(args))]
+
+
+def _of_dtype(cotangent: Any, dtype: Any) -> Any:
+    """A cotangent in the dtype of its primal value: rules of JAX may give another one."""
+    if cotangent.dtype == dtype:
+        return cotangent
+    if jax.numpy.iscomplexobj(cotangent) and not jax.dtypes.issubdtype(dtype, complex):
+        cotangent = jax.numpy.real(cotangent)
+    return jax.lax.convert_element_type(cotangent, dtype)
 
 
 def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tuple[Any, ...]]:

@@ -1138,7 +1138,7 @@ AROUND = (
     ),
     Mutant(
         "_pairs.py",
-        "place.addupdate(ct)",
+        "place.addupdate(converted(ct, place.dtype))",
         "place[...] = ct",
         ("tests/test_mutable_arrays.py",),
     ),

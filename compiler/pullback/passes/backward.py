@@ -56,12 +56,13 @@ def vjp_in_place(
 ) -> None:
     """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
 
-    With a unit cotangent, no cotangent is an argument.
+    With a unit cotangent, no cotangent is an argument. Those that are results have the types that
+    rules gave them.
     """
     function, block = diff.function(name), diff.block(name)
     outs = list(terminator(block).operands)
     given = [out.type for out in outs]
-    frame = Reverse(diff, identity)
+    frame = Reverse(diff, identity, hands_on=True)
     takes, _ = kinds_in(function)
     wrt, kinds = masked(block.arguments, mask), masked(takes, mask)
     frame.analyze(block, wrt, kinds)
@@ -76,7 +77,7 @@ def vjp_in_place(
     seeds = [] if unit_cotangent else _masked(given, ct_mask)
     taken, types = [kind.type for kind in takes], [kind.type for kind in kinds]
     if not frame.is_checked:
-        _check_types(cts, wrt, types)
+        types = _checked_types(cts, wrt)
     set_signature(function, [*taken, *seeds], [*given, *types])
 
 
@@ -85,16 +86,37 @@ def _cotangents(frame: Reverse, arguments: Sequence[Value]) -> list[Value]:
     return list(map(build.instantiate, frame.cts, arguments))
 
 
-def _check_types(cts: Sequence[Value], arguments: Sequence[Value], types: Sequence[Any]) -> None:
-    """Raises MissingRuleError where a cotangent has not the type of the argument."""
+def _checked_types(cts: Sequence[Value], arguments: Sequence[Value]) -> list[Any]:
+    """The types of cotangents of arguments, whose elements may be of another type.
+
+    Raises:
+      MissingRuleError: one has another shape than the argument.
+    """
     found = [ct.type for ct in cts]
-    if found != types:  # of an op, one operand may be static, and another dynamic
-        i = next(i for i, type in enumerate(found) if type != types[i])
-        raise MissingRuleError(
-            f"no derivative by an argument of type {types[i]} whose cotangent has type {found[i]}",
-            where=user_line(arguments[i].owner.owner.location),
-            do=build.REFINE_SHAPES,
-        )
+    for type, v in zip(found, arguments, strict=True):
+        if type != v.type and type != build.with_element(v.type, build.info(type).element):
+            raise MissingRuleError(  # of an op, one operand may be static, and another dynamic
+                f"no derivative by an argument of type {v.type} whose cotangent has type {type}",
+                where=user_line(v.owner.owner.location),
+                do=build.REFINE_SHAPES,
+            )
+    return found
+
+
+def with_result_types(diff: Differentiation, name: str, types: Sequence[Any]) -> str:
+    """A copy of @name whose results are converted to these types; itself where they have them."""
+
+    def differs(block: Any) -> bool:
+        return [v.type for v in terminator(block).operands] != list(types)
+
+    def convert(block: Any) -> None:
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
+        replace_terminator(block, results)
+        set_signature(block.owner)
+
+    return diff.changed(name, "rounded", differs, convert)
 
 
 Constants = tuple[tuple[int, float], ...]  # (position of an argument, value of its elements)
@@ -216,11 +238,8 @@ def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> s
     wrt = _masked(diff.block(entry).arguments, mask)
     found = iter(list(end.operands))
     with build.inserting(ir.InsertionPoint(end), end.location):
-        cts = [
-            build.converted(next(found), a.type) if nonzero else build.zeros(a.type)
-            for a, nonzero in zip(wrt, pair.nonzero)
-        ]
-    _check_types(cts, wrt, [a.type for a in wrt])
+        cts = [next(found) if z else build.zeros(a.type) for a, z in zip(wrt, pair.nonzero)]
+    _checked_types(cts, wrt)
     replace_terminator(block, cts)
     set_signature(diff.function(pair.backward))
     return diff.expose(pair.backward, f"{entry}.bwd")
@@ -317,6 +336,7 @@ def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
     """The transpose of a function linear in its masked arguments, as a function.
 
     (args…) → (outs…) gives (args not masked…, cts of outs in ct_mask…) → (cts of masked args…).
+    These may have other element types than the arguments.
     """
 
     def derive() -> str:
@@ -339,7 +359,7 @@ def _transpose_in_place(
     loc = function.location
     wrt = _masked(block.arguments, mask)
     outs = list(terminator(block).operands)
-    frame = Reverse(diff, identity, linear=True)
+    frame = Reverse(diff, identity, linear=True, hands_on=True)
     frame.analyze(block, wrt)
     with build.inserting(ir.InsertionPoint(terminator(block)), loc):
         for v, m in zip(outs, ct_mask, strict=True):
@@ -349,7 +369,7 @@ def _transpose_in_place(
                 frame.accumulate(v, block.add_argument(v.type, loc))
         frame.run()
         cts = _cotangents(frame, wrt)
-    _check_types(cts, wrt, [a.type for a in wrt])
+    _checked_types(cts, wrt)
     replace_terminator(block, cts)
     _drop_linear_part(diff, block, mask)
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir
 from pullback.dialect import build, ops
-from pullback.passes.backward import split_entry, transpose
+from pullback.dialect.masks import masked
+from pullback.passes.backward import split_entry, transpose, with_result_types
 from pullback.passes.checks import GO_FORWARD
 from pullback.passes.derivative import Derivative, Through
 from pullback.passes.differentiation import Differentiation
@@ -24,7 +25,8 @@ class Linearize(Derivative):
     The linear map is the transpose of the backward function of reverse mode, so that both modes
     share their residuals. Where a loop in it seeks its states among checkpoints, the map is a
     linear_call that names the backward function: its transpose, made once more from the loops,
-    would keep checkpoints of checkpoints.
+    would keep checkpoints of checkpoints. So it is where that gives cotangents of other types than
+    the tangents have, which a transpose of the map would lose.
 
     Attributes:
       entry: the function to linearize, in place.
@@ -45,14 +47,23 @@ class Linearize(Derivative):
         backward = split_entry(diff, self.entry, mask, ct_mask)
         cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
         linear = "0" * (residuals - cts) + "1" * cts
+        block = diff.block(self.entry)
+        tangents = [a.type for a in masked(list(block.arguments)[: len(mask)], mask)]
+        outs = [v.type for v in masked(list(terminator(block).operands)[: len(ct_mask)], ct_mask)]
+        rounded = with_result_types(diff, backward, tangents)
         try:
-            name = transpose(diff, backward, linear, "1" * mask.count("1"))
+            found = transpose(diff, rounded, linear, "1" * mask.count("1"))
         except LeakedValueError:
             raise
         except (NotLinearError, MissingRuleError) as error:  # of a custom_vjp: others are linear
             error.do = GO_FORWARD
             raise
-        if diff.has_checkpoints and cts and "1" in mask:
+        name = with_result_types(diff, found, outs)
+        for each, kept in ((rounded, backward), (found, name)):
+            if each != kept:
+                diff.drop_function(each)
+        names_backward = diff.has_checkpoints or rounded != backward
+        if names_backward and cts and "1" in mask:
             diff.hide(backward)
             name = _with_transpose(diff, name, backward, residuals - cts)
         else:

@@ -13,16 +13,16 @@ from pullback._locations import user_line
 from pullback.dialect import build, ops
 from pullback.dialect.build import Value, add, inexact
 from pullback.dialect.masks import Asked, behind, mask_of, masked, within
-from pullback.passes.backward import Split, split, transpose
+from pullback.passes.backward import Split, split, transpose, with_result_types
 from pullback.passes.batching import Signature
 from pullback.passes.checks import GO_FORWARD
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.forward import Refused
 from pullback.passes.inlining import call
-from pullback.passes.regions import replace_terminator, terminator
+from pullback.passes.regions import terminator
 from pullback.passes.residuals import asks_for_equality
 from pullback.passes.reverse import check_no_term
-from pullback.passes.signatures import keep_results, set_signature
+from pullback.passes.signatures import keep_results
 from pullback.passes.symbols import CALL
 from pullback.passes.waiting import added, as_given
 from pullback.passes.zeros import given_zeros
@@ -430,9 +430,10 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
     bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
     takes = [i for i in covered if tangents[i] is not None]
     linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
-    rounded = _with_types(diff, bwd, [op.operands[i].type for i in takes])
+    rounded = with_result_types(diff, bwd, [op.operands[i].type for i in takes])
     try:
         forward = _forward_of_backward(op, rounded, linear_mask, "1" * len(takes))
+        forward = with_result_types(diff, forward, [op.results[i].type for i in gives])
     except (NotLinearError, MissingRuleError) as error:
         return Refused(error)
     return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
@@ -452,22 +453,6 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
         return copy
 
     return name if "0" not in mask else diff.cached(("results", name, mask), derive)
-
-
-def _with_types(diff: Differentiation, name: str, types: Sequence[Any]) -> str:
-    """A copy of @name whose results are converted to these types; itself where they have them."""
-
-    def differs(block: Any) -> bool:
-        return [v.type for v in terminator(block).operands] != list(types)
-
-    def convert(block: Any) -> None:
-        end = terminator(block)
-        with build.inserting(ir.InsertionPoint(end), end.location):
-            results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
-        replace_terminator(block, results)
-        set_signature(block.owner)
-
-    return diff.changed(name, "rounded", differs, convert)
 
 
 def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
