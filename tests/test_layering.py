@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,18 @@ def test_imports_are_at_the_top(path):
     functions = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef))
     inside = {m for f in functions for m in modules_below(f) if m.startswith("pullback")}
     assert path in REACH_UP or not inside
+
+
+ERASURE = re.compile(r"\.(erase|erase_argument|detach_from_parent)\(|\bclone\((ip=)?False\)")
+COPIES_ALONE = {GATE / "lowered.py", RUNTIME / "_jax.py"}
+"""Where an operation is copied for a while that uses nothing from outside."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_ir_is_erased_in_one_place(path):
+    """Elsewhere nobody knows who holds a handle to it: see `pullback_runtime._erasure`."""
+    alone = path == RUNTIME / "_erasure.py" or path in COPIES_ALONE
+    assert alone or not ERASURE.search(path.read_text())
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.signatures import keep_arguments, keep_results, set_signature
 from pullback.passes.symbols import erase_unreachable, functions, make_public
+from pullback_runtime._erasure import erase
 
 STRUCTURED = frozenset(
     {
@@ -60,7 +61,7 @@ def as_run(module: ir.Module) -> ir.Module:
 def take_entry(module: ir.Module, name: str) -> None:
     """Makes @name the entry in the place of @main."""
     table = functions(module)
-    table["main"].erase()
+    erase(table["main"])
     make_public(table[name], "main")
     erase_unreachable(module)
 
@@ -93,7 +94,7 @@ def element_types(types: Sequence[ir.Type]) -> tuple[str, ...]:
 
 def drop_function(module: ir.Module, name: str) -> None:
     """Erases @name, and what only it refers to."""
-    functions(module)[name].erase()
+    erase(functions(module)[name])
     erase_unreachable(module)
 
 
@@ -166,7 +167,7 @@ def _erase_producers(values: list[Value], purity: Purity) -> bool:
         operands = list(op.operands)
         for result in op.results:
             todo.pop(result, None)
-        op.erase()
+        erase(op)
         todo.update(dict.fromkeys(operands))
     return complete
 

@@ -14,6 +14,7 @@ from pullback_runtime._errors import (
     BackendNotFoundError as BackendNotFoundError,
     CompileError as CompileError,
     DimensionError as DimensionError,
+    ErasureError as ErasureError,
     MissingTransformError as MissingTransformError,
     ModuleError as ModuleError,
     PullbackRuntimeError as PullbackRuntimeError,

@@ -17,6 +17,7 @@ from jax.dtypes import canonicalize_dtype
 from pullback_runtime import _blobs, _container, _contexts, _resources, _streams
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
 from pullback_runtime._elements import scalar_type
+from pullback_runtime._erasure import erase, erase_arguments, erasing
 from pullback_runtime._jax import ir, operations_named, text_alone
 from pullback_runtime._resources import CONSTANT
 
@@ -59,10 +60,11 @@ def _to_arguments(
     block = function.regions[0].blocks[0]
     with ir.Location.unknown(function.context):
         old = list(block.arguments)
-        for op, _ in constants:
-            result = op.operation.results[0]
-            result.replace_all_uses_with(block.add_argument(result.type, op.location))
-            op.operation.erase()
+        with erasing():
+            for op, _ in constants:
+                result = op.operation.results[0]
+                result.replace_all_uses_with(block.add_argument(result.type, op.location))
+                erase(op)
         _move_to_the_end(block, old)
         _update_type(function, block, leading=len(constants))
     return tuple(array for _, array in constants)
@@ -87,8 +89,7 @@ def _move_to_the_end(block: ir.Block, arguments: Sequence[ir.Value]) -> None:
     """A block takes new arguments at its end only, so the old ones are made anew behind them."""
     for argument in arguments:
         argument.replace_all_uses_with(block.add_argument(argument.type, argument.location))
-    for _ in arguments:
-        block.erase_argument(0)
+    erase_arguments(block, range(len(arguments)))
 
 
 def _update_type(function: Any, block: ir.Block, leading: int) -> None:

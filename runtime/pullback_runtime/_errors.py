@@ -49,3 +49,7 @@ class DimensionError(ArgumentError, ValueError):
 
 class MissingTransformError(PullbackRuntimeError, NotImplementedError):
     """A compiled module was differentiated or batched without a rule, or checked by `checkify`."""
+
+
+class ErasureError(PullbackRuntimeError):
+    """A pass has erased what something still uses: a mistake of the pass, or of a rule."""

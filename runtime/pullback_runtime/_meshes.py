@@ -11,6 +11,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from pullback_runtime import _backend, _jax
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._errors import BackendNotFoundError
 
 METADATA = "mesh"
@@ -80,11 +81,12 @@ def drop_without_axes(module: Any) -> None:
     """Removes, in place, what is said of a mesh without axes: `jax.export` does of PRNG keys."""
     if any(map(_jax.mesh_axes, _named_meshes(module))):
         return
-    for op in shardings(module):
-        if op.name == CONSTRAINT:
-            op.results[0].replace_all_uses_with(op.operands[0])
-        if op.name in (CONSTRAINT, MESH):
-            op.erase()
+    with erasing():
+        for op in shardings(module):
+            if op.name == CONSTRAINT:
+                op.results[0].replace_all_uses_with(op.operands[0])
+            if op.name in (CONSTRAINT, MESH):
+                erase(op)
 
 
 def size(axes: Axes) -> int:

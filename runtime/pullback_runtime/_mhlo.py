@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 
+from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._jax import ir
 
 MHLO = "mhlo."
@@ -56,15 +57,16 @@ def read(module: ir.Module) -> None:
     One that says more than its counterpart can say, such as `topk` for the smallest elements, stays
     what it is, for XLA runs it.
     """
-    for op in _found_in(module):
-        if op.name == COPY and op.operands[0].type == op.results[0].type:
-            op.results[0].replace_all_uses_with(op.operands[0])
-            op.erase()
-            continue
-        name = counterpart(op.name, module.context)
-        ends_another = op.name == "mhlo.return" and op.parent.name.startswith(MHLO)
-        if name is not None and not ends_another:
-            replace(op, name, dict(op.attributes.items()))
+    with erasing():
+        for op in _found_in(module):
+            if op.name == COPY and op.operands[0].type == op.results[0].type:
+                op.results[0].replace_all_uses_with(op.operands[0])
+                erase(op)
+                continue
+            name = counterpart(op.name, module.context)
+            ends_another = op.name == "mhlo.return" and op.parent.name.startswith(MHLO)
+            if name is not None and not ends_another:
+                replace(op, name, dict(op.attributes.items()))
 
 
 def _found_in(module: ir.Module) -> list[ir.Operation]:
@@ -98,14 +100,14 @@ def replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) ->
             regions=len(op.regions),
         )
     if not _is_whole(new):
-        new.erase()
+        erase(new)
         return False
     for old, region in zip(op.regions, new.regions, strict=True):
         for block in list(old.blocks):
             block.append_to(region)
     for old, result in zip(op.results, new.results, strict=True):
         old.replace_all_uses_with(result)
-    op.erase()
+    erase(op)
     return True
 
 

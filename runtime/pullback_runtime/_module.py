@@ -23,6 +23,7 @@ import numpy as np
 from pullback_runtime import _contexts, _jax, _mhlo, _resources
 from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
 from pullback_runtime._elements import element_dtype
+from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
@@ -144,10 +145,11 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
     make_private(module, keep=entry)
-    lower_composites(module, content)
-    drop_unreached(module)
-    refuse_fatal_calls(module)
-    _resources.make_plain(module, resources)
+    with erasing():
+        lower_composites(module, content)
+        drop_unreached(module)
+        refuse_fatal_calls(module)
+        _resources.make_plain(module, resources)
     bytecode = to_bytecode(module)
     if b"lapack_" in bytecode:
         _jax.load_lapack()
@@ -233,7 +235,7 @@ def _mark_unknown(op: ir.Operation) -> None:
     )
     for old, new in zip(op.results, marked.results, strict=True):
         old.replace_all_uses_with(new)
-    op.erase()
+    erase(op)
 
 
 def refuse_fatal_calls(module: Any) -> None:

@@ -22,6 +22,7 @@ from pullback_runtime._container import (
     sections,
 )
 from pullback_runtime._elements import element_dtype
+from pullback_runtime._erasure import erase
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
@@ -69,7 +70,7 @@ def _text(op: ir.Operation) -> str:
 def replace(op: ir.Operation, value: Any) -> None:
     """Puts another value in the place of a constant's."""
     op.results[0].replace_all_uses_with(value)
-    op.erase()
+    erase(op)
 
 
 def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:

@@ -771,8 +771,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/specialized.py",
-        "return [Constant(*constants[v]) for v in used]",
-        "return [Constant(*constants[v]) for v in reversed(used)]",
+        "found = [Constant(*constants[v]) for v in used]",
+        "found = [Constant(*constants[v]) for v in reversed(used)]",
         ("tests/passes/test_specialized.py",),
     ),
     Mutant(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.passes.base import NO_RULES
 from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.differentiation import Differentiation
 from pullback.passes.manager import run_pipeline
 from pullback.passes.symbols import functions
 
@@ -129,24 +127,3 @@ def test_branch_results_that_nobody_reads_go():
     assert "sine" in text  # the word is in cosine
     assert "stablehlo.sine" not in text
     assert "stablehlo.cosine" in text
-
-
-CALLED = """
-func.func public @main(%x: tensor<f64>) -> tensor<f64> {
-  %0 = stablehlo.sine %x : tensor<f64>
-  %1 = call @f(%0) : (tensor<f64>) -> tensor<f64>
-  return %0 : tensor<f64>
-}
-func.func private @f(%x: tensor<f64>) -> tensor<f64> {
-  return %x : tensor<f64>
-}
-"""
-
-
-def test_a_replaced_op_lets_go_of_its_operands():
-    """They may be erased before it is: pointers to them would corrupt memory."""
-    module = ir.Module.parse(CALLED, _jax.context())
-    with _jax.context(), Differentiation(module, NO_RULES) as diff:
-        sine, called, _ = (view.operation for view in diff.block("main").operations)
-        diff.detach(called)
-        assert [use.owner.name for use in sine.result.uses] == ["func.return"]

@@ -22,6 +22,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from pullback._errors import UnsupportedJaxVersion
 from pullback_runtime._contexts import Item, Shared, cached
+from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import fresh_context
 
 __all__ = [
@@ -93,19 +94,22 @@ def context() -> ir.Context:
 class working_in:
     """What this thread makes is for a module: types and attributes are of its context."""
 
-    __slots__ = ("_context", "_loc", "_outer")
+    __slots__ = ("_context", "_erasing", "_loc", "_outer")
 
     def __init__(self, module: ir.Module) -> None:
         self._context = module.context
+        self._erasing = erasing()
         self._loc = ir.Location.unknown(self._context)
 
     def __enter__(self) -> None:
         self._outer, _working.context = _working.context, self._context
+        self._erasing.__enter__()
         self._loc.__enter__()  # with its context
 
     def __exit__(self, *failure: Any) -> None:
         self._loc.__exit__(*failure)
         _working.context = self._outer
+        self._erasing.__exit__(*failure)
 
 
 def of_context(function: Callable[..., Item]) -> Callable[..., Item]:

@@ -21,6 +21,7 @@ from pullback.frontend.tangents import is_inexact
 from pullback.passes.signatures import drop_arguments
 from pullback_runtime import _blobs, _constants, _jax as runtime_jax, _module, _resources
 from pullback_runtime._constants import Stub
+from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named
 
 FIRST_STUB = 0x5A
@@ -132,10 +133,11 @@ class Embedding:
         symbols = ir.SymbolTable(module.operation)
         for entry in entries if self.places else ():
             self._embed(symbols[entry])
-        for name, op in _resources.constants(module) if self.held else ():
-            place = self.held[name]
-            with ir.Location.unknown(module.context), ir.InsertionPoint(op):
-                _resources.replace(op, _constant(self.values[place], self.stubs[place]))
+        with erasing():
+            for name, op in _resources.constants(module) if self.held else ():
+                place = self.held[name]
+                with ir.Location.unknown(module.context), ir.InsertionPoint(op):
+                    _resources.replace(op, _constant(self.values[place], self.stubs[place]))
 
     def _embed(self, function: Any) -> None:
         block = function.regions[0].blocks[0]

@@ -33,6 +33,7 @@ from pullback.passes.symbols import (
     erase_unreachable,
     names_in,
 )
+from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named
 
 Function = Callable[[Any], Any]
@@ -177,11 +178,12 @@ def put_back(module: ir.Module) -> None:
     given = _with_rules_beside(module)
     searched = [function for name, function in place.known.items() if name not in given]
     roots = [root for function in searched for root in operations_named(function, *ROOTS)]
-    found = [place.put_back(root) for root in reversed(roots)]
-    if any(found):
-        for function in place.known.values():
+    with erasing():
+        found = [place.put_back(root) for root in reversed(roots)]
+        for function in place.known.values() if any(found) else ():
             for block in function.regions[0].blocks:
                 erase_dead_ops(block, place.known)
+    if any(found):
         erase_unreachable(module)
 
 

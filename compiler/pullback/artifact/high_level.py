@@ -18,6 +18,7 @@ from pullback.passes.regions import replace_op
 from pullback.passes.symbols import erase_unreachable, symbol
 from pullback.rules.scan import expand_scans
 from pullback_runtime import _mhlo
+from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import operations_named, operations_where, run_passes
 
 CHLO = "chlo."
@@ -55,7 +56,8 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
     calls = operations_named(module, CUSTOM_CALL)
     wrapped = [_of_composite(name, op) for name, op in composites if name.startswith(CHLO)]
     wrapped += filter(None, map(_of_mhlo, calls))
-    restored = [_restored(*each) for each in wrapped]
+    with erasing():
+        restored = [_restored(*each) for each in wrapped]
     if any(restored) and erase:
         erase_unreachable(module)
 

@@ -26,6 +26,7 @@ from pullback.passes.symbols import CALL
 from pullback.passes.zeros import is_zero_constant
 from pullback_runtime import _module
 from pullback_runtime._elements import element_dtype
+from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import home_of
 
@@ -168,11 +169,13 @@ ROUTINES: dict[str, Callable[..., Results]] = {
 def put_back(module: ir.Module) -> None:
     """Puts functions with rules in the place of calls of libraries, in place."""
     made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
-    for call in operations_named(module, "stablehlo.custom_call"):
-        if (routine := _routine(call)) in made:
-            whole = _without_tuple(call)
-            if whole is not None:
-                made[routine](module, whole)
+    calls = operations_named(module, "stablehlo.custom_call")
+    with erasing():
+        for routine, call in [(_routine(call), call) for call in calls]:  # some go with others
+            if routine in made:
+                whole = _without_tuple(call)
+                if whole is not None:
+                    made[routine](module, whole)
 
 
 def _without_tuple(call: ir.Operation) -> ir.Operation | None:
@@ -193,8 +196,8 @@ def _without_tuple(call: ir.Operation) -> ir.Operation | None:
     for part in parts:
         number = ir.IntegerAttr(part.attributes["index"]).value
         part.results[0].replace_all_uses_with(new.results[number])
-        part.erase()
-    call.erase()
+        erase(part)
+    erase(call)
     return new
 
 
@@ -220,7 +223,7 @@ def _put_back(module: ir.Module, call: ir.Operation) -> None:
         with build.inserting(ir.InsertionPoint(call), call.location):
             status.replace_all_uses_with(build.zeros(status.type))
     if not any(map(is_used, results)):
-        call.erase()
+        erase(call)
 
 
 def _shows_columns(v: Value, count: int, dim: int) -> bool:
@@ -263,7 +266,7 @@ def _put_back_qr(module: ir.Module, call: ir.Operation) -> None:
     for i, v in given.items():
         wanted[i].replace_all_uses_with(v)
     for each in [*makes_q, call] if given else ():
-        each.erase()
+        erase(each)
 
 
 def _shows_r(v: Value, makes_q: Sequence[ir.Operation]) -> bool:

@@ -13,6 +13,7 @@ from pullback.dialect import build
 from pullback.dialect.verify import verify
 from pullback.passes.inlining import inline
 from pullback.passes.stock import run_stock
+from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._jax import operations_where
 
 POLYMORPHIC = "jax.uses_shape_polymorphism"
@@ -35,8 +36,14 @@ def take_polymorphism(module: ir.Module) -> bool:
 def refine(module: ir.Module) -> None:
     """Infers all types from those of the arguments of @main."""
     run_stock(module, REFINE)
-    while sum(map(_follow, operations_where(module, _name_of_dynamic))):
+    while _follow_all(module):
         run_stock(module, REFINE)
+
+
+def _follow_all(module: ir.Module) -> int:
+    """Infers what StableHLO does not; how much of it is new."""
+    with erasing():
+        return sum(map(_follow, operations_where(module, _name_of_dynamic)))
 
 
 def _name_of_dynamic(op: ir.Operation) -> str | None:
@@ -93,7 +100,7 @@ def _reduce_window(op: ir.Operation, values: list[Any], sizes: list[np.ndarray])
     function = _function(op, ir.FlatSymbolRefAttr(reducer).value)
     with build.inserting(ir.InsertionPoint(block), op.location):
         build.return_(inline(function, list(block.arguments)))
-    op.erase()
+    erase(op)
     return True
 
 
@@ -109,7 +116,7 @@ def _top_k(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -> bool
     kinds = [of_shape(each.type, (*each.type.shape[:-1], k)) for each in op.results]
     attributes = {"k": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), k)}
     _instead(op, "chlo.top_k", kinds, values, attributes)
-    op.erase()
+    erase(op)
     return True
 
 
@@ -118,7 +125,7 @@ def _random_bits(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -
     kinds = [state.type, of_shape(bits.type, tuple(sizes[0].tolist()))]
     attributes = {"rng_algorithm": op.attributes["rng_algorithm"]}
     _instead(op, "stablehlo.rng_bit_generator", kinds, values, attributes)
-    op.erase()
+    erase(op)
     return True
 
 

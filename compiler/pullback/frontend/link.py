@@ -13,6 +13,7 @@ from pullback._errors import PullbackError
 from pullback._jax import ir, jaxprs, lowering
 from pullback.passes.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
 from pullback_runtime import _module
+from pullback_runtime._erasure import erase
 
 if TYPE_CHECKING:
     from pullback.frontend.rules import RuleTable
@@ -216,7 +217,7 @@ class _Merge:
         if moved:
             rename_references(clone, self.renamed)
             if found := self._equal(symbol, lambda: text_of(clone)):
-                clone.erase()
+                erase(clone)
                 return found
         return self._enter(symbol, clone)
 

@@ -33,6 +33,7 @@ from pullback.passes.signatures import (
 )
 from pullback.passes.specialized import kinds_in
 from pullback.passes.zeros import adds_nothing
+from pullback_runtime._erasure import erase
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,7 @@ def _drop_linear_part(
     drop_arguments(block.owner, linear)
     for zeros in stand_ins:
         zeros.replace_all_uses_with(zeros.owner.operands[0])
-        zeros.owner.erase()
+        erase(zeros.owner)
     return lost
 
 

@@ -38,6 +38,7 @@ from pullback.passes.symbols import called
 from pullback.passes.zeros import is_zero
 from pullback.rules import slots
 from pullback.rules.batching import BATCHES, CAPTURING, MappedOp, batch_type, repeated, to_front
+from pullback_runtime._erasure import erase
 
 Flags = Sequence[bool]
 Wanted = Sequence[bool | None] | None
@@ -312,7 +313,7 @@ class Frame:
     def erase_dead(self) -> None:
         """Erase what was only for one item; values of it are no keys any more."""
         for operation in reversed(self._dead):
-            operation.erase()
+            erase(operation)
         self._dead, self.values, self.rows = [], {}, {}
 
     def wanted(self, values: Sequence[Value], how: Sequence[bool | None]) -> list[Value]:

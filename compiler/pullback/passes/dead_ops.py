@@ -23,6 +23,7 @@ from pullback.passes.regions import (
     replace_terminator,
     terminator,
 )
+from pullback_runtime._erasure import erase, erase_arguments
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ class _Sweep:
     def _operation(self, operation: Any) -> None:
         used = [is_used(r) for r in operation.results]
         if not any(used) and self.purity.is_pure(operation):
-            operation.erase()
+            erase(operation)
         elif operation.name == "stablehlo.while":
             self._loop(operation, used)
         elif operation.name in BRANCHES:
@@ -132,7 +133,7 @@ def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) 
     kept = [r for r, k in zip(operation.results, keep, strict=True) if k]
     for old, result in zip(kept, new.results, strict=True):
         old.replace_all_uses_with(result)
-    operation.erase()
+    erase(operation)
     return new
 
 
@@ -150,9 +151,7 @@ def _keep_carries(cond: Any, body: Any, keep: list[bool]) -> None:
 
 
 def _erase_arguments(block: Any, keep: list[bool]) -> None:
-    for index in reversed(range(len(keep))):
-        if not keep[index]:
-            block.erase_argument(index)
+    erase_arguments(block, [i for i, wanted in enumerate(keep) if not wanted])
 
 
 def _erase_unused_users(block: Any, keep: list[bool]) -> None:
@@ -166,4 +165,4 @@ def _erase_unused_users(block: Any, keep: list[bool]) -> None:
             dead.update(operation.results)
             doomed.append(operation)
     for operation in reversed(doomed):
-        operation.erase()
+        erase(operation)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +20,7 @@ from pullback.passes.regions import terminator
 from pullback.passes.signatures import function_type
 from pullback.passes.symbols import Symbols, called, make_private, make_public
 from pullback.rules import registry
+from pullback_runtime._erasure import erase
 from pullback_runtime._jax import operations_named
 
 _BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
@@ -34,23 +35,15 @@ class Differentiation:
         self.rules = rules
         self.symbols = Symbols(module)
         self.functions = self.symbols.functions
-        self.cache: dict[tuple[Any, ...], Any] = {}
+        self._known: dict[Any, dict[tuple[Any, ...], Any]] = defaultdict(dict)  # by function
         self.making: set[tuple[Any, ...]] = set()
         self.in_place: str | None = None  # a function that is being rewritten
         self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
-        self.detached: list[Any] = []
         self._analyzed: dict[Any, Any] | None = None
         self.has_stand_ins = False
         self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
         self.has_checkpoints = False  # whether a loop was reversed by checkpoints
         self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
-
-    @functools.cached_property
-    def nothing(self) -> Any:
-        """What a replaced op uses instead of its operands."""
-        loc = ir.Location.unknown(_jax.context())
-        name, types = "builtin.unrealized_conversion_cast", [build.scalar("i1")]
-        return ir.Operation.create(name, types, loc=loc, ip=False)
 
     # ---------------------------------------------------------------------------- functions
 
@@ -132,24 +125,19 @@ class Differentiation:
 
         return str(self.cached((suffix, name), derive))
 
-    def detach(self, operation: Any) -> None:
-        """Take a replaced op out of its block; its results stay valid keys until the end.
-
-        It stops using its operands: they may go before it does, and would leave it with pointers to
-        nothing.
-        """
-        operation.detach_from_parent()
-        for i in range(len(operation.operands)):
-            operation.operands[i] = self.nothing.result
-        self.detached.append(operation)
-
     def drop_function(self, name: str) -> None:
+        """Erase a function that nobody calls, and forget what was derived of it."""
+        self._forget(name)
+        erase(self.symbols.remove(name))
+
+    def _forget(self, name: str) -> None:
+        """Forget what is known of a name: another function may have it next."""
         self.bodies.pop(name, None)
-        self.symbols.remove(name).erase()
+        self._known.pop(name, None)
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a function that nobody calls a new name, which must be free."""
-        self.bodies.pop(name, None)
+        self._forget(name)
         function = self.symbols.remove(name)
         function.attributes["sym_name"] = build.string(new_name)
         self.symbols.add(new_name, function)
@@ -175,15 +163,16 @@ class Differentiation:
 
     def cached(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What is made once per kind of thing and function, `key[:2]`, and the rest of the key."""
-        if key not in self.cache:
+        known = self._known[key[1]]
+        if key not in known:
             if key in self.making:
                 raise self._recursion(key[1])
             self.making.add(key)
             try:
-                self.cache[key] = make()
+                known[key] = make()
             finally:
                 self.making.discard(key)
-        return self.cache[key]
+        return known[key]
 
     def _recursion(self, name: str) -> NotDifferentiableError:
         return NotDifferentiableError(
@@ -204,14 +193,10 @@ class Differentiation:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Erase replaced ops now: one that outlived the module would corrupt memory."""
         if self._collecting:
             gc.enable()
-        self.cache.clear()
+        self._known.clear()
         self.bodies.clear()
-        for operation in reversed(self.detached):
-            operation.erase()
-        self.detached.clear()
         build.here.loc = self._outer_loc
 
     # ------------------------------------------------------------------- results left out

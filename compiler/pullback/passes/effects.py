@@ -21,6 +21,7 @@ from pullback.passes.inline_calls import inline_call
 from pullback.passes.purity import acts, is_used, target_of
 from pullback.passes.regions import BRANCHES, blocks, operations, terminator
 from pullback.passes.symbols import CALL, CALLS, called
+from pullback_runtime._erasure import erase
 
 
 def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> None:
@@ -42,7 +43,7 @@ def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> 
                 where=user_line(operation.location),
                 do="leave out the effect, or let it depend on other values",
             )
-        operation.erase()
+        erase(operation)
 
 
 def _has_steps(diff: Differentiation, operation: Any) -> bool:
@@ -69,7 +70,7 @@ def _silence(diff: Differentiation, block: Any) -> None:
             continue
         callee = called(operation)
         if (acts(operation) or callee is not None) and not any(map(is_used, operation.results)):
-            operation.erase()
+            erase(operation)
         elif callee is not None:
             operation.attributes[CALLS[operation.name]] = build.symbol(
                 without_effects(diff, callee)

@@ -41,6 +41,7 @@ from pullback.passes.specialized import (
     specialize_forward,
 )
 from pullback.rules.registry import RULES, Op, Rule
+from pullback_runtime._erasure import retire
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Forward:
         for old in self.replaced:
             old.replace_all_uses_with(latest(old, self.replaced))
         for operation in self.pending:
-            self.diff.detach(operation)
+            retire(operation)
         self.replaced, self.pending = {}, []
 
 

@@ -23,6 +23,7 @@ from pullback.passes.regions import (
 from pullback.passes.signatures import set_signature
 from pullback.passes.symbols import CALL, callee, functions, is_declaration, is_public
 from pullback.rules.slots import widened, with_results
+from pullback_runtime._erasure import erase, spare
 
 WHILE = "stablehlo.while"
 
@@ -134,9 +135,9 @@ def _token() -> Any:
 def _decide_in_body(loop: Any) -> None:
     """Let the body of a loop say at its end whether to go on: a condition cannot return a token."""
     with build.inserting(ir.InsertionPoint(loop), loop.location):
-        spare = loop.clone(False)
-        goes_on = _moved(blocks(spare)[0], list(loop.operands), loop)
-        spare.erase()
+        aside = spare(loop)
+        goes_on = _moved(blocks(aside)[0], list(loop.operands), loop)
+        erase(aside)
         new = widened(loop, [goes_on])
     cond, body = blocks(new)
     end = terminator(body)

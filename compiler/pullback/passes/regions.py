@@ -7,6 +7,7 @@ from typing import Any
 
 from pullback._jax import ir
 from pullback.dialect.build import Value, is_result_of
+from pullback_runtime._erasure import erase
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
 MANUAL = "sdy.manual_computation"
@@ -69,7 +70,7 @@ def replace_op(operation: Any, values: Iterable[Value]) -> None:
     """Let values stand for the results of an op, which is erased."""
     for old, new in zip(list(operation.results), values, strict=True):
         old.replace_all_uses_with(new)
-    operation.erase()
+    erase(operation)
 
 
 def replace_terminator(block: Any, values: Sequence[Value]) -> None:
@@ -78,7 +79,7 @@ def replace_terminator(block: Any, values: Sequence[Value]) -> None:
     ir.Operation.create(
         old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
     )
-    old.erase()
+    erase(old)
 
 
 def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
@@ -104,7 +105,7 @@ def captured_elements(operation: Any) -> list[Value]:
             index = ir.IntegerAttr(read.attributes["index"]).value
             whole = read.operands[0].owner
             read.result.replace_all_uses_with(whole.operands[index])
-            read.erase()
+            erase(read)
         found = captures(operation)
     return found
 

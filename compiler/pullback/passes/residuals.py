@@ -19,6 +19,7 @@ from typing import Any
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.dialect.build import Value
+from pullback_runtime._erasure import erase
 
 # Recomputed without asking, when all their operands are free.
 VIEWS = frozenset(
@@ -261,9 +262,9 @@ class Residuals:
             for v, placeholder in self.placeholders.items():
                 found = self._compute(self._current(v), known)
                 placeholder.result.replace_all_uses_with(found)
-                placeholder.erase()
+                erase(placeholder)
         self.placeholders.clear()
-        self._anchor.erase()
+        erase(self._anchor)
 
 
 def minimum_cut(

@@ -50,6 +50,7 @@ from pullback.passes.waiting import (
 )
 from pullback.passes.zeros import adds_nothing, is_nan
 from pullback.rules.registry import FarOp, InPlace, Op, Rule, jointly
+from pullback_runtime._erasure import retire
 
 
 def identity(v: Value) -> Value:
@@ -250,7 +251,7 @@ class Reverse:
         for old, v in zip(op.results, new, strict=True):
             old.replace_all_uses_with(v)
             self.replaced[old] = v
-        self.diff.detach(op.operation)
+        retire(op.operation)
 
     def current(self, v: Value) -> Value:
         """What stands for a primal value now."""

@@ -12,6 +12,7 @@ from pullback.dialect.build import Value
 from pullback.passes.purity import is_used
 from pullback.passes.regions import replace_terminator, terminator
 from pullback.passes.symbols import symbol
+from pullback_runtime._erasure import erase_arguments
 
 
 def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any) -> Any:
@@ -37,8 +38,7 @@ def keep_arguments(function: Any, order: Sequence[int]) -> None:
         for v in (old[i] for i in order):
             v.replace_all_uses_with(block.add_argument(v.type, v.location))
         going = old
-    for v in reversed(going):
-        block.erase_argument(v.arg_number)
+    erase_arguments(block, [v.arg_number for v in going])
     _follow(function, "arg_attrs", order)
     set_signature(function)
 

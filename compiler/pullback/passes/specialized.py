@@ -26,6 +26,7 @@ from pullback.passes.purity import is_used
 from pullback.passes.signatures import function_type
 from pullback.rules.registry import Op, Rule
 from pullback_runtime._contexts import forgetting, keeps
+from pullback_runtime._erasure import erase, erase_arguments
 
 Signature = tuple[Any, ...]
 
@@ -295,9 +296,8 @@ class Mode:
             build.emit("func.return", (), returned)
             constants = _taken_out(block, build.here.made)
         used = list(map(is_used, values))
-        for v, is_one in reversed(list(zip(values, used, strict=True))):
-            if not is_one:
-                block.erase_argument(v.arg_number)
+        idle = (v for v, is_one in zip(values, used, strict=True) if not is_one)
+        erase_arguments(block, [v.arg_number for v in idle])
         function = block.owner.operation if emits else None
         takes = _picking([i for i, is_one in enumerate(used) if is_one])
         keeps(_jax.context(), SIZE)
@@ -359,9 +359,10 @@ def _taken_out(block: Any, made: Any) -> list[Constant]:
     used = [v for v in constants if any(_is_no(constants, use.owner) for use in v.uses)]
     for v in used:
         v.replace_all_uses_with(block.add_argument(v.type, build.here.loc))
+    found = [Constant(*constants[v]) for v in used]
     for v in reversed(constants):  # parts of a complex one come before it
-        v.owner.erase()
-    return [Constant(*constants[v]) for v in used]
+        erase(v.owner)
+    return found
 
 
 def _is_no(constants: Container[Value], operation: Any) -> bool:

@@ -37,6 +37,7 @@ from pullback.passes.zeros import stays_zero
 from pullback.rules import slots
 from pullback.rules.calls import before, scatter
 from pullback.rules.registry import Op, Tangents
+from pullback_runtime._erasure import erase, spare
 
 SLOTS = 33
 
@@ -46,7 +47,7 @@ def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value
 
     Constants are made again: a reduction in the body may use one, and no argument.
     """
-    copy = operation.clone(False)
+    copy = spare(operation)
     body = copy.regions[1].blocks[0]
     types = [v.type for v in (*body.arguments, *captured)]
     name, block = diff.add_function("while.body", types, [], operation.location)
@@ -61,7 +62,7 @@ def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value
     results = list(operations[-1].operands)
     for inner in operations[:-1]:
         block.append(inner)
-    operations[-1].erase()
+    erase(copy)
     ir.Operation.create(
         "func.return", operands=results, loc=operation.location, ip=ir.InsertionPoint(block)
     )
@@ -192,7 +193,7 @@ class Checkpointed:
         replace_terminator(body, yields)
         for step in reversed(steps):
             if not any(map(is_used, step.results)):
-                step.erase()
+                erase(step)
         erase_dead_ops(body, self.diff.functions)
 
     def _reverse_step(self, arguments: list[Value]) -> None:

@@ -29,6 +29,7 @@ from pullback.rules.batching import MappedOp, along, batch, batch_type, repeated
 from pullback.rules.calls import before, scatter
 from pullback.rules.reaching import reached, reached_in
 from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback_runtime._erasure import erase
 
 
 def active_operands(op: Op) -> list[Value]:
@@ -276,7 +277,7 @@ def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None)
     end = terminator(block)
     with build.inserting(ir.InsertionPoint(end), end.location):
         results = inner.wanted(end.operands, [True] * len(end.operands))
-    end.erase()
+    erase(end)
     inner.erase_dead()
     for view in list(block.operations):
         view.operation.move_before(op.operation)

@@ -19,6 +19,7 @@ from pullback.passes.purity import Purity, is_used
 from pullback.passes.regions import operations
 from pullback.passes.reverse import Reverse, identity
 from pullback.rules.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
+from pullback_runtime._erasure import erase
 
 
 def transposed(jvp: Jvp) -> Vjp:
@@ -41,7 +42,7 @@ def transposed(jvp: Jvp) -> Vjp:
             reverse.run()
             found = [None if t is None else reverse.cotangent(t) for t in tangents]
             for operation in reversed(linear):
-                operation.erase()
+                erase(operation)
             return found
 
     vjp.__module__ = jvp.__module__
@@ -172,4 +173,4 @@ def _erase_unused(op: Op, steps: Sequence[Any], kept: Container[Value]) -> None:
     purity = Purity(op.frame.diff.functions)
     for step in reversed(steps):
         if not any(r in kept or is_used(r) for r in step.results) and purity.is_pure(step):
-            step.erase()
+            erase(step)

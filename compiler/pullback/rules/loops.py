@@ -46,6 +46,7 @@ from pullback.rules.registry import Op, Tangents, jointly, rule
 from pullback.rules.rows import Rows
 from pullback.rules.stacks import Stack, aliases, stacks_of
 from pullback.rules.sums import Sums
+from pullback_runtime._erasure import erase, spare
 
 # ------------------------------------------------------------------------------- activity
 
@@ -402,7 +403,7 @@ def _batch(op: MappedOp) -> list[Value]:
     if apart and frame.diff.found_in(operation, acts) is not None:
         pairs = zip(one_by_one(op), op.values, flags, strict=True)
         return [result if flag else unchanged for result, unchanged, flag in pairs]
-    spare = operation.clone(False)
+    aside = spare(operation)
     cond, body = blocks(operation)
     unchanged = [y == a for y, a in zip(terminator(body).operands, body.arguments, strict=True)]
     rows = Rows(op, flags, apart)
@@ -411,13 +412,13 @@ def _batch(op: MappedOp) -> list[Value]:
     inner.run(cond)
     per_item = inner.finish(cond)[0]
     if per_item:
-        condition = _move_condition(spare, body)
+        condition = _move_condition(aside, body)
         end = terminator(cond)
         with build.inserting(ir.InsertionPoint(end), end.location):
             some = build.reduce(end.operands[0], False, (0,), "stablehlo.or")
         replace_terminator(cond, [some])
     else:
-        spare.erase()
+        erase(aside)
     inner = frame.inner()
     rows.take(inner, body)
     rows.read(inner)
@@ -480,5 +481,5 @@ def _move_condition(loop: Any, body: Any) -> tuple[list[Any], Value]:
     goes_on = end.operands[0]
     for step in steps:
         step.move_before(first)
-    loop.erase()
+    erase(loop)
     return steps, goes_on

@@ -31,6 +31,7 @@ from pullback.rules.annotations import summed
 from pullback.rules.calls import before, scatter
 from pullback.rules.collectives import added
 from pullback.rules.registry import Op, Tangents, jointly, rule
+from pullback_runtime._erasure import erase
 
 
 class _Shardings:
@@ -242,7 +243,7 @@ class _Reversed:
             regions=1,
         )
         self.block.append_to(new.regions[0])
-        self.draft.erase()
+        erase(self.draft)
         return scatter(flags, list(new.results))
 
     def _seed(self, cts: Tangents) -> None:

@@ -35,6 +35,7 @@ from pullback.passes.symbols import callee
 from pullback.rules import slots
 from pullback.rules.reading import Loop, read_loop
 from pullback.rules.stacks import Stack, stacks_of
+from pullback_runtime._erasure import erase
 
 _CALL, _LOOP = "func.call", "stablehlo.while"
 
@@ -247,7 +248,7 @@ def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
         mark.result.replace_all_uses_with(mark.operands[0])
     values = dict.fromkeys(mark.operands[0] for mark in marks)
     for mark in marks:
-        mark.erase()
+        erase(mark)
     return values
 
 

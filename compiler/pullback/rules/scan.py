@@ -16,6 +16,7 @@ from pullback.rules import slots
 from pullback.rules.batching import MappedOp, batch, to_front
 from pullback.rules.derived import expanded
 from pullback.rules.registry import RULES, Op, Rule, jointly, register
+from pullback_runtime._erasure import erase, spare
 from pullback_runtime._jax import operations_where
 
 
@@ -71,7 +72,7 @@ def _loop(
 
 def _step(operation: Any, values: Sequence[Value]) -> list[Value]:
     """The ops of the body on these values, here, where nothing follows; what they return."""
-    copy = operation.clone(False)
+    copy = spare(operation)
     block = copy.regions[0].blocks[0]
     for argument, v in zip(list(block.arguments), values, strict=True):
         argument.replace_all_uses_with(v)
@@ -79,7 +80,7 @@ def _step(operation: Any, values: Sequence[Value]) -> list[Value]:
     results = list(end.operands)
     for step in steps:
         build.here.ip.block.append(step)
-    end.erase()
+    erase(copy)
     return results
 
 
@@ -108,14 +109,14 @@ register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
 
 def expand_scans(module: ir.Module) -> None:
     """Puts loops in the place of `chlo.scan`, for who cannot hold the op."""
-    for operation in operations_where(module, lambda op: op.name == "chlo.scan"):
-        operands, results = list(operation.operands), list(operation.results)
-        inactive = [False] * len(operands)
-        op = Op(operation, operands, results, inactive, RULES["chlo.scan"], None)
-        place = build.inserting(ir.InsertionPoint(operation), operation.location)
-        with _jax.working_in(module), place:
-            found = scan(op, operands)
-        replace_op(operation, found)
+    with _jax.working_in(module):
+        for operation in operations_where(module, lambda op: op.name == "chlo.scan"):
+            operands, results = list(operation.operands), list(operation.results)
+            inactive = [False] * len(operands)
+            op = Op(operation, operands, results, inactive, RULES["chlo.scan"], None)
+            with build.inserting(ir.InsertionPoint(operation), operation.location):
+                found = scan(op, operands)
+            replace_op(operation, found)
 
 
 # --------------------------------------------------------------------------------- batches

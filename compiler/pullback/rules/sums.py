@@ -24,6 +24,7 @@ from pullback.rules import products, slots
 from pullback.rules.batching import BATCHES, MappedOp, shifted
 from pullback.rules.bodies import body_name
 from pullback.rules.stacks import affine, is_one_slot, uses
+from pullback_runtime._erasure import erase, erase_arguments
 
 MUCH_LARGER = 4
 """How much larger a sum has to be than what is stacked for it, to be worth the memory."""
@@ -200,12 +201,16 @@ class Sums:
         """Add no more; a slot to which nothing is added is not written."""
         sum_, rest = summand.addition.result, summand.addition.operands[0]
         sum_.replace_all_uses_with(rest)
-        summand.addition.erase()
+        self._erase(summand.addition)
         update = next(iter(rest.uses)).owner
         if summand.slots is not None and _read_for(update.operation) == rest:
             update.result.replace_all_uses_with(update.operands[0])
-            update.operation.erase()
-            rest.owner.erase()
+            self._erase(update.operation)
+            self._erase(rest.owner.operation)
+
+    def _erase(self, operation: Any) -> None:
+        self.inside.difference_update(operation.results)
+        erase(operation)
 
     def _rebuilt(self) -> list[Any]:
         """What a new loop gives for the results, which stacks, and has no idle carries.
@@ -232,10 +237,10 @@ class Sums:
             pairs = zip(buffers, self.new, strict=True)
             written = [slots.write(buffer, v, self.iteration) for buffer, v in pairs]
         replace_terminator(self.body, [*(yields[i] for i in kept), *written])
+        self.inside.difference_update(arguments[i] for i in idle)
         for block in blocks(new):
-            for i in reversed(idle):
-                block.erase_argument(i)
-        self.loop.erase()
+            erase_arguments(block, idle)
+        erase(self.loop)
         results = list(new.results)
         self.new = dict(zip(self.new, results[len(kept) :], strict=True))
         by_index = dict(zip(kept, results, strict=False))
