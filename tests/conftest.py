@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 
@@ -27,8 +28,32 @@ def float64():
         yield
 
 
+@pytest.fixture
+def watch():
+    """The test fails where it uses a handle to IR that was erased."""
+    with watched() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _watch_if_asked(request):
+    is_asked = request.config.getoption("--erased") and "watch" not in request.fixturenames
+    with watched(keys=False) if is_asked else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def watched(**options):
+    from tests import erased
+
+    with erased.watching(**options) as watch:
+        yield watch
+    assert not watch.found, "\n".join(dict.fromkeys(watch.found))
+
+
 def pytest_addoption(parser):
     parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")
+    parser.addoption("--erased", action="store_true", help="check each use of a handle to IR")
 
 
 def pytest_configure(config):
