@@ -173,7 +173,11 @@ def batched(
     Also gives which results are batched.
     """
     module = clone(program.module)
-    with _jax.working_in(module), Differentiation(module, program.rules) as functions:
+    with (
+        manager.limited(module, "a batch"),
+        _jax.working_in(module),
+        Differentiation(module, program.rules) as functions,
+    ):
         flags = Batching(functions, size).entry("main", in_axes, None)
     erase_unreachable(module)
     out_axes = [0 if flag else None for flag in flags]

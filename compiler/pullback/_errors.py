@@ -6,6 +6,7 @@ An error answers three questions: what happened (`message`), where in the user's
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 
@@ -112,6 +113,28 @@ class UsageError(PullbackError):
 
 class PipelineError(PullbackError):
     """A pass pipeline is misspelt, or one of its passes failed."""
+
+
+class NestingError(PullbackError, RecursionError):
+    """A program is nested so deep that a pass runs into Python's limit of recursion."""
+
+
+DEEP = 20
+"""Levels of nesting from which on Python's limit of recursion is taken to be met because of them.
+
+With fewer, it is a recursion without an end, as in a rule of the user's.
+"""
+
+
+def nested_too_deep(depth: int, what: str, where: str | None) -> NestingError:
+    """The error for a program of which so many loops, branches and calls are inside another."""
+    return NestingError(
+        f"the program is nested {depth} deep, too deep for {what}: loops, branches and calls "
+        "inside of each other",
+        where=where,
+        do="write it as a loop, or split it into programs of which one calls another; or call "
+        f"sys.setrecursionlimit with more than {sys.getrecursionlimit()}",
+    )
 
 
 class VerificationError(PullbackError):

@@ -248,6 +248,6 @@ def load(
     opened = open_module(source)
     with naming_file(source), refusing_damage():
         if not opened.is_whole:
-            _module.refuse_fatal_calls(opened.module)
+            _module.refuse_fatal(opened.module)
         opened.check_custom_calls(allow_custom_calls)
     return LoadedProgram(opened, backend)

@@ -26,6 +26,7 @@ from pullback_runtime._elements import element_dtype
 from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
+from pullback_runtime._nesting import refuse_deep
 
 PULLBACK_COMPOSITES = "pullback."
 PULLBACK_LINEAR_CALL = "pullback.linear_call"
@@ -145,6 +146,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
     function = find_entry(module, entry)
     in_avals, out_avals = signature(function, entry)
     make_private(module, keep=entry)
+    refuse_deep(module)
     with erasing():
         lower_composites(module, content)
         drop_unreached(module)
@@ -236,6 +238,12 @@ def _mark_unknown(op: ir.Operation) -> None:
     for old, new in zip(op.results, marked.results, strict=True):
         old.replace_all_uses_with(new)
     erase(op)
+
+
+def refuse_fatal(module: Any) -> None:
+    """Raises ModuleError for a module by which XLA would end the process."""
+    refuse_deep(module)
+    refuse_fatal_calls(module)
 
 
 def refuse_fatal_calls(module: Any) -> None:

@@ -180,6 +180,25 @@ def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
                 yield from equations_in(body, seen)
 
 
+def nesting(jaxpr: Any) -> tuple[int, Any]:
+    """How many bodies of equations are one inside of another; the equation of the innermost one.
+
+    Of equal bodies, one is looked at. Without recursion: it is asked where that has failed.
+    """
+    deepest, found, seen = 0, None, {id(jaxpr)}
+    todo = [(jaxpr, 0)]
+    while todo:
+        outer, depth = todo.pop()
+        for equation in opened(outer).eqns:
+            for _, body in bodies_of(equation):
+                if depth + 1 > deepest:
+                    deepest, found = depth + 1, equation
+                if id(body) not in seen:
+                    seen.add(id(body))
+                    todo.append((body, depth + 1))
+    return deepest, found
+
+
 def size_of_constants(closed: Any) -> int:
     """Bytes of the arrays in a jaxpr, and in those inside of it."""
     bodies = (body for equation in equations_in(closed) for _, body in bodies_of(equation))

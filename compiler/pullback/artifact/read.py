@@ -104,7 +104,7 @@ def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> An
         linear_algebra.put_back(opened.module)
         _module.drop_unreached(opened.module)
     if not opened.is_whole:
-        _module.refuse_fatal_calls(opened.module)
+        _module.refuse_fatal(opened.module)
     if allowed is not None:
         opened.check_custom_calls(allowed)
     if marked := metadata.get(high_level.CHECKPOINTS):

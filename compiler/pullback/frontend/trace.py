@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from pullback import _locations, _static_parts, symbolic
-from pullback._errors import PullbackError
+from pullback._errors import DEEP, NestingError, PullbackError, nested_too_deep
 from pullback._interface import Interface
 from pullback._jax import (
     ir,
@@ -81,7 +81,14 @@ def trace(
         except ValueError:
             _static_parts.check(args, kwargs)  # JAX's error names no path
             raise
-        return together([_program(stages, RuleTable((platform,))) for platform in chosen])
+        try:
+            return together([_program(stages, RuleTable((platform,))) for platform in chosen])
+        except RecursionError as error:
+            depth, equation = jaxprs.nesting(stages.jaxpr)
+            if isinstance(error, NestingError) or depth < DEEP:
+                raise
+            where = _locations.of_equation(equation)
+            raise nested_too_deep(depth, "pullback.trace", where) from error
 
     return traced
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pullback import _jax
-from pullback._errors import PipelineError
+from pullback._errors import DEEP, NestingError, PipelineError, nested_too_deep
 from pullback._jax import ir
+from pullback._locations import user_line
 from pullback.dialect.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
 from pullback.passes.stock import run_stock
+from pullback_runtime._nesting import nesting
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,29 @@ def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RUL
     with _jax.working_in(module):
         for stage in stages:
             if isinstance(stage, Pass):
-                stage.run(module, rules)
+                with limited(module, f"the pass `{stage.name}`"):
+                    stage.run(module, rules)
             else:
                 run_stock(module, stage)
+
+
+@contextlib.contextmanager
+def limited(module: ir.Module, what: str) -> Iterator[None]:
+    """Raise NestingError where Python's limit of recursion ends what works on a deep module."""
+    try:
+        yield
+    except RuntimeError as error:
+        depth, operation = nesting(module) if _is_of_recursion(error) else (0, None)
+        if operation is None or depth < DEEP:
+            raise
+        raise nested_too_deep(depth, what, user_line(operation.location)) from error
+
+
+def _is_of_recursion(error: RuntimeError) -> bool:
+    """True if an error is of Python's limit, itself or as the text that a walk of MLIR's gives."""
+    if isinstance(error, NestingError):
+        return False
+    return isinstance(error, RecursionError) or "RecursionError: maximum" in str(error)
 
 
 def _run_instrumented(
@@ -178,7 +201,8 @@ def _add_pass(
 
     def run(op: ir.Operation, handle: Any) -> None:
         try:
-            stage.run(module, rules)
+            with limited(module, f"the pass `{stage.name}`"):
+                stage.run(module, rules)
             if wanted.verify_each:
                 verify_module(module)
         except Exception as error:

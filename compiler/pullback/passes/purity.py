@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pullback._jax import ir
-from pullback.dialect import ops
 from pullback.dialect.build import flag
-from pullback.passes.symbols import CALL, callee, is_declaration
+from pullback.passes.symbols import called, is_declaration
 from pullback_runtime import _custom_calls
 
 IMPURE = frozenset(
@@ -79,22 +78,22 @@ class Purity:
 
     def is_pure(self, root: ir.Operation) -> bool:
         """Whether nothing at or below `root` has an effect besides its results."""
-        pure = True
+        pure, names = True, dict[str, None]()
 
         def check(op: ir.Operation) -> ir.WalkResult:
             nonlocal pure
+            if (name := called(op)) is not None:
+                names[name] = None
+                return ir.WalkResult.ADVANCE
             pure = self._is_pure_alone(op)
             return ir.WalkResult.ADVANCE if pure else ir.WalkResult.INTERRUPT
 
         root.walk(check, ir.WalkOrder.PRE_ORDER)
-        return pure
+        return pure and all(map(self._is_pure_function, names))
 
-    def _is_pure_alone(self, op: ir.Operation) -> bool:
+    @staticmethod
+    def _is_pure_alone(op: ir.Operation) -> bool:
         name = op.name
-        if name == CALL:
-            return self._is_pure_function(callee(op))
-        if name == ops.COMPOSITE:
-            return self._is_pure_function(ops.DerivativeCall(op).decomposition)
         if name == "stablehlo.custom_call":
             return not flag(op, "has_side_effect")
         if name in IMPURE:
