@@ -37,8 +37,11 @@ def watch():
 
 @pytest.fixture(autouse=True)
 def _watch_if_asked(request):
-    is_asked = request.config.getoption("--erased") and "watch" not in request.fixturenames
-    with watched(keys=False) if is_asked else contextlib.nullcontext():
+    asked = request.config.getoption("--erased")
+    if asked is None or "watch" in request.fixturenames:
+        yield
+        return
+    with watched(keys=asked == "keys"):
         yield
 
 
@@ -53,7 +56,9 @@ def watched(**options):
 
 def pytest_addoption(parser):
     parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")
-    parser.addoption("--erased", action="store_true", help="check each use of a handle to IR")
+    kinds = ["handles", "keys"]
+    more = "check each use of a handle to IR; with `keys` also those in tables, which is slow"
+    parser.addoption("--erased", choices=kinds, help=more)
 
 
 def pytest_configure(config):

@@ -1,12 +1,12 @@
-"""Raises at each use of a handle to IR that was erased: `pytest --erased`, or the fixture `watch`.
+"""Raises at each use of a handle to IR that was erased: `--erased handles`, or fixture `watch`.
 
 A handle of MLIR's bindings does not know that its operation is gone. Here every method of handles
 asks first, and what is erased is never freed, so that no address belongs to two things. A use is
 noted as well as raised: code around it may catch the error. Behind each stage of a pipeline MLIR's
 verifier runs, which finds values that are used where they are not defined.
 
-The fixture also checks keys of tables: each is compared with what the table is asked for, which is
-for small programs.
+With `keys` instead, as the fixture has it, each key of a table is compared with what the table is
+asked for, so that one which was erased is found: that is for small programs.
 """
 
 from __future__ import annotations
