@@ -120,14 +120,14 @@ class NestingError(PullbackError, RecursionError):
 
 
 DEEP = 20
-"""Levels of nesting from which on Python's limit of recursion is taken to be met because of them.
+"""The fewest levels of nesting to which a RecursionError is attributed.
 
-With fewer, it is a recursion without an end, as in a rule of the user's.
+With fewer, it comes from a recursion without an end, as in a rule of the user's.
 """
 
 
 def nested_too_deep(depth: int, what: str, where: str | None) -> NestingError:
-    """The error for a program of which so many loops, branches and calls are inside another."""
+    """Return the error for a program of so many nested loops, branches and calls."""
     return NestingError(
         f"the program is nested {depth} deep, too deep for {what}: loops, branches and calls "
         "inside of each other",

@@ -1,4 +1,4 @@
-"""The one place where IR is erased.
+"""Erase IR: the one place that does.
 
 A handle of the bindings does not know that its operation was freed. What is read through it then is
 freed memory, and a table that is keyed by values takes a new value for a freed one, where the two
@@ -25,7 +25,7 @@ _ISOLATED = ("func.func", "builtin.module")
 
 
 class Watch(Protocol):
-    """Checks of erasure that are too slow for the product; the tests have some."""
+    """Check erasures more slowly than the product can; the tests do."""
 
     def erased(self, operation: ir.Operation, stays_key: bool) -> None:
         """Take note of an operation that is erased; its results may stay keys of tables."""
@@ -41,7 +41,7 @@ watch: Watch | None = None
 
 
 class _Grave:
-    """Where operations of one context are, from their erasure until they are freed."""
+    """Hold operations of one context from their erasure until they are freed."""
 
     def __init__(self, context: ir.Context) -> None:
         loc = ir.Location.unknown(context)

@@ -241,7 +241,7 @@ def _mark_unknown(op: ir.Operation) -> None:
 
 
 def refuse_fatal(module: Any) -> None:
-    """Raises ModuleError for a module by which XLA would end the process."""
+    """Raise ModuleError for a module by which XLA would end the process."""
     refuse_deep(module)
     refuse_fatal_calls(module)
 

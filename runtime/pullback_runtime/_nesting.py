@@ -1,4 +1,4 @@
-"""How deep a module is nested: loops, branches and calls, one inside of another."""
+"""Measure how deep a module is nested: loops, branches and calls, one inside of another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WITH_REGIONS = (
 
 @dataclass
 class _Nested:
-    """What one function holds.
+    """Note the nesting inside one function.
 
     Attributes:
       depth: of the operation `deepest`, which has regions; 0 for none.
@@ -49,9 +49,9 @@ class _Nested:
 
 
 def nesting(module: Any) -> tuple[int, Any]:
-    """How many operations with regions, and calls, are one inside of another; the innermost one.
+    """Return how many operations with regions, and calls, are nested, and the innermost one.
 
-    Programs are deep: no recursion. A call in a cycle counts as one that calls nothing.
+    It does not recurse. A call in a cycle counts as one that calls nothing.
     """
     functions: dict[str, _Nested] = {}
     todo = [(op.operation, 0, _Nested()) for op in module.body.operations]
@@ -88,7 +88,7 @@ def _through_calls(functions: dict[str, _Nested]) -> tuple[int, Any]:
 
 
 def refuse_deep(module: Any) -> None:
-    """Raises ModuleError for a module that is nested so deep that XLA would end the process."""
+    """Raise ModuleError for a module that is nested so deep that XLA would end the process."""
     if len(_jax.operations_named(module, *_WITH_REGIONS)) <= MOST:  # most are, in no time
         return
     depth, operation = nesting(module)

@@ -181,9 +181,9 @@ def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def nesting(jaxpr: Any) -> tuple[int, Any]:
-    """How many bodies of equations are one inside of another; the equation of the innermost one.
+    """Return how many bodies of equations are nested, and the equation of the innermost one.
 
-    Of equal bodies, one is looked at. Without recursion: it is asked where that has failed.
+    It does not recurse, and looks at one of several equal bodies.
     """
     deepest, found, seen = 0, None, {id(jaxpr)}
     todo = [(jaxpr, 0)]

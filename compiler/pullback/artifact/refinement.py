@@ -41,7 +41,7 @@ def refine(module: ir.Module) -> None:
 
 
 def _follow_all(module: ir.Module) -> int:
-    """Infers what StableHLO does not; how much of it is new."""
+    """Infer the types that StableHLO does not, and return how many are new."""
     with erasing():
         return sum(map(_follow, operations_where(module, _name_of_dynamic)))
 

@@ -130,12 +130,12 @@ def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> 
 
 
 def _defined_in(v: Value) -> Any:
-    """The block of which a value is an argument, or in which an op gives it."""
+    """Return the block of which a value is an argument, or in which an op gives it."""
     return v.owner if isinstance(v, ir.BlockArgument) else block_of(v.owner)
 
 
 def _behind(given: Value, block: Any) -> ir.InsertionPoint:
-    """The first place in a block at which a value can be used that comes before all else in it."""
+    """Return the first place in a block where a value that comes before all else can be used."""
     if isinstance(given, ir.BlockArgument) or block_of(given.owner) != block:
         return ir.InsertionPoint.at_block_begin(block)
     return ir.InsertionPoint.after(given.owner)
