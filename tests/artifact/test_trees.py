@@ -233,7 +233,7 @@ def test_misfits_name_the_argument(argument, words):
         Module,
         np.int8,
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_static_data_with_a_name_come_back(static):
     """Where its class is here, an Equinox module had come back as a dictionary."""
