@@ -1179,10 +1179,22 @@ AROUND = (
         ("tests/test_user_rules.py::test_a_jvp_rule_sees_which_tangents_are_zero",),
     ),
     Mutant(
-        "_jax/user_rules.py",
-        "    with equation.ctx.manager:  # as where JAX evaluates the call",
-        "    if True:",
-        ("tests/test_explicit_meshes.py",),
+        "frontend/rule.py",
+        "            self.call.eqns[0].ctx.manager,",
+        "",
+        ("tests/test_explicit_meshes.py", "tests/test_settings_of_parts.py"),
+    ),
+    Mutant(
+        "_jax/tracing.py",
+        "wide if wide is not self and any(map(jaxprs.is_wide, types)) else self",
+        "self",
+        ("tests/test_settings_of_parts.py",),
+    ),
+    Mutant(
+        "frontend/leaks.py",
+        "array if is_same and is_array else None",
+        "None",
+        ("tests/test_rules_that_close_over.py",),
     ),
     Mutant(
         "frontend/rebinding.py",

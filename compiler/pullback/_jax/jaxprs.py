@@ -199,6 +199,21 @@ def nesting(jaxpr: Any) -> tuple[int, Any]:
     return deepest, found
 
 
+_WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
+
+
+def is_wide(aval: Any) -> bool:
+    """True if arrays of a type have elements of 64 bits, which JAX has only where they are on."""
+    return getattr(aval, "dtype", None) in _WIDE
+
+
+def types_of_values(jaxpr: Any) -> Iterator[Any]:
+    """Yield the types of a jaxpr's arguments and constants, and of the results in it."""
+    yield from (variable.aval for variable in inputs_of(jaxpr))
+    yield from (variable.aval for variable, _ in constants_of(jaxpr))
+    yield from (var.aval for equation in equations_in(jaxpr) for var in equation.outvars)
+
+
 def size_of_constants(closed: Any) -> int:
     """Bytes of the arrays in a jaxpr, and in those inside of it."""
     bodies = (body for equation in equations_in(closed) for _, body in bodies_of(equation))

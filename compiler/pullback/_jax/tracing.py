@@ -140,6 +140,24 @@ class Settings:
 
     values: tuple[tuple[Any, Any], ...]
 
+    def where(self, types: Iterable[Any]) -> Settings:
+        """Return the settings that held where values of these types were made.
+
+        A part of a function may run under other settings than the rest. Of these, only that there
+        are 64 bits is seen afterwards, in the types. What an equation notes (`JaxprEqnContext`) is
+        entered where it is evaluated.
+        """
+        wide = self._with_64_bits
+        return wide if wide is not self and any(map(jaxprs.is_wide, types)) else self
+
+    @functools.cached_property
+    def _with_64_bits(self) -> Settings:
+        values = dict(self.values)
+        allowed = values[_config.explicit_x64_dtypes] == _config.ExplicitX64Mode.ALLOW
+        if values[_config.enable_x64] or allowed:
+            return self
+        return Settings(tuple((values | {_config.enable_x64: True}).items()))
+
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         then = dict(self.values)

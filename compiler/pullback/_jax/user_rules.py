@@ -177,8 +177,7 @@ def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
     """
     thunk = equation.params["jvp_jaxpr_fun"]
     count = len(equation.invars) - equation.params["num_consts"]
-    with equation.ctx.manager:  # as where JAX evaluates the call
-        jaxpr, constants, zeros = thunk.call_wrapped(*[False] * count)
+    jaxpr, constants, zeros = thunk.call_wrapped(*[False] * count)
     return jaxprs.closed_with(jaxpr, constants), zeros
 
 
@@ -195,8 +194,7 @@ def traced_fwd(
     Python are handed on as they are: those of a shape, and operands that are `literals`.
     """
     params = equation.params
-    with equation.ctx.manager:
-        jaxpr, constants = params["fwd_jaxpr_thunk"].call_wrapped(*perturbed)
+    jaxpr, constants = params["fwd_jaxpr_thunk"].call_wrapped(*perturbed)
     closed, (_, tree, forwarded) = jaxprs.closed_with(jaxpr, constants), params["out_trees"]()
     operands, outs = jaxprs.inputs_of(closed), jaxprs.outputs_of(closed)
     count = tree.num_leaves - sum(i is not None for i in forwarded)
@@ -216,8 +214,7 @@ def traced_fwd(
 
 def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """The cotangents of all operands by a `bwd` rule, some of which JAX's zeros may stand for."""
-    with equation.ctx.manager:
-        returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
+    returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
     return list(returned[0] if derivatives.has_logs(returned) else returned)
 
 

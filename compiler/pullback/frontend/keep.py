@@ -27,10 +27,9 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import adoption, link
+from pullback.frontend import adoption, link, simpler
 from pullback.frontend.native import is_native
 from pullback.frontend.powers import is_negative_power, with_a_rule
-from pullback.frontend.simpler import in_simpler_terms
 from pullback.frontend.tangents import check_tangents, is_inexact
 from pullback_runtime._symbolic import is_symbolic
 
@@ -97,7 +96,7 @@ class Keeper:
 
     def keep(self, jaxpr: Any) -> Any:
         """The jaxpr with every derivative-carrying equation kept, all the way down."""
-        key = id(jaxpr), self.rules.policy
+        key = id(jaxpr), self.rules.policy, self.rules.settings
         found = self._done.get(key)
         if found is None:
             kept = self._rewrite(jaxpr)
@@ -106,16 +105,21 @@ class Keeper:
 
     def _rewrite(self, jaxpr: Any) -> Any:
         jaxpr = without_mutable_arrays(jaxpr)  # some calls do not tell what they make inside
-        debug_info = jaxprs.opened(jaxpr).debug_info
         old = jaxpr.eqns
-        new = [self._equation(each, debug_info) for each in in_simpler_terms(jaxpr)]
+        new = [self._equation(each, jaxpr) for each in old]
         if not all(map(operator.is_, old, new)):
             jaxpr = jaxprs.with_equations(jaxpr, new)
         return ordering.unordered(jaxpr)
 
-    def _equation(self, equation: Any, debug_info: Any) -> Any:
-        if is_native(equation):
+    def _equation(self, equation: Any, jaxpr: Any) -> Any:
+        if is_native(equation) and not simpler.may_be(equation):
             return equation
+        with self.rules.as_called(equation):
+            equation = simpler.in_simpler_terms(equation, jaxpr)
+            return equation if is_native(equation) else self._kept(equation, jaxpr)
+
+    def _kept(self, equation: Any, jaxpr: Any) -> Any:
+        debug_info = jaxprs.opened(jaxpr).debug_info
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
         outer, self.place = self.place, _locations.of_equation(equation) or self.place

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pullback import _locations
@@ -14,7 +15,7 @@ from pullback._errors import (
     MissingRuleError,
     headline,
 )
-from pullback._jax import high, structured, tracing, user_rules
+from pullback._jax import high, named_axes, structured, tracing, user_rules
 from pullback.dialect import masks
 from pullback.frontend import closures, leaks, staging
 from pullback.frontend.tangents import is_inexact
@@ -48,6 +49,17 @@ class Rule:
     literals: tuple[tuple[int, Any], ...] = ()
     batch: Batch | None = None
     transpose_only: str | None = None
+
+    @contextlib.contextmanager
+    def as_called(self) -> Iterator[None]:
+        """Trace under what held at the call: settings of JAX, notes of the equation, named axes."""
+        checked = bool(self.checked_axes)
+        with (
+            self.settings(),
+            self.call.eqns[0].ctx.manager,
+            named_axes.tracing_context_of(self.call, checked),
+        ):
+            yield
 
     @functools.cached_property
     def inexact(self) -> list[int]:

@@ -81,7 +81,8 @@ class RuleTable:
 
         It is a copy where there are rules, so that these are lowered beside the function.
         """
-        module = self.lowered.lower("main", kept, entry=True).library.module
+        with self.settings.where(jaxprs.types_of_values(kept))():
+            module = self.lowered.lower("main", kept, entry=True).library.module
         with module.context:
             module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
         self._mark(module)
@@ -111,6 +112,13 @@ class RuleTable:
     def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in a checkpoint of this policy."""
         return self._under(self._checked_axes, policy, self.settings)
+
+    def as_called(self, equation: Any) -> contextlib.AbstractContextManager[None]:
+        """Calls met now are inside of this equation, or are it."""
+        settings = self.settings.where(_types_at(equation))
+        if settings is self.settings:
+            return contextlib.nullcontext()
+        return self._under(self._checked_axes, self.policy, settings)
 
     @contextlib.contextmanager
     def _under(
@@ -156,7 +164,7 @@ class RuleTable:
             key = self._new_key(_name(equation))
             rule = self._rule(key, "pullback.linear_call", equation, call, None)
             unknown = None
-            with named_axes.tracing_context_of(rule.call, bool(rule.checked_axes)):
+            with rule.as_called():
                 try:
                     forward = staging.forward_of_backward(rule)
                     (forward,) = leaks.without_leaks([forward], self.constants)
@@ -312,12 +320,7 @@ class RuleTable:
         chosen = masks.masked(rule.inexact, of_operands)
         given = masks.masked(rule.inexact_results, of_results) if of_results else None
         try:
-            checked = bool(rule.checked_axes)
-            with (
-                rule.settings(),
-                tracing.whole_tracebacks(),
-                named_axes.tracing_context_of(rule.call, checked),
-            ):
+            with rule.as_called(), tracing.whole_tracebacks():
                 closed = staging.traced(rule, kind, chosen, given, asked.types)
             self.hands_on = self.hands_on or staging.hands_on(rule, kind, chosen, closed)
             closed = leaks.without_leaks(closed, self.constants)
@@ -357,7 +360,8 @@ class RuleTable:
     def as_traced(self, closed: Any) -> Iterator[None]:
         """The settings of JAX, and the named axes, with which this was traced."""
         checked = bool(self._checked_axes)
-        with self.settings(), named_axes.tracing_context_of(closed, checked):
+        settings = self.settings.where(jaxprs.types_of_values(closed))
+        with settings(), named_axes.tracing_context_of(closed, checked):
             yield
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
@@ -424,6 +428,17 @@ def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
             remat.with_saved(each, rule.policy, keep.warn_of_offload) for each in functions[:last]
         ]
     return functions
+
+
+def _types_at(equation: Any) -> Iterator[Any]:
+    """Yield the types of an equation's operands and results; and of what the user's function has.
+
+    Other functions that it calls are looked at equation by equation.
+    """
+    yield from (atom.aval for atom in (*equation.invars, *equation.outvars))
+    if jaxprs.name_of(equation) in staging.USERS:
+        for _, body in jaxprs.bodies_of(equation):
+            yield from jaxprs.types_of_values(body)
 
 
 def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:

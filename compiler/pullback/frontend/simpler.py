@@ -11,13 +11,14 @@ from pullback._jax import equations_as_calls, high, jaxprs, source_info, tracing
 from pullback.frontend import kernels
 
 
-def in_simpler_terms(jaxpr: Any) -> list[Any]:
-    """The equations of a jaxpr, with those whose rules are simpler and that lower to the same."""
-    return [_SIMPLER.get(jaxprs.name_of(each), _as_it_is)(each, jaxpr) for each in jaxpr.eqns]
+def in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
+    """Return an equation of a jaxpr, or one with a simpler rule that lowers to the same."""
+    return _SIMPLER[jaxprs.name_of(equation)](equation, jaxpr) if may_be(equation) else equation
 
 
-def _as_it_is(equation: Any, jaxpr: Any) -> Any:
-    return equation
+def may_be(equation: Any) -> bool:
+    """True for a primitive some of whose equations are written in simpler terms."""
+    return jaxprs.name_of(equation) in _SIMPLER
 
 
 def _square_as_product(equation: Any, jaxpr: Any) -> Any:
