@@ -165,7 +165,7 @@ def _with_common_types(
     index = list(backward.operands)
     new = build.emit(backward.name, types, index, regions=len(backward.regions))
     move_regions(backward, new)
-    backward.erase()
+    erase(backward)
     return new
 
 

@@ -13,6 +13,7 @@ from pullback.dialect.build import Value
 from pullback.passes.dead_ops import unsharded
 from pullback.passes.regions import blocks, move_regions, replace_terminator, terminator
 from pullback.rules.reading import read_loop
+from pullback_runtime._erasure import erase
 
 
 def buffer_of(v: Value, count: int) -> Value:
@@ -71,7 +72,7 @@ def retyped(loop: Any) -> Any:
     inits = [build.converted(v, type) for v, type in zip(loop.operands, types, strict=True)]
     new = build.emit("stablehlo.while", types, inits, dict(loop.attributes.items()), regions=2)
     move_regions(loop, new)
-    loop.erase()
+    erase(loop)
     return new
 
 
