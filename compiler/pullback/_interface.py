@@ -130,6 +130,14 @@ class AnyProgram:
         """The name of each leaf of the arguments, such as `params['w']`."""
         return self._interface.arg_paths
 
+    def positions_by_argument(self, first: int) -> list[range]:
+        """For each argument, the positions of its leaves among those of `@main`, from `first`."""
+        found = []
+        for argument in [each for side in self.in_tree.children() for each in side.children()]:
+            found.append(range(first, first + argument.num_leaves))
+            first += argument.num_leaves
+        return found
+
     def _spelt(self) -> str:
         """The types, as in `(x: float32[3]) -> (float32[])`."""
         named = zip(self.arg_paths, self.in_avals, strict=True)

@@ -87,7 +87,8 @@ class Program(AnyProgram):
     def stage_rules(self) -> Program:
         """Writes every rule that a derivative of any order can need into the module, now."""
         for program in (self, *self.variants):
-            program.rules.stage_all(program.module)
+            arguments = program.positions_by_argument(len(program.constants))
+            program.rules.stage_all(program.module, arguments=arguments)
         return self
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:

@@ -685,8 +685,8 @@ def test_a_step_that_jax_has_no_derivative_of():
     with_both = pb.trace(lambda x: of_both(x[0, 0], 2.0) + function(jax.lax.stop_gradient(x)))(x)
     with pytest.raises(AssertionError, match="both or none"):
         with_both.grad()
-    in_file = pb.load(artifact.serialize(with_both))  # which has the rule for both
-    assert jnp.allclose(in_file.grad()(x), jnp.array([[7.0, 0.0], [0.0, 0.0]]))
+    with pytest.raises(pb.MissingRuleError, match="for tangents of inexact operands 0 alone"):
+        pb.load(artifact.serialize(with_both)).grad()  # the file has the rule for both
 
 
 def test_other_tools_read_the_file():

@@ -62,7 +62,7 @@ def test_views(module: ir.Module) -> None:
     assert [jvp.jvp(mask) for mask in ("11", "01", "10")] == ["f.jvp", "f.jvp.01", None]
     assert (jvp.transpose("10"), jvp.transpose("11")) == ("f.t.10", None)
     assert isinstance(vjp, ops.CustomVJPCall)
-    assert vjp.pairs() == [("g.fwd", "g.bwd", vjp.mask)]
+    assert vjp.pairs() == [("g.fwd", "g.bwd", vjp.mask, "1")]
     assert (vjp.jvp(vjp.mask), vjp.rule_key) == (None, None)
     assert isinstance(linear, ops.LinearCall)
     assert (linear.decomposition, linear.transpose, linear.num_residuals) == ("l", "l.t", 1)

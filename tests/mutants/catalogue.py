@@ -1191,6 +1191,18 @@ AROUND = (
         ("tests/test_settings_of_parts.py",),
     ),
     Mutant(
+        "rules/lookup.py",
+        "if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):",
+        "if within(mask, covered):",
+        ("tests/artifact/test_rules_that_see_zeros.py",),
+    ),
+    Mutant(
+        "frontend/call_rules.py",
+        '            self._parts(found, rule, wanted, "jvp")',
+        "            pass",
+        ("tests/artifact/test_rules_that_see_zeros.py",),
+    ),
+    Mutant(
         "frontend/leaks.py",
         "array if is_same and is_array else None",
         "None",

@@ -44,9 +44,11 @@ class LoadedRules(NoRules):
     order: int | None = None  # how often the program can be differentiated, if not any number
     has_lost_rules: bool = False  # or may have: nobody can tell
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
-        """Stages none; for as many derivatives as there are rules, or as are asked for."""
-        wanted = super().stage_all(module, order)
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
+        """Stage none; for as many derivatives as there are rules, or as are asked for."""
+        wanted = super().stage_all(module, order, arguments)
         return min((each for each in (wanted, self.order) if each is not None), default=None)
 
     def of_derivative(self) -> LoadedRules:

@@ -164,7 +164,8 @@ def _staged(
     rules = program.rules
     allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()
     with rules.lowering(held.lowering_of(rules)), allowed:
-        order = rules.stage_all(module, order)
+        arguments = program.positions_by_argument(len(program.constants))
+        order = rules.stage_all(module, order, arguments)
     sealing.refuse_callbacks(module)
     return module, order
 

@@ -19,6 +19,7 @@ PREFIX = "pullback."
 RULE = "rule"
 REFUSED = "refused"
 TRANSPOSE_ONLY = "transpose_only"
+SEES_ZEROS = "sees_zeros"
 
 BATCHING_RULES = "pullback.batching_rules"
 """Module attribute: a function in there had a rule of batching, which only JAX knows."""
@@ -30,28 +31,33 @@ def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
 
 
 class RuleName(NamedTuple):
-    """The name of an attribute that names a rule function: `bwd`, `bwd.01`, `bwd[f32].01`.
+    """The name of an attribute that names a rule function: `bwd`, `bwd.01`, `bwd[f32].01.10`.
 
     Attributes:
       kind: such as `bwd`.
       mask: that of the inexact operands; empty for all.
       types: the element types of the cotangents of inexact results; empty for those of the results.
+      results: the mask of the inexact results that have a cotangent, behind that of the operands;
+        empty for all.
     """
 
     kind: str
     mask: str = ""
     types: tuple[str, ...] = ()
+    results: str = ""
 
     @staticmethod
     def parse(name: str) -> RuleName:
         """Read the name of an attribute."""
         kind, _, mask = name.partition(".")
         kind, _, types = kind.partition("[")
-        return RuleName(kind, mask, tuple(types.removesuffix("]").split(",")) if types else ())
+        mask, _, results = mask.partition(".")
+        cotangents = tuple(types.removesuffix("]").split(",")) if types else ()
+        return RuleName(kind, mask, cotangents, results)
 
     def __str__(self) -> str:
         types = f"[{','.join(self.types)}]" if self.types else ""
-        return f"{self.kind}{types}.{self.mask}" if self.mask else f"{self.kind}{types}"
+        return ".".join(filter(None, (f"{self.kind}{types}", self.mask, self.results)))
 
 
 class DerivativeCall:
@@ -91,6 +97,11 @@ class DerivativeCall:
         """How many leading operands the function closes over: no rule of a user knows of them."""
         attribute = self._get("closed_over")
         return 0 if attribute is None else ir.IntegerAttr(attribute).value
+
+    @property
+    def sees_zeros(self) -> bool:
+        """True if the rules are told which tangents or cotangents are zero, and may use it."""
+        return self._get(SEES_ZEROS) is not None
 
     @property
     def own_mask(self) -> str:
@@ -152,7 +163,12 @@ class DerivativeCall:
         return None if attribute is None else ir.FlatSymbolRefAttr(attribute).value
 
     def covering(self, mask: str) -> tuple[str, str] | None:
-        """The least mask of a jvp rule that has all of this one, and the name of the rule."""
+        """The least mask of a jvp rule that has all of this one, and the name of the rule.
+
+        None if the rule sees what is perturbed: it may say something else of more operands.
+        """
+        if self.sees_zeros:
+            return None
         named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
         rules = [(m or self.own_mask, symbol) for (kind, _, m), symbol in named if kind == "jvp"]
         found = [rule for rule in rules if masks.within(mask, rule[0])]
@@ -201,16 +217,22 @@ class CustomVJPCall(DerivativeCall):
     NAME = "pullback.custom_vjp_call"
     __slots__ = ()
 
-    def pairs(self) -> list[tuple[str, str, str]]:
-        """Each `fwd` and `bwd`, and the mask of the operands that this `bwd` has cotangents of.
+    def pairs(self) -> list[tuple[str, str, str, str]]:
+        """Each `fwd` and `bwd`, and the masks of its operands and results that have cotangents.
 
         The one returns outputs and residuals; the other is of residuals and cotangents.
         """
-        names = self.symbols
-        found = [(n.partition(".")[2], names[n]) for n in names if n.partition(".")[0] == "fwd"]
+        symbols = self.symbols
+        names = [name for name in map(RuleName.parse, symbols) if name.kind == "fwd"]
+        every = "1" * len(inexact_positions(self.results))
         return [
-            (fwd, names[f"bwd.{mask}" if mask else "bwd"], mask or self.own_mask)
-            for mask, fwd in found
+            (
+                symbols[str(name)],
+                symbols[str(name._replace(kind="bwd"))],
+                name.mask or self.own_mask,
+                name.results or every,
+            )
+            for name in names
         ]
 
     def backward_for(self, mask: str, types: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ from pullback.dialect.masks import masked
 from pullback.dialect.ops import (
     REFUSED,
     RULE,
+    SEES_ZEROS,
     TRANSPOSE_ONLY,
     VIEWS,
     CustomJVPCall,
@@ -61,7 +62,7 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
     """custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
-    known = {RULE, REFUSED, "jvp", "closed_over"}
+    known = {RULE, REFUSED, SEES_ZEROS, "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"jvp", "transpose"}, typed={"transpose"})
     check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
@@ -69,7 +70,7 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
     check.masks(4)
     check.no_second_full_mask(5)
     for name, symbol in call.symbols.items():
-        kind, mask, types = RuleName.parse(name)
+        kind, mask, types, _ = RuleName.parse(name)
         if name == "jvp":
             check.function_type(6, symbol, *_jvp_type(call, call.mask))
         elif kind == "jvp":
@@ -84,7 +85,7 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
     """custom_vjp_call_c1 … c11."""
     check = _Checker(call, "custom_vjp_call", functions)
-    known = {RULE, REFUSED, "fwd", "bwd", "jvp", "closed_over"}
+    known = {RULE, REFUSED, SEES_ZEROS, "fwd", "bwd", "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"}, typed={"bwd"})
     check.attribute_kinds(2)
     check.count(2, "closed_over", call.closed_over)
@@ -93,17 +94,18 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
     check.require(4, masks["fwd"] == masks["bwd"], "`fwd` and `bwd` come together")
     check.masks(5)
     check.no_second_full_mask(6)
-    residuals: dict[str, Types] = {}
-    for fwd, bwd, mask in call.pairs():
-        residuals[mask] = _verify_fwd(check, call, fwd)
-        inputs = [*residuals[mask], *_inexact_types(call.results)]
+    residuals: dict[tuple[str, str], Types] = {}
+    every = "1" * len(_inexact_types(call.results))
+    for fwd, bwd, mask, given in call.pairs():
+        residuals[mask, given] = _verify_fwd(check, call, fwd)
+        inputs = [*residuals[mask, given], *_inexact_types(call.results)]
         check.function_type(8, bwd, inputs, _masked_types(call, mask), of_cotangents=True)
     for name, symbol in call.symbols.items():
-        kind, mask, types = RuleName.parse(name)
+        kind, mask, types, given = RuleName.parse(name)
         if kind == "bwd" and types:
-            mask = mask or call.own_mask
-            check.require(11, mask in residuals, f"{name!r} is of no pair of `fwd` and `bwd`")
-            inputs = [*residuals[mask], *check.cotangents(11, name, types)]
+            mask, pair = mask or call.own_mask, (mask or call.own_mask, given or every)
+            check.require(11, pair in residuals, f"{name!r} is of no pair of `fwd` and `bwd`")
+            inputs = [*residuals[pair], *check.cotangents(11, name, types)]
             check.function_type(11, symbol, inputs, _masked_types(call, mask), of_cotangents=True)
         if name.startswith("jvp"):
             mask = name.partition(".")[2] or call.mask
@@ -177,11 +179,12 @@ class _Checker:
     ) -> None:
         """Every attribute is known, with a mask or types of cotangents where it may have them."""
         for name in self.attributes:
-            kind, mask, types = RuleName.parse(name)
+            kind, mask, types, results = RuleName.parse(name)
             known = kind in (masked if mask else plain) and (not types or kind in typed)
+            known = known and (not results or kind in ("fwd", "bwd"))
             allowed = [*sorted(plain), *(f"{kind}.<mask>" for kind in sorted(masked))]
             allowed += [f"{kind}[<types>]" for kind in sorted(typed)]
-            spelt = str(RuleName(kind, mask, types)) == name
+            spelt = str(RuleName(kind, mask, types, results)) == name
             self.require(
                 number, known and spelt, f"unknown attribute {name!r}; known: {', '.join(allowed)}"
             )
@@ -210,7 +213,7 @@ class _Checker:
             elif name == REFUSED:
                 is_dictionary = isinstance(attribute, ir.DictAttr)
                 self.require(number, is_dictionary, f"`refused` is a dictionary, not {attribute}")
-            elif name in ("closed_over", "num_residuals"):
+            elif name in ("closed_over", "num_residuals", SEES_ZEROS):
                 is_count = str(attribute).endswith(": i64")
                 self.require(number, is_count, f"`{name}` is an i64, not {attribute}")
             else:
@@ -242,7 +245,7 @@ class _Checker:
                     f"the mask of {name!r} has one 0 or 1 for each of the {len(self.call.mask)} "
                     "inexact operands, and at least one 1",
                 )
-            kind, _, mask = name.partition(".")
+            kind, mask, *_ = RuleName.parse(name)
             if mask or kind == "jvp":
                 pairs = zip(mask or self.call.mask, self.call.own_mask, strict=True)
                 self.require(
@@ -257,8 +260,10 @@ class _Checker:
         return {mask for found, _, mask in parts if found == kind}
 
     def _has_mask(self, name: str) -> bool:
-        mask = name.partition(".")[2]
-        return len(mask) == len(self.call.mask) and set(mask) <= {"0", "1"} and "1" in mask
+        _, mask, _, results = RuleName.parse(name)
+        own = self.call.mask
+        fits = len(mask) == len(own) and set(mask + results) <= {"0", "1"} and "1" in mask
+        return fits and len(results) in (0, len(_inexact_types(self.call.results)))
 
     def refusals(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
         """A refusal is a string, under the name of a rule that could be there and is not."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pullback._edits import clone
@@ -12,6 +13,7 @@ from pullback._jax import derivatives, ir
 from pullback.dialect.masks import Asked, jointly, mask_of, parted, singles
 from pullback.dialect.ops import REFUSED, RuleName
 from pullback.frontend import refusals
+from pullback.passes.jvp import JVP
 from pullback.passes.meetings import order_of
 from pullback.passes.specialized import kinds_in
 from pullback.passes.symbols import Symbols, functions
@@ -20,6 +22,15 @@ from pullback.passes.vjp import VJP
 if TYPE_CHECKING:
     from pullback.frontend.rule import Rule
     from pullback.frontend.rules import RuleTable
+
+_FEW = 3
+"""Arguments of which all sets are tried."""
+
+Arguments = Sequence[Sequence[int]]
+"""For each argument of a program, the positions of its leaves."""
+
+ByKey = dict[str, dict[tuple[str, Asked], None]]
+"""By key of a rule, what is asked of it: the kind, the operands and the results."""
 
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, what the others say."""
@@ -48,16 +59,18 @@ class CallRules:
     """The rules of the calls of a module, staged into it.
 
     Attributes:
+      arguments: the positions of the leaves of each argument, which derivatives may be by.
       linked: the functions of the module.
       transposes_of: by key, the transposes that are staged.
     """
 
-    def __init__(self, table: RuleTable, module: ir.Module) -> None:
+    def __init__(self, table: RuleTable, module: ir.Module, arguments: Arguments = ()) -> None:
         self.table = table
         self.module = module
+        self.arguments = arguments
         self.linked = Symbols(module)
         self.transposes_of: dict[str, Found] = {}
-        self._asked: dict[str, str] | None = None  # by the gradient; empty where there is none
+        self._asked: ByKey | None = None  # by derivatives; empty where there are none
         self._known: dict[tuple[str, str, int], str] = {}  # what the last call of a kind accepts
         self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
 
@@ -88,12 +101,14 @@ class CallRules:
         One that sees which are, and refuses all, is for those that are perturbed together.
         """
         self.add(found, rule, "jvp", [rule.own_mask])
+        if rules_in(found) and rule.sees_zeros:
+            self._parts(found, rule, wanted, "jvp")
         if rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
             return
         if rule.sees_zeros:
             if REFUSED not in found:
                 return
-            asked = self._asked_of(rule, wanted)
+            asked = [each.operands for each in self._asked_of(rule, wanted, "jvp")]
             self.add(found, rule, "jvp", [mask for mask in asked if mask != rule.own_mask])
             if not asked or _name("jvp", asked[-1]) in found:
                 found.pop(REFUSED, None)  # nobody asks for the others
@@ -130,24 +145,40 @@ class CallRules:
 
         Where they refuse these, for those among them that they accept.
         """
-        if self._pair(found, rule, rule.own_mask) or not rule.knows_operands_apart:
+        accepted = self._pair(found, rule, Asked(rule.own_mask))
+        if accepted and rule.sees_zeros:
+            self._parts(found, rule, wanted, "vjp")
+        if accepted or not rule.knows_operands_apart:
             return
-        asked = self._asked_of(rule, wanted)
-        for mask in asked:
-            if mask != rule.own_mask:
-                self._pair(found, rule, mask)
-        if not asked or _name("fwd", asked[-1]) in found:
+        asked = self._asked_of(rule, wanted, "vjp")
+        for each in asked:
+            self._pair(found, rule, each)
+        if not asked or _pair_names(asked[-1])[0] in found:
             found.pop(REFUSED, None)  # nobody asks for the others
         if not asked or rules_in(found):
             return
         if "1" in (joint := self._accepted(found, rule, "vjp", wanted.mask)):
-            self._pair(found, rule, joint)
+            self._pair(found, rule, Asked(joint))
 
-    def _pair(self, found: Found, rule: Rule, mask: str) -> bool:
-        """Adds fwd and bwd for a mask; whether they accept it."""
-        with _noting(found, _name("vjp", mask)):
-            names = _name("fwd", mask), _name("bwd", mask)
-            found |= zip(names, self._stage(rule, "vjp", mask), strict=True)
+    def _parts(self, found: Found, rule: Rule, wanted: Wanted, kind: str) -> None:
+        """Add the rules for other operands and results, which may say something else of these.
+
+        Who asks for one that fails is told that it is not there.
+        """
+        for asked in self._asked_of(rule, wanted, kind):
+            part = Found()
+            with contextlib.suppress(Exception):  # the user's rule may raise anything
+                if kind == "vjp":
+                    self._pair(part, rule, asked)
+                else:
+                    self.add(part, rule, kind, [asked.operands])
+            found |= {name: part[name] for name in rules_in(part)}
+
+    def _pair(self, found: Found, rule: Rule, asked: Asked) -> bool:
+        """Adds fwd and bwd for some operands and results; whether they accept these."""
+        names = _pair_names(asked)
+        with _noting(found, _name("vjp", asked.operands)):
+            found |= zip(names, self._stage(rule, "vjp", str(asked)), strict=True)
             return True
         return False
 
@@ -177,18 +208,18 @@ class CallRules:
         notes = found if mask.count("1") == 1 else Found()
         return self._try(notes, rule, kind, mask, self.table.traced_rule) is not None
 
-    def _asked_of(self, rule: Rule, wanted: Wanted) -> list[str]:
-        """Masks for which derivatives ask for a rule that refuses all operands; the widest is last.
+    def _asked_of(self, rule: Rule, wanted: Wanted, kind: str) -> list[Asked]:
+        """What derivatives ask of a rule that tells its operands apart; the widest is last.
 
-        They are what the gradient of the program asks for, and what may be perturbed in rules.
+        It is what those of the program ask for, and what may be perturbed in rules.
         """
         if self._asked is None:
-            self._asked = _asked_by_gradient(self.table, self.module)
-        by_gradient = [self._asked[key] for key in (rule.key,) if key in self._asked]
-        if self._asked and not wanted.in_rules:
-            return by_gradient
-        anywhere = jointly([*by_gradient, wanted.mask])
-        return list(dict.fromkeys([*by_gradient, anywhere]))
+            self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
+        found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
+        found.sort(key=lambda asked: (asked.operands.count("1"), asked.results.count("1")))
+        if not self._asked or wanted.in_rules:
+            found.append(Asked(jointly([*(each.operands for each in found), wanted.mask])))
+        return list(dict.fromkeys(found))
 
     def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""
@@ -241,7 +272,7 @@ class _Asked:
 
     def __init__(self, table: RuleTable) -> None:
         self._table = table
-        self.masks: dict[str, str] = {}
+        self.masks: dict[str, dict[tuple[str, Asked], None]] = {}
         self.typed: dict[tuple[str, str, Asked], None] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -262,18 +293,42 @@ class _Asked:
         if asked.types:
             self.typed[key, kind, asked._replace(results="")] = None
         if kind != "transpose":
-            given = asked.operands
-            self.masks[key] = jointly([given, self.masks.get(key, given)])
+            sees = self._table[key].sees_zeros
+            asked = Asked(asked.operands, asked.results if sees and "0" in asked.results else "")
+            self.masks.setdefault(key, {})[kind, asked] = None
 
 
-def _asked_by_gradient(table: RuleTable, module: ir.Module) -> dict[str, str]:
-    """By key, the operands by which the gradient of a module by all arguments asks for rules."""
+def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Arguments) -> ByKey:
+    """By key, what derivatives of a module ask of rules; empty if it has no gradient by all.
+
+    First derivatives are by sets of arguments, and second ones by all.
+    """
     asked = _Asked(table)
+    takes, gives = kinds_in(functions(module)["main"])
+    every = [i for i, kind in enumerate(takes) if kind.inexact]
+    groups = [[i for i in group if i in every] for group in arguments or [[i] for i in every]]
+    results = [i for i, kind in enumerate(gives) if kind.inexact]
     try:
         VJP().run(clone(module), asked)
     except Exception:  # whoever asks for it will be told
         return {}
+    alone = [VJP(outs=(i,)) for i in results if len(results) > 1]
+    parts = [each(wrt=wrt) for wrt in _parts(list(filter(None, groups))) for each in (VJP, JVP)]
+    twice = [(a, b(wrt=tuple(every))) for a in (VJP(), JVP()) for b in (VJP, JVP)]
+    for passes in [*((each,) for each in (*alone, *parts)), *twice]:
+        copy = clone(module)
+        with contextlib.suppress(Exception):
+            for each in passes:
+                each.run(copy, asked)
     return asked.masks
+
+
+def _parts(arguments: Arguments) -> list[tuple[int, ...]]:
+    """Sets of arguments to differentiate by; where there are many, of one and of all but one."""
+    count = len(arguments)
+    sizes = range(1, count + 1) if count <= _FEW else (1, count - 1, count)
+    parts = [part for size in sizes for part in itertools.combinations(arguments, size)]
+    return [tuple(itertools.chain(*part)) for part in parts]
 
 
 def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
@@ -296,6 +351,15 @@ def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any
 def _name(kind: str, mask: str) -> str:
     """What a call names the rule that is for a mask."""
     return f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
+
+
+def _pair_names(asked: Asked) -> tuple[str, str]:
+    """What a call names the functions of a backward rule that is for these."""
+    full = "0" not in asked.results
+    if full and "0" not in asked.operands:
+        return "fwd", "bwd"
+    name = RuleName("fwd", asked.operands, results="" if full else asked.results)
+    return str(name), str(name._replace(kind="bwd"))
 
 
 def rules_in(found: Found) -> set[str]:

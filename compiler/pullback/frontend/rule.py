@@ -17,6 +17,7 @@ from pullback._errors import (
 )
 from pullback._jax import high, named_axes, structured, tracing, user_rules
 from pullback.dialect import masks
+from pullback.dialect.ops import SEES_ZEROS
 from pullback.frontend import closures, leaks, staging
 from pullback.frontend.tangents import is_inexact
 
@@ -81,6 +82,8 @@ class Rule:
             found.append(("closed_over", self.closed_over))
         if self.transpose_only is not None:
             found.append(("transpose_only", self.transpose_only))
+        if self.sees_zeros:
+            found.append((SEES_ZEROS, 1))
         return tuple(found)
 
     @property

@@ -281,9 +281,11 @@ class RuleTable:
             warn_of_lost_rules()
         return self
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
-        """Stages every rule that `module` can need; see `frontend.stage_all`."""
-        return stage_all.stage_all(self, module, order)
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
+        """Stage every rule that `module` can need; see `frontend.stage_all`."""
+        return stage_all.stage_all(self, module, order, arguments)
 
     @contextlib.contextmanager
     def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:

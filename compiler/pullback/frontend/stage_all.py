@@ -16,7 +16,14 @@ from pullback._jax import ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.masks import singles
 from pullback.dialect.ops import REFUSED, RULE
-from pullback.frontend.call_rules import CallRules, Found, Wanted, asked_for_types, rules_in
+from pullback.frontend.call_rules import (
+    Arguments,
+    CallRules,
+    Found,
+    Wanted,
+    asked_for_types,
+    rules_in,
+)
 from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback_runtime._jax import operations_where
 
@@ -53,17 +60,21 @@ class EndlessRulesError(MissingRuleError):
     """Every rule of a rule needs another one."""
 
 
-def stage_all(table: RuleTable, module: ir.Module, order: int | None = None) -> int | None:
+def stage_all(
+    table: RuleTable, module: ir.Module, order: int | None = None, arguments: Arguments = ()
+) -> int | None:
     """Stages every rule that a derivative can meet, to a fixpoint, and writes the symbols down.
 
     Rules of rules are staged too, so the module can then be differentiated any number of times
     without Python; or as often as is returned: `order` times where that is given, and fewer than
     any where rules come to no end. What a rule says that refuses is written down in its place.
+    A rule that sees which operands are perturbed is staged for those that derivatives by some of
+    the `arguments`, given as the positions of their leaves, ask for.
     """
     if order is not None:
-        _Module(table, module, order).complete()
+        _Module(table, module, order, arguments=arguments).complete()
         return order
-    staging = _Module(table, module, LAST_ORDER, LAST_OF_MANY)
+    staging = _Module(table, module, LAST_ORDER, LAST_OF_MANY, arguments)
     staging.complete()
     return staging.order if staging.newest > staging.order else None
 
@@ -82,11 +93,16 @@ class _Module:
     """
 
     def __init__(
-        self, table: RuleTable, module: ir.Module, order: int, of_many: int | None = None
+        self,
+        table: RuleTable,
+        module: ir.Module,
+        order: int,
+        of_many: int | None = None,
+        arguments: Arguments = (),
     ) -> None:
         self.table = table
         self.module = module
-        self.rules = CallRules(table, module)
+        self.rules = CallRules(table, module, arguments)
         self.meetings = Meetings(self.rules.linked.functions)
         self.order = order
         self.of_many = order if of_many is None else of_many

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -34,7 +35,9 @@ class Rules(Protocol):
     def goes_forward(self, key: str) -> bool:
         """As `RuleTable.goes_forward`."""
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
         """Replaces every `rule` attribute in `module` by symbol references.
 
         Returns how often the module can be differentiated then; None is any number of times.
@@ -67,7 +70,9 @@ class NoRules:
 
     goes_forward = stops
 
-    def stage_all(self, module: ir.Module, order: int | None = None) -> int | None:
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
         """Raises MissingRuleError for the first `rule` that is not staged."""
         for call in ops.walk_calls(module):
             if call.rule_key is not None:

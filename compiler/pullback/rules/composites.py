@@ -560,10 +560,12 @@ def _batch_rules(op: MappedOp, view: Any) -> Any:
     found: dict[str, Any] = {}
     known = view.symbols
     for name in known:
-        kind, mask, _ = ops.RuleName.parse(name)
+        parsed = ops.RuleName.parse(name)
+        kind, mask = parsed.kind, parsed.mask
         if kind == "fwd":
             continue
-        names = [f"fwd.{mask}" if mask else "fwd", name] if kind == "bwd" else [name]
+        forward = str(parsed._replace(kind="fwd", types=()))
+        names = [forward, name] if kind == "bwd" else [name]
         symbols = [known[each] for each in names]
         kind = "vjp" if kind == "bwd" else kind
         functions = signature.functions(batching, kind, mask or own, symbols)

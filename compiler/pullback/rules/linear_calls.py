@@ -32,6 +32,22 @@ def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
     )
 
 
+def missing_rule_that_sees(view: Any, kind: str, asked: Asked) -> MissingRuleError:
+    """A file holds rules of a call, and none for exactly these operands, which the rule sees."""
+    operands = [str(i) for i, m in enumerate(asked.operands) if m == "1"]
+    which = f"tangents of inexact operands {', '.join(operands)} alone"
+    if "0" in asked.results:
+        results = [str(i) for i, m in enumerate(asked.results) if m == "1"]
+        which = f"{which}, and cotangents of results {', '.join(results) or 'none'}"
+    return MissingRuleError(
+        f"the file has no {kind} rule of `{view.decomposition}` for {which}; the rule sees "
+        "which are zero (symbolic_zeros), so that another one may say something else",
+        where=user_line(view.op.location),
+        do="save the derivative instead of the function: pb.save(program.grad(…), …) in the "
+        "process that traces it",
+    )
+
+
 def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
     """Raises what the first rule says that refuses for one of these masks."""
     said = next(filter(None, (view.refusal(kind, mask) for mask in masks)), None)

@@ -20,6 +20,7 @@ from pullback.rules.linear_calls import (
     check_not_refused,
     cotangent_types,
     missing_rule_of,
+    missing_rule_that_sees,
     staged_for_types,
 )
 from pullback.rules.registry import Op, Tangents
@@ -79,6 +80,9 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]
+    if view.sees_zeros and len(view.symbols) > 0:
+        check_not_refused(view, "jvp", [full])
+        raise missing_rule_that_sees(view, "jvp", Asked(mask))
     if (staged := view.covering(mask)) is not None:
         return [staged]
     if mask.count("1") > 1:  # one that refuses may see what is perturbed: its parts are no sum
@@ -182,19 +186,20 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     `absent` has '1' for each inexact result whose cotangent is zero, if that is known.
     """
     view, mask = ops.view(op.operation), rule_mask(op)
-    pairs = view.pairs()
+    present = absent.translate(_OPPOSITE) or "1" * len(inexact_results(op))
     types = cotangent_types(op)
-    for fwd, bwd, covered in pairs:
-        if within(mask, covered):
+    for fwd, bwd, covered, given in view.pairs():
+        if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):
             if types and (found := view.backward_for(covered, types)) is not None:
                 return fwd, found, covered
             if types and (staged := staged_for_types(op, "vjp", Asked(covered), types)) is not None:
                 return *staged, covered
             return fwd, bwd, covered
     check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
+    if view.rule_key is None and view.sees_zeros and view.symbols:
+        raise missing_rule_that_sees(view, "vjp", Asked(mask, present))
     if view.rule_key is None:
         raise missing_rule_of(view, "vjp")
-    present = absent.translate(_OPPOSITE)
     asked = Asked(mask, present if "0" in present else "")
     if types and (staged := staged_for_types(op, "vjp", asked, types)) is not None:
         return *staged, mask
