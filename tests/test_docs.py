@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from pullback import _errors as compiler_errors
 from pullback.artifact import errors as artifact_errors
 from pullback_runtime import _container as container, _errors as runtime_errors
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 MODULES = (compiler_errors, artifact_errors, runtime_errors, container)
 BASES = (compiler_errors.PullbackError, runtime_errors.PullbackRuntimeError)
 CLASSES = {
@@ -42,10 +48,33 @@ def test_the_examples_of_rules_are_those_that_lit_runs(name: str):
     assert f"```python\n{example.read_text()}```" in (DOCS / "extending.md").read_text()
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path):
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if not (DOCS / link).exists()] == []
+PAGES = {
+    page.name: page.read_text() for page in [*sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*.md"))]
+}
+ROOT_PAGES = {page.name for page in ROOT.glob("*.md")}
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", without_code(text), re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in plain}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_files_and_headings(name: str):
+    folder = ROOT if name in ROOT_PAGES else DOCS
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(PAGES[name])):
+        target, _, anchor = link.partition("#")
+        if ":" in target:
+            continue
+        page = (folder / target).resolve() if target else folder / name
+        assert page.exists(), link
+        assert not anchor or anchor in anchors(page.read_text()), link
 
 
 def blocks(page: str) -> list[str]:
@@ -56,6 +85,77 @@ def blocks(page: str) -> list[str]:
 def test_the_examples_run(code: str, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "a page of docs", "exec"), {})
+
+
+class Claims(ast.NodeTransformer):
+    """Turn each expression with a comment behind it into a check of what the comment says."""
+
+    def __init__(self, code: str):
+        self.lines = code.splitlines()
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        said = self.lines[node.end_lineno - 1][node.end_col_offset :].strip()
+        if not said:
+            return node
+        call = ast.parse(f"holds(lambda: 0, {said.removeprefix('# ')!r})").body[0]
+        call.value.args[0].body = node.value
+        return ast.copy_location(call, node)
+
+
+def run_claims(code: str, names: dict[str, Any]) -> None:
+    """Run a block; behind a line stands its value, `# raises Error: words` or `# warns Class`."""
+
+    def holds(run: Callable[[], Any], said: str) -> None:
+        how, _, rest = said.partition(" ")
+        kind, _, words = rest.partition(": ")
+        if how == "raises":
+            with pytest.raises(Exception, match=re.escape(words) or None) as caught:
+                run()
+            assert kind in {each.__name__ for each in type(caught.value).__mro__}, caught.value
+        elif how == "warns":
+            with pytest.warns() as warned:
+                run()
+            assert kind in {each.category.__name__ for each in warned}
+        else:
+            expected = eval(said, names, {"nan": np.nan, "inf": np.inf})
+            leaves = np.concatenate([np.ravel(each) for each in jax.tree.leaves(run())])
+            wanted = np.concatenate([np.ravel(each) for each in jax.tree.leaves(expected)])
+            np.testing.assert_allclose(leaves, wanted, rtol=1e-3)
+
+    tree = ast.fix_missing_locations(Claims(code).visit(ast.parse(code)))
+    exec(compile(tree, "a page of docs", "exec"), {**names, "holds": holds})
+
+
+PRELUDE, *_ = blocks("differences.md")
+DIFFERENCES = re.findall(
+    r"^### ([^\n]+)\n((?:(?!^##).)*)", (DOCS / "differences.md").read_text(), re.M | re.S
+)
+CLAIMS = [
+    pytest.param(code, id=heading)
+    for heading, text in DIFFERENCES
+    for code in re.findall(r"```python\n(.*?)```", text, re.S)
+]
+
+
+@pytest.mark.parametrize("code", CLAIMS)
+def test_each_difference_is_one(code: str, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "differences"}
+    exec(PRELUDE, names)
+    run_claims(code, names)
+
+
+def test_each_difference_says_what_each_does_and_what_to_do():
+    for heading, text in DIFFERENCES:
+        assert re.findall(r"^- \*\*(\w+)\*\*", text, re.M)[-2:] == ["pullback", "Do"], heading
+
+
+@pytest.mark.parametrize(
+    "said", ["3.0", "raises ValueError", "raises TypeError: other", "[2.0, 2.0]"]
+)
+def test_a_false_claim_is_noticed(said: str):
+    with pytest.raises((AssertionError, pytest.fail.Exception, ValueError)):
+        run_claims(f"1.0 + 1.0  # {said}", {})
 
 
 def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypatch, tmp_path):

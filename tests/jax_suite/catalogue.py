@@ -108,9 +108,11 @@ WORDS = "both refuse, in other words than JAX's"
 NUMBERS = "wants numbers of Python back; ours are arrays, as under jax.jit"
 WORKS = "JAX refuses; here it has a derivative"
 OF_VJP = "wants what jax.vjp's own object does with logs: with_logs"
-HANDED_OVER = "a mutable array from outside, or one that a call with rules is handed: docs/api.md"
+HANDED_OVER = (
+    "a mutable array from outside, or one that a call with rules is handed: docs/differences.md"
+)
 OTHERS_SAVED = (
-    "wants cos(x) saved for the cotangent of a sine or a cosine; here it is x: docs/api.md"
+    "wants cos(x) saved for the cotangent of a sine or a cosine; here it is x: docs/differences.md"
 )
 TRACEBACKS = "counts the lines of a traceback"
 NO_LOWERING = "a primitive of the test's own without a lowering, or tokens: so not under jax.jit"
@@ -127,15 +129,15 @@ ITS_TYPE = "the rule gives a cotangent of another type; here it gets that of the
 SAME_OBJECT = "wants a result to be the argument itself"
 PREVENT_CSE = "prevent_cse=False of an argument of jax.checkpoint: here all have a barrier"
 UNDER_JIT = (
-    "a rule that closes over a value of jax.vmap or of the trace around it: docs/api.md; JAX's own "
-    "derivative fails as well where the function is under jax.jit"
+    "a rule that closes over a value of jax.vmap or of the trace around it: docs/differences.md; "
+    "JAX's own derivative fails as well where the function is under jax.jit"
 )
 REPLACED = "replaces the rule of a function that has been differentiated: its trace is kept"
 FALSE_RULE = "the rule gives another type than the function; so JAX's own fails under jax.jit"
 NOT_LINEAR = "a rule that is affine in its tangents, not linear: refused in words"
 BATCHED = (
     "a jax.custom_vmap is told that all its arguments are batched, also those that only share "
-    "a call with what is: docs/api.md"
+    "a call with what is: docs/differences.md"
 )
 VALUE_OF_FWD = (
     "the rule is false on purpose: fwd gives another value than the function; JAX takes that of "
@@ -275,7 +277,9 @@ MUTABLE_ARRAYS = (
     Known("mutable_array_test.py::*::test_slicing_with_vjp3", WORDS, "there is a object"),
 )
 
-SUMMED = "the cotangent of what is reduced or unreduced has the type of any other: docs/api.md"
+SUMMED = (
+    "the cotangent of what is reduced or unreduced has the type of any other: docs/differences.md"
+)
 PLACED = "a batch of a program with shardings lies where XLA puts it"
 
 OVER_MESHES = (
@@ -303,10 +307,12 @@ IN_BATCHES = (
     ),
 )
 
-LOOKED_INTO = "looks into jitted functions, and has no rule for the call of a program: docs/api.md"
-OF_OWN_TYPES = "values of types of the test's own are refused: docs/api.md"
-ALONE = "a collective along the axis of a vmap around the trace is refused: docs/api.md"
-KEPT_EFFECTS = "an effect that the policy of a checkpoint keeps happens again: docs/api.md"
+LOOKED_INTO = (
+    "looks into jitted functions, and has no rule for the call of a program: docs/differences.md"
+)
+OF_OWN_TYPES = "values of types of the test's own are refused: docs/differences.md"
+ALONE = "a collective along the axis of a vmap around the trace is refused: docs/differences.md"
+KEPT_EFFECTS = "an effect that the policy of a checkpoint keeps happens again: docs/differences.md"
 
 IN_OTHER_FILES = (
     Known("batching_test.py::*", ALONE, "differentiate the batch"),
