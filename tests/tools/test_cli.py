@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+import pullback
+import pullback_runtime
 from pullback.tools import module_io
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,12 +38,13 @@ def test_output_that_does_not_fit_is_an_error_in_words(tmp_path):
     assert "Traceback" not in ran.stderr
 
 
-def test_the_version_is_that_of_the_package_or_a_source_tree_has_none(pullback_command):
+def test_the_version_is_that_of_the_package_or_of_a_source_tree(pullback_command):
     """The tests run both ways: after `make setup`, and with nothing but a PYTHONPATH."""
     try:
         expected = metadata.version("pullback")
     except metadata.PackageNotFoundError:
-        expected = "of a source tree"
+        expected = "0+source"
+    assert pullback.__version__ == pullback_runtime.__version__ == expected
     result = pullback_command("--version")
     assert (result.exit_code, result.stdout) == (
         0,

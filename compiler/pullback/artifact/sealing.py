@@ -12,12 +12,18 @@ from pullback import _jax, _locations
 from pullback._edits import clone
 from pullback._interface import AnyProgram
 from pullback._jax import ir
-from pullback._version import installed_version
 from pullback.artifact import constants, variants
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours, check_valid
 from pullback.frontend import portable
 from pullback.passes import purity, symbols
-from pullback_runtime import _constants, _container, _jax as runtime_jax, _meshes, _trees
+from pullback_runtime import (
+    __version__,
+    _constants,
+    _container,
+    _jax as runtime_jax,
+    _meshes,
+    _trees,
+)
 from pullback_runtime._artifact import version_numbers
 
 OLDEST_TARGET = (1, 0, 0)
@@ -30,7 +36,7 @@ EXPAND_FOR = "stablehlo-compatibility-expander"
 
 def versions() -> dict[str, str]:
     """The versions that write a file."""
-    return {"pullback": installed_version(), "jax": jax.__version__}
+    return {"pullback": __version__, "jax": jax.__version__}
 
 
 def described_trees(program: AnyProgram) -> dict[str, Any]:

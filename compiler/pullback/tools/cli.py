@@ -10,9 +10,8 @@ import click
 import jax
 
 from pullback._errors import PullbackError, UsageError
-from pullback._version import installed_version
 from pullback.tools.show import show_error
-from pullback_runtime import PullbackRuntimeError
+from pullback_runtime import PullbackRuntimeError, __version__
 
 # Subcommand -> where its click command is; imported when asked for.
 COMMANDS = {
@@ -66,9 +65,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(
-    installed_version(), message=f"pullback %(version)s, with jax {jax.__version__}"
-)
+@click.version_option(__version__, message=f"pullback %(version)s, with jax {jax.__version__}")
 def main() -> None:
     """JAX programs as MLIR modules that keep their derivative rules."""
 
