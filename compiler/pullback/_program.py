@@ -15,7 +15,7 @@ from pullback import _batches, _derivation, _handles, _platforms, _static_parts
 from pullback._edits import as_run, clone, result_types, type_of_entry
 from pullback._errors import PullbackError
 from pullback._interface import AnyProgram, Interface, with_result_types
-from pullback._jax import boundary, ir
+from pullback._jax import boundary, ir, tracing
 from pullback._recipe import Recipe
 from pullback._slots import Positions, one_of
 from pullback.passes import manager
@@ -167,11 +167,14 @@ class Program(AnyProgram):
         The executable takes and returns what the function does; it has `cost`, `memory`, `hlo`.
 
         Args:
-          backend: by default, JAX's default backend.
+          backend: by default, where the arrays are that the program was traced with, if they are
+            bound to devices, and JAX's default backend otherwise.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
         """
         if options.get("topology"):
             platform = "tpu"
+        elif backend is None and options.get("device") is None:
+            platform = _backend.platform_of(None, tracing.device_of(self.in_avals))
         else:
             platform = _backend.platform_of(backend, options.get("device"))
         chosen = _platforms.on(self, platform)

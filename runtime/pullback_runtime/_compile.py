@@ -80,7 +80,8 @@ def compile(
         mesh=mesh,
     )
     content = _module.read(module)
-    key = (hashlib.sha256(content).digest(), options, jax.config.jax_default_device)
+    around = jax.config.jax_default_device, _jax.get_concrete_mesh()
+    key = (hashlib.sha256(content).digest(), options, around)
     # What has a convention goes with it: nobody else can ask for it, and it may hold a model.
     if convention is None:
         executables = _EXECUTABLES
@@ -116,7 +117,7 @@ def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Execu
     compiled = _compile_ahead(callee, device, handle.entry)
     if options.topology:
         return Executable(handle, not_here(options.topology), compiled, (device,))
-    devices = options.mesh.devices.flat if options.mesh else (device or jax.devices()[0],)
+    devices = compiled.runtime_executable().local_devices()
     return Executable(handle, callee.callable(device), compiled, tuple(devices))
 
 
@@ -128,6 +129,15 @@ def _compile_ahead(callee: Callee, device: jax.Device | None, entry: str) -> Any
             f"XLA does not compile @{entry}: {error}",
             where="in pullback_runtime.compile",
             do="look for an op this backend lacks; run_interpreted needs no backend",
+        ) from error
+    except ValueError as error:
+        if "only AbstractMesh exists" not in str(error):
+            raise
+        raise CompileError(
+            f"the types of @{entry} name a mesh by its axes alone: its devices are not known",
+            where="in pullback_runtime.compile",
+            do="compile it where the mesh is set, `with jax.set_mesh(mesh):`, or trace with arrays "
+            "that lie on the mesh",
         ) from error
 
 

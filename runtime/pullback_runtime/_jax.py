@@ -25,6 +25,7 @@ from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir
 from jax._src.lib import xla_client as _xla_client
+from jax._src.mesh import get_concrete_mesh as get_concrete_mesh
 from jax._src.stages import Compiled as Compiled
 from jax.interpreters import ad as ad, batching as batching, mlir as mlir
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh, reshard

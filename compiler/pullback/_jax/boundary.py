@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax._src import lax as _lax
+from jax._src import core as _core, lax as _lax
 
 from pullback._jax import tracing
 from pullback_runtime._avals import is_key, physical
@@ -18,7 +18,10 @@ def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
     if is_key(aval):
         words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         return jax.ShapeDtypeStruct(words.shape, words.dtype)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=tracing.sharding_of(aval))
+    sharding = tracing.sharding_of(aval)
+    if sharding is not None:  # as JAX's own types have it, without devices
+        sharding = _core.shaped_abstractify(aval).sharding
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
 
 
 def logical(value: Any, aval: Any) -> Any:

@@ -18,7 +18,15 @@ from jax._src import (
     util as _util,
 )
 from jax._src.interpreters import partial_eval as _pe
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 
 from pullback._jax import jaxprs, objects
 
@@ -70,6 +78,50 @@ def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
     return [_struct(aval) for aval in avals]
 
 
+def placed(
+    traced: Any, arguments: Sequence[Any], results: Sequence[Any]
+) -> tuple[tuple[jax.ShapeDtypeStruct, ...], tuple[jax.ShapeDtypeStruct, ...]]:
+    """Types of a trace's arguments and results, on the devices that JAX would compile it for.
+
+    An argument that is bound to devices lies as it does. The types of the others name a mesh by its
+    axes alone: it is the one that an argument lies on, or that `jax.set_mesh` has set.
+    """
+    types = traced._meta_tys_flat  # first those of what is lifted
+    given = [_committed(type) for type in types[len(types) - len(arguments) :]]
+    named = [each.mesh for each in given if isinstance(each, NamedSharding)]
+    meshes = [each for each in (traced._params["ctx_mesh"], *named) if isinstance(each, Mesh)]
+    by_axes = {each.abstract_mesh: each for each in meshes if not each.empty}
+    ins = (_placed(*each, by_axes) for each in zip(arguments, given, strict=True))
+    return tuple(ins), tuple(_placed(each, None, by_axes) for each in results)
+
+
+def _committed(type: Any) -> Sharding | None:
+    """How an argument lies that is bound to devices, or is an abstract one with a sharding."""
+    return type.sharding if type.committed and isinstance(type.sharding, Sharding) else None
+
+
+def _placed(aval: Any, given: Sharding | None, by_axes: dict[Any, Mesh]) -> jax.ShapeDtypeStruct:
+    struct = _struct(aval)
+    sharding = given or struct.sharding
+    if given is None and sharding and set(sharding.mesh.axis_types) <= {AxisType.Auto}:
+        sharding = None  # a type does not say how its values lie along such axes
+    if isinstance(sharding, NamedSharding) and sharding.mesh in by_axes:
+        sharding = sharding.update(mesh=by_axes[sharding.mesh])
+    return struct.update(sharding=sharding)
+
+
+def device_of(types: Iterable[Any]) -> jax.Device | None:
+    """A device that values of these types lie on; None where none of them is bound to any."""
+    bound = filter(None, map(_with_devices, types))
+    return next((device for each in bound for device in each.device_set), None)
+
+
+def _with_devices(type: Any) -> Sharding | None:
+    """The sharding that a type has, if that names devices and not the axes of a mesh alone."""
+    sharding = getattr(type, "sharding", None)
+    return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
+
+
 def sharding_of(aval: Any) -> Any:
     """How values of a type lie on the devices of a mesh with explicit axes, if it says that."""
     sharding = getattr(aval, "sharding", None)
@@ -81,12 +133,24 @@ def sharding_of(aval: Any) -> Any:
 
 
 def batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
-    """The type of a batch of arguments or results, wherever it lies."""
+    """The type of a batch of arguments or results: items that are bound to devices stay there."""
     if axis is None:
         return aval
     shape = (*aval.shape[:axis], size, *aval.shape[axis:])
-    weak_type = getattr(aval, "weak_type", False)
-    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=weak_type)
+    weak_type, sharding = getattr(aval, "weak_type", False), _of_batch(aval, axis)
+    return jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=weak_type, sharding=sharding)
+
+
+def _of_batch(aval: Any, axis: int) -> Sharding | None:
+    """How a batch lies whose items are bound to devices; None where it is not known."""
+    sharding = _with_devices(aval)
+    if not isinstance(sharding, NamedSharding):
+        return sharding if isinstance(sharding, SingleDeviceSharding) else None
+    spec = sharding.spec
+    if spec.unreduced or spec.reduced:
+        return None
+    parts = [*spec, *[None] * (aval.ndim - len(spec))]
+    return sharding.update(spec=PartitionSpec(*parts[:axis], None, *parts[axis:]))
 
 
 def batch_type_along(aval: Any, axis: int | None, size: int, name: Any) -> jax.ShapeDtypeStruct:

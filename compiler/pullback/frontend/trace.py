@@ -145,8 +145,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         interface=Interface(
             tracing.in_tree_of(stages),
             stages.out_tree,
-            tuple(tracing.structs(closed.in_avals[hidden:])),
-            tuple(tracing.structs(closed.out_avals)),
+            *tracing.placed(stages, closed.in_avals[hidden:], closed.out_avals),
             jaxprs.argument_paths(traced)[len(lifted) :],
         ),
         constants=tuple(arrays),
