@@ -92,10 +92,10 @@ class Program(AnyProgram):
         return self
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
-        """Runs a textual pipeline such as `cse,lower-custom-derivatives` on the program's module.
+        """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.
 
-        The program has another module then, and is called as that says; where the pipeline fails,
-        it is what it was. The pipeline must not change the types of `@main`.
+        The pipeline must not change the types of `@main`. `instrumentation` has fields of
+        `pullback.passes.manager.Instrumentation`, such as `verify_each=True`.
         """
         if not isinstance(pipeline, str):
             raise PullbackError(
@@ -103,21 +103,10 @@ class Program(AnyProgram):
                 f"{type(pipeline).__name__}",
                 do="for passes that are objects: pullback.passes.manager.run_pipeline",
             )
-        programs = (self, *self.variants)
-        modules = [each._module_after(pipeline, instrumentation) for each in programs]
-        for each, module in zip(programs, modules, strict=True):
-            object.__setattr__(each, "module", module)
-            if each.recipe is not None:
-                object.__setattr__(each, "recipe", each.recipe.and_then(pipeline))
-            if each.retarget is not None:
-                again = each.retarget.then(lambda it: it.run_passes(pipeline))
-                object.__setattr__(each, "retarget", again)
-            for name in ("handle", "_jitted"):  # they are of the module as it was
-                each.__dict__.pop(name, None)
-        return self
+        return self._after_pipeline(pipeline, instrumentation)
 
-    def _module_after(self, pipeline: str, instrumentation: dict[str, Any]) -> ir.Module:
-        """A copy of the module, behind a pipeline."""
+    @_platforms.for_each
+    def _after_pipeline(self, pipeline: str, instrumentation: dict[str, Any]) -> Program:
         module = clone(self.module)
         manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
         before, after = map(type_of_entry, (self.module, module))
@@ -129,7 +118,8 @@ class Program(AnyProgram):
                 do="for derivatives and batches use its methods, such as .vjp(); to see what any "
                 "pass does, write str(program) to a file and use `pullback opt`",
             )
-        return module
+        recipe = self.recipe and self.recipe.and_then(pipeline)
+        return dataclasses.replace(self, module=module, recipe=recipe)
 
     jvp = _derivation.jvp
     vjp = _derivation.vjp

@@ -189,7 +189,7 @@ def derive(
             axes = in_axes or (0,)  # a single one is for all arguments
             program = program.vmap(axes if len(axes) > 1 else axes[0], axis_size=batch)
         for pipeline in ["stage-rules"] * rules + ["to-stablehlo"] * lower:
-            program.run_passes(pipeline, verify_each=True)
+            program = program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
         with naming(source), into_its_folder(output):
             program.save(output, allow_refusals=allow_refusals)

@@ -44,7 +44,7 @@ NEEDS_SIZES = ("stablehlo", "hlo")
 
 @dataclass(frozen=True)
 class Stager:
-    """Brings a program from stage to stage; `stablehlo` and `hlo` change it in place, last."""
+    """Brings a program from stage to stage."""
 
     source: Source
     platform: str
@@ -81,7 +81,7 @@ class Stager:
     @cached_property
     def _program(self) -> Any:
         if self.rules:
-            self._run(self.source.fixed("--rules"), "stage-rules")
+            return self._run(self.source.fixed("--rules"), "stage-rules")
         return self.source.program
 
     @cached_property
