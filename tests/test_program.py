@@ -121,8 +121,11 @@ def test_transformations_and_passes_leave_a_program_as_it_is():
     module, before = program.module, str(program)
     assert "pullback.custom_jvp_call" in before
     derived, lowered = program.grad(), program.run_passes("to-stablehlo")
+    staged = program.stage_rules()
     assert program.module is module
     assert str(program) == before
+    assert "@logaddexp.jvp" not in before
+    assert "@logaddexp.jvp" in str(staged)
     np.testing.assert_allclose(derived(1.0), jax.nn.sigmoid(1.0), rtol=1e-6)
     assert "pullback." not in str(lowered)
     for each in (program, lowered):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pullback_runtime
-from pullback._edits import clone, type_of_entry
+from pullback._edits import type_of_entry
 from pullback._errors import PullbackError
 from pullback._jax import ir
 from pullback.passes.symbols import CALL, callee, functions, text_of
@@ -153,11 +153,10 @@ def for_platform(program: Program, platform: str) -> Program:
     found = _variant(program, platform)
     if found is None:
         raise no_variant(platforms_of(program), platform)
-    found = dataclasses.replace(found, retarget=None)
-    if len(found.rules.platforms) > 1:  # its own, to be changed in place
-        rules = dataclasses.replace(found.rules, platforms=(platform,))  # type: ignore[type-var]
-        found = dataclasses.replace(found, module=clone(found.module), rules=rules)
-    return found
+    rules = found.rules
+    if len(rules.platforms) > 1:  # of a file: what is the same for several
+        rules = dataclasses.replace(rules, platforms=(platform,))  # type: ignore[type-var]
+    return dataclasses.replace(found, retarget=None, rules=rules)
 
 
 def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:

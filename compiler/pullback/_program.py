@@ -84,12 +84,13 @@ class Program(AnyProgram):
         """The module as readable MLIR, with source locations if `debug_info`."""
         return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
 
+    @_platforms.for_each
     def stage_rules(self) -> Program:
-        """Writes every rule that a derivative of any order can need into the module, now."""
-        for program in (self, *self.variants):
-            arguments = program.positions_by_argument(len(program.constants))
-            program.rules.stage_all(program.module, arguments=arguments)
-        return self
+        """Return the program with every rule in its module that a derivative of any order needs."""
+        module = clone(self.module)
+        arguments = self.positions_by_argument(len(self.constants))
+        self.rules.stage_all(module, arguments=arguments)
+        return dataclasses.replace(self, module=module)
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
         """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.

@@ -147,8 +147,7 @@ def test_what_is_not_in_the_file_is_said():
 
 def test_files_of_before_say_what_they_said():
     """Calls in them have no mark: a rule for all operands is taken."""
-    program = pb.trace(lambda x: seen(x, jnp.float32(3.0), x))(2.0)
-    program.stage_rules()
+    program = pb.trace(lambda x: seen(x, jnp.float32(3.0), x))(2.0).stage_rules()
     for call in walk_calls(program.module):
         call.update(**{"sees_zeros": None, "jvp.101": None})
     np.testing.assert_allclose(pb.load(artifact.serialize(program)).grad()(2.0), 222.0)

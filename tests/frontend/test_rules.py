@@ -42,7 +42,7 @@ def test_a_rule_used_a_hundred_times_is_traced_once() -> None:
     assert program.rules.traces == 0
     assert str(program).count('rule = "wave"') == 100
     assert str(program).count("func.func private @wave(") == 1
-    program.stage_rules()
+    program = program.stage_rules()
     assert program.rules.traces == 1
     assert str(program).count("func.func private @wave.jvp(") == 1
 
@@ -201,8 +201,9 @@ from jax.sharding import PartitionSpec as P
 mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
 f = lambda x: jax.lax.psum(jax.nn.softplus(x), "i")
 program = pb.trace(jax.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P()))(jnp.arange(8.0))
-print(program.stage_rules())
-program.module.operation.verify()
+staged = program.stage_rules()
+print(staged)
+staged.module.operation.verify()
 """
 
 
