@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 import pullback_runtime
-from pullback import _jax, _statics
+from pullback import _interface, _jax, _statics
 from pullback._jax import ir
 from pullback._program import Program
 from pullback.artifact import serialize
@@ -142,6 +142,28 @@ def test_what_holds_the_program_of_its_own_rules_dies():
     dead = weakref.ref(Holding())
     collect()
     assert dead() is None
+
+
+def test_what_a_program_derives_lives_as_long_as_the_program():
+    program = new_program()
+    program.grad()(X), pb.grad(program)(X), jax.grad(program)(X), program.vmap()(X[None])
+    derived = [
+        weakref.ref(each)
+        for each in (program.grad(), *program.split_vjp(), program.vmap(axis_size=2))
+    ]
+    collect()
+    assert None not in [each() for each in derived]
+    del program
+    collect()
+    assert [each() for each in derived] == [None] * 4
+
+
+def test_a_program_keeps_what_was_asked_for_last(monkeypatch):
+    monkeypatch.setattr(_interface, "MOST", 2)
+    program = new_program()
+    batches = [weakref.ref(program.vmap(axis_size=size)) for size in range(4)]
+    collect()
+    assert [each() is None for each in batches] == [True, True, False, False]
 
 
 def bytes_alive() -> int:

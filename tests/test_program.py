@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import functools
 import itertools
@@ -9,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime
-from pullback import _jax, artifact
+from pullback import _derivation, _jax, artifact
 from pullback._edits import ReorderOperands, SelectResults
 from pullback._errors import ArgumentMismatchError
 from pullback._jax import ir
@@ -143,6 +145,121 @@ def test_a_program_that_was_called_is_another_after_a_pipeline():
     lowered = program.run_passes("lower-custom-derivatives")
     assert jax.grad(lowered)(2.0) == lowered.grad()(2.0) == 4
     assert jax.grad(program)(2.0) == program.grad()(2.0) == 100
+
+
+def spelt(*args, **kwargs):
+    return args, kwargs
+
+
+SPELLINGS = {
+    "jvp": [
+        [spelt(), spelt(None), spelt((0, 1)), spelt(wrt=[0, -1]), spelt(has_aux=False)],
+        [spelt(0), spelt((0,)), spelt(wrt=0)],
+        [spelt((1, 0))],
+        [spelt(through="function")],
+    ],
+    "vjp": [
+        [spelt(), spelt((0, 1))],
+        [spelt(0), spelt(wrt=np.int64(0))],
+        [spelt((0,)), spelt([0])],
+    ],
+    "split_vjp": [[spelt(), spelt(wrt=(0, 1))], [spelt(1), spelt(-1)], [spelt((1,))]],
+    "linearize": [[spelt(), spelt((0, 1), False, "rules")], [spelt(1), spelt(wrt=(1,))]],
+    "transpose": [[spelt(0), spelt(wrt=-2)], [spelt((0,))], [spelt(1)]],
+    "grad": [
+        [spelt(), spelt(0), spelt(wrt=0), spelt(-2, False), spelt(holomorphic=False)],
+        [spelt((0,)), spelt([0]), spelt(wrt=(0,))],
+        [spelt((0, 1)), spelt(None)],
+        [spelt((1, 0))],
+        [spelt(allow_int=True)],
+    ],
+    "value_and_grad": [[spelt(), spelt(argnums=0)], [spelt(wrt=1), spelt(1)]],
+    "vmap": [
+        [spelt(axis_size=2), spelt((0, 0), -1, axis_size=np.int64(2)), spelt([0, 0], axis_size=2)],
+        [spelt((0, None), axis_size=2)],
+        [spelt(axis_size=3)],
+        [spelt(), spelt((0, 0))],
+    ],
+}
+
+
+@pytest.mark.parametrize("method", SPELLINGS)
+def test_a_program_derives_once_for_equal_options(method):
+    program = pb.trace(lambda x, y: jnp.sum(x * y))(X, X)
+    derived = [
+        [getattr(program, method)(*args, **kwargs) for args, kwargs in spellings]
+        for spellings in SPELLINGS[method]
+    ]
+    for same in derived:
+        assert all(each is same[0] for each in same)
+    assert len({id(same[0]) for same in derived}) == len(derived)
+
+
+def test_what_a_program_derives_is_compiled_once(caplog):
+    program = pb.trace(lambda x: jnp.sum(jnp.sin(x)))(X)
+    with jax.log_compiles():
+        for _ in range(3):
+            program.grad()(X), program.grad(wrt=0)(X), program.value_and_grad()(X)
+    compiled = [each for each in caplog.messages if "Finished XLA compilation" in each]
+    assert len(compiled) == 2
+
+
+def test_functions_of_a_program_take_what_it_derives(monkeypatch):
+    program = pb.trace(lambda x: jnp.sum(jnp.sin(x)))(X)
+    uses = {
+        "grad": lambda: pb.grad(program)(X),
+        "vjp": lambda: pb.vjp(program, X)[1](1.0)[0],
+        "jacrev": lambda: pb.jacrev(program)(X),
+        "jvp": lambda: pb.jvp(program, (X,), (X,))[1],
+    }
+    program.grad(), program.split_vjp(), program.vjp(0), program.jvp()
+    monkeypatch.setattr(pb.Program, "_after", None)
+    monkeypatch.setattr(_derivation, "_split", None)
+    for name, use in uses.items():
+        expected = jnp.sum(X * jnp.cos(X)) if name == "jvp" else jnp.cos(X)
+        np.testing.assert_allclose(use(), expected, rtol=1e-6)
+
+
+def test_programs_of_each_size_are_made_once():
+    (n,) = jax.export.symbolic_shape("n")
+    symbolic = pb.trace(lambda x: jnp.sum(jnp.sin(x)))(jax.ShapeDtypeStruct((n,), "float32"))
+    assert symbolic.grad() is symbolic.grad(wrt=0)
+    assert symbolic.with_sizes(n=3) is symbolic.with_shapes(X[0])
+    assert symbolic.grad().with_sizes(n=3) is symbolic.with_sizes(n=3).grad()
+    program = symbolic.with_sizes(n=3)
+    assert program.vmap().with_sizes(batch=2) is program.vmap(axis_size=2)
+
+
+def test_threads_that_ask_at_once_get_the_same():
+    program, together = pb.trace(jnp.sin)(1.0), threading.Barrier(4)
+
+    def make():
+        together.wait(60)
+        return object()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: program._once("key", make), range(4)))
+    assert len({id(each) for each in made}) == 1
+    assert program._once("key", make) is made[0]
+
+
+def test_a_copy_of_a_program_derives_for_itself():
+    program = pb.trace(jnp.sin)(1.0)
+    derived = program.grad()
+    other = copy.copy(program).grad()
+    assert other is not derived
+    assert str(other) == str(derived)
+
+
+def test_a_map_of_cotangents_leaves_the_halves_of_a_split_as_they_are():
+    """It takes arguments away from the residuals of the forward one."""
+    program = pb.trace(lambda x, y: jnp.sum(jnp.sin(x) * y))(X, X)
+    before = [str(half) for half in program.split_vjp()]
+    forward, linear = program.split_vjp()
+    pb.vjp(program, X, X)[1](1.0)
+    assert [str(half) for half in program.split_vjp()] == before
+    of_x, _ = linear(forward(X, X)[1], 1.0)
+    np.testing.assert_allclose(of_x, X * jnp.cos(X), rtol=1e-6)
 
 
 @pytest.mark.parametrize("pipeline", ["vjp", "vmap{size=2}", "stablehlo-legalize-to-vhlo"])

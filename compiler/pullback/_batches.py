@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import jax
 
 from pullback import _jax, _slots
+from pullback._cache import once
 from pullback._derivation import INLINE, result_paths
 from pullback._edits import clone
 from pullback._errors import ArgumentMismatchError, PullbackError
@@ -68,13 +69,13 @@ def vmap(
     paths = result_paths(program)
     outs = _axes(out_axes, "result", program.out_tree, program.out_avals, paths)
     if axis_size is not None:
-        return _vmap(program, ins, outs, int(axis_size))
+        return _vmap(program, tuple(ins), tuple(outs), int(axis_size))
     if all(axis is None for axis in ins):
         raise ArgumentMismatchError(
             "no argument has a batch axis, whose size would be that of the batch",
             do="give axis_size",
         )
-    return _of_each_size(program, ins, outs)
+    return _of_each_size(program, tuple(ins), tuple(outs))
 
 
 def _check_rules(program: Program) -> None:
@@ -87,20 +88,22 @@ def _check_rules(program: Program) -> None:
         )
 
 
+@once
 @for_each
 def _vmap(
-    program: Program, ins: Sequence[int | None], outs: Sequence[int | None], size: int
+    program: Program, ins: tuple[int | None, ...], outs: tuple[int | None, ...], size: int
 ) -> Program:
     _check_rules(program)
     module = clone(program.module)
     hidden = [None] * len(program.constants)
-    batching = VMap(size, in_axes=(*hidden, *ins), out_axes=tuple(outs))
+    batching = VMap(size, in_axes=(*hidden, *ins), out_axes=outs)
     manager.run_stages(module, (INLINE, batching, "symbol-dce"), program.rules)
     return _with_batch(program, module, ins, outs, size)
 
 
+@once
 def _of_each_size(
-    program: Program, ins: Sequence[int | None], outs: Sequence[int | None]
+    program: Program, ins: tuple[int | None, ...], outs: tuple[int | None, ...]
 ) -> SymbolicProgram:
     """The program for a batch of as many items as a symbol says; each size has its own."""
     (size,) = jax.export.symbolic_shape(BATCH)

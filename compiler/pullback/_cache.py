@@ -1,4 +1,4 @@
-"""What is derived from a function is kept as long as the function lives.
+"""What is derived from a function or a program is kept as long as that lives.
 
 JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so that
 `pb.grad(f)(x)` in a loop costs what a call of a jitted function costs.
@@ -6,15 +6,32 @@ JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
+from pullback._interface import AnyProgram
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 _DERIVED: dict[int, tuple[weakref.ref[Any], Any, dict[Hashable, Any]]] = {}
-"""What was derived from the object with this `id`, and its code then, until it dies."""
+"""What was derived from the function with this `id`, and its code then, until it dies."""
+
+
+def once(method: Method) -> Method:
+    """Decorator: what a function makes of a program is made once for equal options."""
+
+    @functools.wraps(method)
+    def made(program: AnyProgram, *options: Any) -> Any:
+        if not has_hash(options):
+            return method(program, *options)
+        return program._once((method, options), lambda: method(program, *options))
+
+    return made  # type: ignore[return-value]
 
 
 def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], Any]) -> Any:
@@ -24,6 +41,8 @@ def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], An
     Functions that are equal, such as two bound methods of one object, are told apart: each has a
     life of its own.
     """
+    if isinstance(fun, AnyProgram):
+        return fun._once(key, lambda: make(weakref.ref(fun)))
     known = _known_of(fun)
     if known is None:
         return make(lambda: fun)

@@ -14,6 +14,7 @@ import jax
 
 import pullback_runtime
 from pullback import _batches, _derivation, _platforms
+from pullback._cache import once
 from pullback._edits import clone, element_types, result_types
 from pullback._errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback._handles import Origin, origin_of, program_of
@@ -87,13 +88,10 @@ def check_operands(program: Program, operands: list[Any]) -> None:
 
 def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:
     """Reverse mode in two programs; the linear map of forward mode is the second's transpose."""
-    origin = origin_of(handle)
-    key = "jvp", perturbed
-    if key not in origin.derivatives:
-        origin.derivatives[key] = _split(origin.program, perturbed)
-    return origin.derivatives[key]
+    return _split(program_of(handle), perturbed)
 
 
+@once
 def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     forward, backward = flat.split_vjp(argnums=perturbed)
     outs = len(flat.out_avals)
@@ -142,11 +140,8 @@ def _transposed(
     if origin.transposed is not None and origin.linear == linear:
         outs = enumerate(handle.out_avals)
         return origin.transposed, linear, tuple(i for i, aval in outs if is_inexact(aval))
-    key = "transpose", linear, given
-    if key not in origin.derivatives:
-        transposed = _derivation.transpose_of_results(origin.program, linear, given)
-        origin.derivatives[key] = _linear_in_last(transposed, len(given))
-    return origin.derivatives[key], linear, given
+    transposed = _derivation.transpose_of_results(origin.program, linear, given)
+    return _linear_in_last(transposed, len(given)), linear, given
 
 
 def _known_and_rest(
@@ -161,15 +156,10 @@ def _known_and_rest(
     origin, places = origin_of(handle), tuple(i for i, flag in enumerate(unknown) if flag)
     if origin.transposed is not None:  # a linear map, whose program nobody may need
         return None
-    key = "known", places
-    if key not in origin.derivatives:
-        parts = _derivation.by_dependence(origin.program, places)
-        if parts is not None:
-            origin_of(parts.rest.handle).linear = origin.linear
-        origin.derivatives[key] = parts
-    parts = origin.derivatives[key]
+    parts = _derivation.by_dependence(origin.program, places)
     if parts is None:
         return None
+    origin_of(parts.rest.handle).linear = origin.linear
     return {"handle": parts.known.handle}, {"handle": parts.rest.handle}, parts.late
 
 
@@ -184,12 +174,13 @@ def _batched(
             "map the function itself without pb.jit or pb.trace, or trace with sizes",
         )
     origin = origin_of(handle)
-    key = "batch", in_axes, size, along
-    if key not in origin.derivatives:
-        batched = _mapped(origin, in_axes, size) or _repeated(handle, in_axes, size, along)
-        origin_of(batched[0]).linear = origin.linear
-        origin.derivatives[key] = batched
-    return origin.derivatives[key]
+
+    def make() -> tuple[ModuleHandle, tuple[int | None, ...]]:
+        return _mapped(origin, in_axes, size) or _repeated(handle, in_axes, size, along)
+
+    batched = origin.program._once(("batch", in_axes, size, along), make)
+    origin_of(batched[0]).linear = origin.linear
+    return batched
 
 
 def _mapped(

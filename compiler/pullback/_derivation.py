@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import jax
 
 from pullback import _slots
+from pullback._cache import once
 from pullback._edits import (
     ConvertResults,
     ReorderOperands,
@@ -114,7 +115,6 @@ def result_paths(program: AnyProgram) -> list[str]:
     return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
 
 
-@for_each
 def jvp(
     program: P,
     argnums: Positions = None,
@@ -136,14 +136,29 @@ def jvp(
       wrt: another name for `argnums`, also of other methods.
     """
     _check_through(through)
+    argnums = _slots.several(_positions(program, argnums, wrt))
+    return _jvp(program, argnums, has_aux, through)
+
+
+@once
+@for_each
+def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: Through) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
-    primals = _each(old, one_of(argnums, wrt))
+    primals = _slots.chosen(old.args, argnums)
     derivative = JVP(wrt=inexact_positions(primals), through=through)
     new = Signature(
         (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
     )
     return _derived(program, derivative, new, len(program.out_avals))
+
+
+def _positions(
+    program: AnyProgram, argnums: Positions, wrt: Positions = None, default: Positions = None
+) -> Any:
+    """Return the position, or the tuple of positions, that two names and defaults stand for."""
+    count = len(program.in_tree.children()[0].children())
+    return argnums_of(one_of(argnums, wrt, default), count)
 
 
 def _check_through(through: str) -> None:
@@ -154,7 +169,6 @@ def _check_through(through: str) -> None:
         )
 
 
-@for_each
 def vjp(
     program: P, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
 ) -> P:
@@ -162,9 +176,15 @@ def vjp(
 
     One position gives one tree of cotangents; several, or None for all, give a tuple.
     """
+    return _vjp(program, _positions(program, argnums, wrt), has_aux)
+
+
+@once
+@for_each
+def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool) -> P:
     old = Signature.of(program)
     out, aux = old.results(has_aux)
-    primals = _chosen(old, one_of(argnums, wrt))
+    primals = _slots.chosen(old.args, argnums)
     _check_not_shared(program)
     derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
     cts = moving(primals, "cotangent")
@@ -172,7 +192,6 @@ def vjp(
     return _derived(program, derivative, new, len(program.out_avals))
 
 
-@for_each
 def split_vjp(
     program: Program,
     argnums: Positions = None,
@@ -183,9 +202,25 @@ def split_vjp(
 
     `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
     """
+    return _split_vjp(program, _positions(program, argnums), has_aux, _some(perturbed))
+
+
+def _some(flags: Sequence[bool] | None) -> tuple[bool, ...] | None:
+    """Return None for flags that are all set."""
+    return None if flags is None or all(flags) else tuple(flags)
+
+
+@once
+@for_each
+def _split_vjp(
+    program: Program,
+    argnums: int | tuple[int, ...],
+    has_aux: bool,
+    perturbed: tuple[bool, ...] | None,
+) -> Split:
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    chosen = _chosen(old, argnums)
+    chosen = _slots.chosen(old.args, argnums)
     primals = _slots.only(perturbed, chosen, chosen)
     _check_not_shared(program)
     wanted = inexact_positions(primals), inexact_positions(out)
@@ -194,7 +229,6 @@ def split_vjp(
     return _split(program, derivative, cts, moving(primals, "cotangent"))
 
 
-@for_each
 def linearize(
     program: Program,
     argnums: Positions = None,
@@ -207,9 +241,22 @@ def linearize(
     `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
     """
     _check_through(through)
+    argnums = _slots.several(_positions(program, argnums))
+    return _linearize(program, argnums, has_aux, _some(perturbed), through)
+
+
+@once
+@for_each
+def _linearize(
+    program: Program,
+    argnums: tuple[int, ...],
+    has_aux: bool,
+    perturbed: tuple[bool, ...] | None,
+    through: Through,
+) -> Split:
     old = Signature.of(program)
     out, _ = old.results(has_aux)
-    chosen = _each(old, argnums)
+    chosen = _slots.chosen(old.args, argnums)
     primals = _slots.only(perturbed, chosen, chosen)
     derivative = Linearize(
         wrt=inexact_positions(primals), outs=inexact_positions(out), through=through
@@ -218,22 +265,20 @@ def linearize(
     return _split(program, derivative, tangents, moving(out, "tangent"))
 
 
-@for_each
 def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = None) -> Program:
     """Return the transpose: `(other args…, cotangents of out) -> cotangents of the arguments`.
 
     Raises:
       NotLinearError: the program is not linear in the arguments at `argnums`.
     """
-    return _transposed(program, one_of(argnums, wrt), None)
+    return _transposed(program, _positions(program, argnums, wrt), None)
 
 
-@for_each
 def transpose_of_results(
     program: Program, argnums: Sequence[int], outs: tuple[int, ...]
 ) -> Program:
     """The same of the results at `outs`, which alone are linear; these are not in a tree."""
-    return _transposed(program, argnums, outs)
+    return _transposed(program, tuple(argnums), outs)
 
 
 class Parts(NamedTuple):
@@ -248,7 +293,8 @@ class Parts(NamedTuple):
     late: tuple[bool, ...]
 
 
-def by_dependence(program: Program, unknown: Sequence[int]) -> Parts | None:
+@once
+def by_dependence(program: Program, unknown: tuple[int, ...]) -> Parts | None:
     """Apart from the results that depend on the arguments at `unknown`, those that do not.
 
     Arguments and results are not in trees. None if all results depend on them, or if the program
@@ -322,11 +368,15 @@ def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
     return program._after((ConvertResults(elements),), interface, None)
 
 
-def _transposed(program: Program, argnums: Positions, outs: tuple[int, ...] | None) -> Program:
+@once
+@for_each
+def _transposed(
+    program: Program, argnums: int | tuple[int, ...], outs: tuple[int, ...] | None
+) -> Program:
     old = Signature.of(program)
-    primals = _chosen(old, argnums)
+    primals = _slots.chosen(old.args, argnums)
     _slots.check_inexact(primals, "transpose", "convert it to a float")
-    linear = _slots.several(argnums_of(argnums, len(old.args)))
+    linear = _slots.several(argnums)
     others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
     _check_not_shared(program)
     derivative = Transpose(wrt=inexact_positions(primals), outs=outs)
@@ -336,7 +386,6 @@ def _transposed(program: Program, argnums: Positions, outs: tuple[int, ...] | No
     return _derived(program, derivative, new, 0)
 
 
-@for_each
 def value_and_grad(
     program: P,
     argnums: int | Sequence[int] = 0,
@@ -347,15 +396,20 @@ def value_and_grad(
     wrt: Positions = None,
 ) -> P:
     """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
-    argnums = one_of(argnums, wrt, default=0)
-    derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    argnums = _positions(program, argnums, wrt, default=0)
+    return _value_and_grad(program, argnums, has_aux, holomorphic, allow_int)
+
+
+@once
+@for_each
+def _value_and_grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+    derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out, aux = old.results(has_aux)
     value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
     new = Signature(old.args, old.kwargs, (value, gradients))
     return _derived(program, derivative, new, len(program.out_avals))
 
 
-@for_each
 def grad(
     program: P,
     argnums: int | Sequence[int] = 0,
@@ -370,8 +424,14 @@ def grad(
     Raises:
       DerivativeTypeError: the result is not a scalar, or something is not a float.
     """
-    argnums = one_of(argnums, wrt, default=0)
-    derivative, old, gradients = _gradients(program, argnums, has_aux, holomorphic, allow_int)
+    argnums = _positions(program, argnums, wrt, default=0)
+    return _grad(program, argnums, has_aux, holomorphic, allow_int)
+
+
+@once
+@for_each
+def _grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+    derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
     out = (gradients, old.out[1]) if has_aux else gradients
     return _derived(
         program, derivative, Signature(old.args, old.kwargs, out), len(program.out_avals)
@@ -400,22 +460,11 @@ def check_gradients(
     allow_int: bool = False,
 ) -> Any:
     """The arguments that gradients are for; raises DerivativeTypeError where there are none."""
-    primals = _chosen(old, argnums)
+    primals = _slots.chosen(old.args, argnums)
     do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
     _slots.check_inexact(primals, "grad", do, allow_int)
     _check_loss(old, primals, has_aux, holomorphic)
     return primals
-
-
-def _chosen(signature: Signature, argnums: Positions) -> Any:
-    """The argument at a position, or a tuple of those at several."""
-    return _slots.chosen(signature.args, argnums_of(argnums, len(signature.args)))
-
-
-def _each(signature: Signature, argnums: Positions) -> tuple[Any, ...]:
-    """The arguments at these positions, always as a tuple."""
-    numbers = _slots.several(argnums_of(argnums, len(signature.args)))
-    return tuple(signature.args[number] for number in numbers)
 
 
 def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) -> None:

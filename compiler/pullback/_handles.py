@@ -9,12 +9,13 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from pullback import _jax, _platforms
+from pullback._cache import once
 from pullback._edits import as_run
 from pullback._interface import Interface
 from pullback._jax import boundary
@@ -39,23 +40,16 @@ class Origin:
         result an item of a tuple.
       linear: operands that the program is known to be linear in, in all of them together.
       transposed: the handle of the transpose in these, where one is known.
-      others: handles of the program for platforms that it was not made for.
     """
 
     make: Callable[[], Program]
     linear: tuple[int, ...] = ()
     transposed: ModuleHandle | None = None
-    others: dict[str, ModuleHandle] = field(default_factory=dict)
 
     @functools.cached_property
     def program(self) -> Program:
         """The program, with the operands and results of the handle."""
         return self.make()
-
-    @functools.cached_property
-    def derivatives(self) -> dict[Any, Any]:
-        """Handles of programs derived before, so that equal questions get equal answers."""
-        return {}
 
     def handle(self, rules: Any, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
         """A handle that loads the program when it is lowered.
@@ -81,12 +75,13 @@ class Origin:
 
     def elsewhere(self, platform: str) -> ModuleHandle | None:
         """The handle for another platform; None where the program cannot be made for it."""
-        if platform not in self.others:
-            made = _platforms.on(self.program, platform)
-            if platform not in made.rules.platforms:
-                return None
-            self.others[platform] = handle_of(made)
-        return self.others[platform]
+        return _on(self.program, platform)
+
+
+@once
+def _on(program: Program, platform: str) -> ModuleHandle | None:
+    made = _platforms.on(program, platform)
+    return handle_of(made) if platform in made.rules.platforms else None
 
 
 def handle_of(program: Program) -> ModuleHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,10 +21,14 @@ from pullback.frontend.tangents import is_inexact
 from pullback.passes.pipelines import Stage
 from pullback_runtime._arguments import spell
 from pullback_runtime._elements import element_dtype
+from pullback_runtime._lazy import Item, Recent
 
 if TYPE_CHECKING:
     from pullback._platforms import Retarget
     from pullback._recipe import Recipe
+
+MOST = 256
+"""Things made of a program that are kept with it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,15 @@ class AnyProgram:
             "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
             do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
         )
+
+    def _once(self, key: Hashable, make: Callable[[], Item]) -> Item:
+        """Return what `make` gives, made once for equal keys as long as the program lives.
+
+        All threads get the same, also those that ask at once; a copy of the program starts anew.
+        """
+        kept: Recent = vars(self).setdefault("_kept", Recent(MOST))
+        found = kept.get(key) or kept.keep(key, (make(),))
+        return found[0]
 
     @functools.cached_property
     def _interface(self) -> Interface:

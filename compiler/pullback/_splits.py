@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from pullback._derivation import Signature, Split
-from pullback._edits import SelectResults
+from pullback._edits import SelectResults, clone
 from pullback._jax import ir
 from pullback._platforms import after, other_residuals
 from pullback.passes import manager
@@ -31,7 +31,8 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
     rest = [slot for slot, leaf in zip(residuals, sources, strict=True) if leaf is None]
     kept, out_tree = jax.tree.flatten((out, rest))
     select = SelectResults(tuple(slot.position for slot in kept))
-    manager.run_stages(forward.module, (select,), forward.rules)
+    module = clone(forward.module)
+    manager.run_stages(module, (select,), forward.rules)
     avals = tuple(slot.aval for slot in kept)
     paths = list(linear.arg_paths)
     for i, leaf in enumerate(sources):
@@ -45,7 +46,7 @@ def without_arguments(split: Split) -> tuple[Split, Sources]:
         return found.forward
 
     ahead = _with_interface(forward, out_tree=out_tree, out_avals=avals)
-    ahead = after(forward, again, ahead)
+    ahead = after(forward, again, dataclasses.replace(ahead, module=module))
     return Split(ahead, _with_interface(linear, arg_paths=tuple(paths))), sources
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pullback.artifact.kept import Kept
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-MOST = 256
-"""Sets of sizes, each of which has a program of its own."""
 
 
 def _of_each_size(method: Method) -> Method:
@@ -45,8 +43,10 @@ def _of_each_size(method: Method) -> Method:
         def member(values: Mapping[str, int]) -> Program:
             return getattr(program.at(values), method.__name__)(*args, **kwargs)
 
-        made = method(program, *args, **kwargs)
-        return made if program.member is None else replace(made, member=member)
+        made = method(program, *args, **kwargs)  # the same for equal options
+        if program.member is None:
+            return made
+        return made._once("of each size", lambda: replace(made, member=member))
 
     return derived  # type: ignore[return-value]
 
@@ -110,7 +110,7 @@ class SymbolicProgram(AnyProgram):
         def program(*args: Any, **kwargs: Any) -> Any:
             leaves = self._leaves(args, kwargs)
             has_symbols = any(_symbolic.is_symbolic(jax.typeof(leaf)) for leaf in leaves)
-            found = None if has_symbols else self._at(tuple(self._sizes(leaves).items()))
+            found = None if has_symbols else self._at(self._sizes(leaves))
             if found is None:  # or a file from which not all types follow
                 with self.settings():
                     return self._unflatten(self.flat(*leaves))
@@ -151,20 +151,18 @@ class SymbolicProgram(AnyProgram):
                 f"one of fixed sizes{self._because}",
                 do="call with_shapes where the program is traced, and save what it returns",
             )
-        return self._at(tuple(values.items())) or self.member(values)
+        return self._at(values) or self.member(values)
 
-    @functools.cached_property
-    def _at(self) -> Callable[[tuple[tuple[str, int], ...]], Program | None]:
+    def _at(self, values: Mapping[str, int]) -> Program | None:
         """The program for sizes; None where there is none, or not all types follow from them."""
 
-        @functools.lru_cache(MOST)
-        def at(items: tuple[tuple[str, int], ...]) -> Program | None:
+        def make() -> Program | None:
             try:
-                return self.member and self.member(dict(items))
+                return self.member and self.member(values)
             except ArtifactError:
                 return None
 
-        return at
+        return self._once(("sizes", *values.items()), make)
 
     def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
         return _symbolic.sizes(leaves, self.in_avals, self.in_tree, self.arg_paths)
