@@ -17,6 +17,7 @@ from pullback._closures import custom_jvp as custom_jvp, custom_vjp as custom_vj
 from pullback._errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
+    LateBindingWarning as LateBindingWarning,
     LeakedValueError as LeakedValueError,
     LostOffloadWarning as LostOffloadWarning,
     LostRulesWarning as LostRulesWarning,

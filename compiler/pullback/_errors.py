@@ -79,8 +79,25 @@ def warn_of_lost_offload(policy: str, where: str | None) -> None:
     )
 
 
+class LateBindingWarning(UserWarning):
+    """A rule reads a variable that is assigned again after the call: it has the last value."""
+
+
+def warn_of_late_binding(rule: str, variable: str, assigned: str, called: str | None) -> None:
+    """Warn that a rule reads the value of a variable which it is assigned after the call."""
+    warnings.warn(
+        f"the rule of `{rule}` reads `{variable}`, which is assigned again at {assigned}, after "
+        f"the call{f' at {called}' if called else ''}: the rule is traced later, and reads the "
+        "last value, as under jax.grad(jax.jit(f)). Keep the value of the call with a default "
+        f"argument of the rule, `{variable}={variable}`, or make the function with the rule in a "
+        "function of its own",
+        LateBindingWarning,
+        stacklevel=3,
+    )
+
+
 class LeakedValueError(MissingRuleError):
-    """A rule uses a value of the function around it, which is gone or another when it runs."""
+    """A rule uses a value of the function around it, which is gone when it runs."""
 
 
 class DuplicateRuleError(PullbackError):

@@ -1210,9 +1210,11 @@ AROUND = (
     ),
     Mutant(
         "frontend/rebinding.py",
-        "return not any(_changing(function, name, running, ASSIGNED))",
-        "return True",
-        (f"{VALUES_OF_RULES}::test_what_is_no_operand_of_the_call_is_an_error",),
+        "if (store > place and",
+        "if (False and",
+        (
+            f"{VALUES_OF_RULES}::test_a_variable_that_is_assigned_again_has_its_last_value_and_a_warning",
+        ),
     ),
     Mutant(
         "rules/lookup.py",

@@ -28,14 +28,12 @@ def variables(value: Any) -> Iterator[Variable]:
 
 def reachable(
     value: Any,
-    through: Callable[[types.FunctionType, str], bool] = lambda function, name: True,
     backward: bool = False,
     seen: dict[int, Any] | None = None,
 ) -> Iterator[Any]:
     """A value, what it holds and what functions close over, all the way down.
 
     Args:
-      through: says which variables of functions count.
       backward: also through the backward rules of functions.
       seen: objects by identity, which are left out.
     """
@@ -50,7 +48,7 @@ def reachable(
         if kind is types.FunctionType:
             pending.extend(value.__defaults__ or ())
             pending.extend((value.__kwdefaults__ or {}).values())
-            pending.extend(v for _, name, v in closed_over(value) if through(value, name))
+            pending.extend(v for _, _, v in closed_over(value))
             continue
         if kind not in _openers:
             _openers[kind] = _opener(value)

@@ -159,16 +159,6 @@ class Rule:
             "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
         )
 
-    def assigned_again(self, name: str) -> LeakedValueError:
-        """The error of a rule that uses a variable which may have another value by then."""
-        return LeakedValueError(
-            f"the rule of `{self.key}` uses `{name}`, which is assigned again after the call, or "
-            "deleted, and the rule runs later",
-            where=self.places,
-            do=f"keep its value with a default argument of the rule, `{name}={name}`, or make the "
-            "function with the rule in a function of its own",
-        )
-
     def no_transpose(self, error: Exception) -> str:
         """Says why a linear map is not known whose transpose is a backward rule."""
         name = self.key.removesuffix("_forward")

@@ -58,9 +58,6 @@ class RuleTable:
         self.lowered = link.Lowered(self)
         self._sources_of: dict[int, link.Source] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
-        self._assigned_again: dict[str, str] = {}
-        self._others: dict[str, dict[int, str]] = {}
-        self._others_here: dict[int, str] = {}  # functions met now that may be others at the call
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
         self.policy: Callable[..., Any] | None = None
@@ -144,12 +141,8 @@ class RuleTable:
             self._rules[key] = self._rule(key, op, equation, call, decomposition)
             self._keys.update(dict.fromkeys(identities, key))
         rule = user_rules.rule_inside(equation).rule
-        if rule is not None and key not in self._assigned_again:
-            name, others = rebinding.assigned_again(rule, self.keeper.tracebacks)
-            name = name or rebinding.other_function(rule, self._others_here)
-            if name is not None:
-                self._assigned_again[key] = name
-            self._others.setdefault(key, {}).update(others)
+        if rule is not None:
+            rebinding.warn(rule, key, self.keeper.tracebacks, self.keeper.place)
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
@@ -313,11 +306,8 @@ class RuleTable:
         of_operands, of_results, _ = asked
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
-        if kind != "transpose" and rule.key in self._assigned_again:
-            raise rule.assigned_again(self._assigned_again[rule.key])
         self.traces += 1
         self._generation = rule.generation + 1
-        self._others_here = self._others.get(rule.key, {})
         outer, self.keeper.place = self.keeper.place, rule.where
         chosen = masks.masked(rule.inexact, of_operands)
         given = masks.masked(rule.inexact_results, of_results) if of_results else None
@@ -344,7 +334,6 @@ class RuleTable:
             raise
         finally:
             self._generation = 0
-            self._others_here = {}
             self.keeper.place = outer
 
     def _lower(self, name: str, closed: Any) -> link.Source:
@@ -368,8 +357,7 @@ class RuleTable:
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
         """The key of the rule of an equal call, if there is one; and what tells whether it is."""
-        other = rebinding.other_function(user_rules.rule_inside(equation).rule, self._others_here)
-        settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx, other
+        settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
             identity = self._identity(equation, decomposition, by_contents)

@@ -3,9 +3,6 @@
 JAX makes operands of what a function with rules closes over. It does not look into the rules, which
 run when the trace is over. So what only they close over is handed here to the call, and to each
 call around it, from where the value is; `lifting.py` then finds it among the operands.
-
-A variable that is assigned again after the call holds another value when the rule runs: what it
-holds is not handed on, and using it is an error.
 """
 
 from __future__ import annotations
@@ -15,9 +12,9 @@ from typing import Any
 
 import jax
 
-from pullback._jax import jaxprs, source_info, structured, tracing, user_rules
+from pullback._jax import jaxprs, structured, tracing, user_rules
+from pullback.frontend.closures import reachable
 from pullback.frontend.constants import BODIES, Bodies, sequence, with_constants
-from pullback.frontend.rebinding import kept_tracers
 
 Values = dict[Any, Any]
 """Values of a trace, by name."""
@@ -88,8 +85,12 @@ class Supply:
     def _closed_over(self, equation: Any) -> Values:
         """The values of a trace that the rules of a call close over, and are no operands yet."""
         rules, known = user_rules.rule_functions(equation), user_rules.rule_inside(equation).known
-        found = kept_tracers(rules, [source_info.traceback_of(equation)], self._without_tracers)
-        named = {tracing.name_of(tracer): tracer for tracer in found}
+        count = len(self._without_tracers)
+        held = reachable(rules, backward=True, seen=self._without_tracers)
+        tracers = [*filter(tracing.is_tracer, held)]
+        while tracers and len(self._without_tracers) > count:  # these may lead to one
+            self._without_tracers.popitem()
+        named = {tracing.name_of(tracer): tracer for tracer in tracers}
         return {name: tracer for name, tracer in named.items() if name not in known}
 
     def _has_rules(self, equation: Any, parameter: str) -> bool:
