@@ -71,6 +71,15 @@ def _dtype(type: Any) -> np.dtype:
     return element_dtype(build.info(type).element, "a result")
 
 
+def positions_by_argument(in_tree: PyTreeDef, first: int) -> list[range]:
+    """For each argument, the positions of its leaves among those of `@main`, from `first`."""
+    found = []
+    for argument in [each for side in in_tree.children() for each in side.children()]:
+        found.append(range(first, first + argument.num_leaves))
+        first += argument.num_leaves
+    return found
+
+
 class AnyProgram:
     """A program of a function, of fixed sizes or with symbols for them.
 
@@ -142,14 +151,6 @@ class AnyProgram:
     def arg_paths(self) -> tuple[str, ...]:
         """The name of each leaf of the arguments, such as `params['w']`."""
         return self._interface.arg_paths
-
-    def positions_by_argument(self, first: int) -> list[range]:
-        """For each argument, the positions of its leaves among those of `@main`, from `first`."""
-        found = []
-        for argument in [each for side in self.in_tree.children() for each in side.children()]:
-            found.append(range(first, first + argument.num_leaves))
-            first += argument.num_leaves
-        return found
 
     def _spelt(self) -> str:
         """The types, as in `(x: float32[3]) -> (float32[])`."""

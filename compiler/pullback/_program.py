@@ -14,7 +14,12 @@ import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms, _static_parts
 from pullback._edits import as_run, clone, result_types, type_of_entry
 from pullback._errors import PullbackError
-from pullback._interface import AnyProgram, Interface, with_result_types
+from pullback._interface import (
+    AnyProgram,
+    Interface,
+    positions_by_argument,
+    with_result_types,
+)
 from pullback._jax import boundary, ir, tracing
 from pullback._recipe import Recipe
 from pullback._slots import Positions, one_of
@@ -88,7 +93,7 @@ class Program(AnyProgram):
     def stage_rules(self) -> Program:
         """Return the program with every rule in its module that a derivative of any order needs."""
         module = clone(self.module)
-        arguments = self.positions_by_argument(len(self.constants))
+        arguments = positions_by_argument(self.in_tree, len(self.constants))
         self.rules.stage_all(module, arguments=arguments)
         return dataclasses.replace(self, module=module)
 

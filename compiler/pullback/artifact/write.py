@@ -14,6 +14,7 @@ import jax
 from pullback import _locations
 from pullback._edits import as_run
 from pullback._errors import MissingRuleError, NotLinearError, PullbackError
+from pullback._interface import positions_by_argument
 from pullback._jax import context_of_its_own, ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
 from pullback.artifact.atomic import write_atomically
@@ -164,7 +165,7 @@ def _staged(
     rules = program.rules
     allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()
     with rules.lowering(held.lowering_of(rules)), allowed:
-        arguments = program.positions_by_argument(len(program.constants))
+        arguments = positions_by_argument(program.in_tree, len(program.constants))
         order = rules.stage_all(module, order, arguments)
     sealing.refuse_callbacks(module)
     return module, order
