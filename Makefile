@@ -81,6 +81,7 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m pullback.rules.report -o docs/rules.md
+	$(RUN) $(BIN)/python docs/make_reference.py docs/reference.md
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
 # docs/artifact.md says what each shows. NEWER, IREE and TPU are environments, made when missing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+import pullback
 from pullback import _errors as compiler_errors
 from pullback.artifact import errors as artifact_errors
 from pullback_runtime import _container as container, _errors as runtime_errors
@@ -75,6 +77,15 @@ def test_links_lead_to_files_and_headings(name: str):
         page = (folder / target).resolve() if target else folder / name
         assert page.exists(), link
         assert not anchor or anchor in anchors(page.read_text()), link
+
+
+def test_the_reference_is_up_to_date_and_complete():
+    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = (DOCS / "reference.md").read_text()
+    assert page == script.reference(), "run `make docs`"
+    assert set(pullback.__all__) <= set(re.findall(r"^### `(\w+)`$", page, re.M))
 
 
 def blocks(page: str) -> list[str]:

@@ -166,17 +166,27 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[..., Any]:
-    """The gradient of a function with a scalar result; as `jax.grad`.
+    """Return a function that computes the gradient of `fun`; as `jax.grad`.
 
     Args:
-      fun: a function that JAX can trace, or a Program.
-      argnums: the positional arguments to differentiate with respect to.
+      fun: a function that JAX can trace, or a Program. Its result is a scalar float.
+      argnums: the positional arguments to differentiate with respect to: pytrees of floats.
       has_aux: `fun` returns a pair, of which only the first item is differentiated.
       holomorphic: `fun` is promised to be holomorphic; arguments and result are complex.
       allow_int: integer arguments are allowed; their gradient is JAX's float0.
       reduce_axes: names of axes of `jax.vmap`s around the call. The gradient by an argument that
         is the same along one of them is the sum over all its items; otherwise it is of one item.
         JAX has the option, and refuses it.
+
+    Returns:
+      A function of the arguments of `fun`. It returns the gradient, a pytree with the structure,
+      shapes and dtypes of the argument (a custom rule may give it another float type, as in JAX);
+      for several `argnums` a tuple of them; with `has_aux`, `(gradient, aux)`.
+
+    Raises:
+      DerivativeTypeError: the result is no real scalar, or an argument is no float.
+      ArgumentMismatchError: `argnums` are out of range.
+      MissingRuleError: an op on the way has no derivative rule.
     """
     step = _step("grad", argnums, has_aux, holomorphic, allow_int)
     return _derivative(fun, step, reduce_axes)
@@ -190,7 +200,14 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[..., Any]:
-    """The value and the gradient of a function with a scalar result; as `jax.value_and_grad`."""
+    """Return a function that computes the value of `fun` and its gradient; as `jax.value_and_grad`.
+
+    Arguments and errors are those of `grad`.
+
+    Returns:
+      A function of the arguments of `fun`. It returns `(value, gradient)`, and with `has_aux`
+      `((value, aux), gradient)`.
+    """
     step = _step("value_and_grad", argnums, has_aux, holomorphic, allow_int)
     return _derivative(fun, step, reduce_axes)
 
@@ -213,16 +230,25 @@ def jvp(
     *,
     through: Through = "rules",
 ) -> tuple[Any, ...]:
-    """The value of a function at a point, and its derivative in one direction; as `jax.jvp`.
+    """Compute the value of a function, and its derivative in one direction; as `jax.jvp`.
 
     Args:
       fun: a function that JAX can trace, or a Program.
-      primals, tangents: its arguments, and a tangent for each.
+      primals: its arguments, a tuple or list.
+      tangents: a tangent for each, of the same structure, shapes and dtypes; for integers and
+        bools JAX's float0 zeros, or None.
       has_aux: `fun` returns a pair, of which only the first item is differentiated.
       through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
         rule. Otherwise its backward rule is transposed, which has to be linear for that.
 
-    Returns: `(out, tangents of out)`, and with `has_aux` the auxiliary data.
+    Returns:
+      `(out, tangents of out)`, of equal shapes and dtypes; with `has_aux` the auxiliary data comes
+      third.
+
+    Raises:
+      ArgumentMismatchError: tangents do not fit the arguments.
+      NotLinearError: forward mode meets a backward rule that is not linear.
+      MissingRuleError: an op on the way has no derivative rule.
     """
     moving = _pairs.check_tangents(primals, tangents)
     make = functools.partial(_derived_jvp, has_aux, through)
@@ -250,7 +276,7 @@ def vjp(
     saveable_args: Any = True,
     in_nzs: Any = None,
 ) -> tuple[Any, ...]:
-    """The value of a function, and the map from cotangents of it to those of its arguments.
+    """Compute the value of a function, and the linear map from cotangents of its result.
 
     As `jax.vjp`. The map closes over the residuals of the forward pass, which is not run again; it
     is a pytree, as JAX's is, and so it may cross the border of a jitted function.
@@ -266,7 +292,14 @@ def vjp(
       in_nzs: a tree of bools as well: those that are False are constants, whose cotangents are
         zero. `pull.out_nzs` tells which results have a tangent that may not be zero.
 
-    Returns: `(out, pull)`, and with `has_aux` the auxiliary data.
+    Returns:
+      `(out, pull)`, and with `has_aux` the auxiliary data. `pull(ct)` takes a cotangent with the
+      structure, shapes and dtypes of `out`, and returns a tuple with one for each argument.
+
+    Raises:
+      ArgumentMismatchError: a cotangent or an option does not fit.
+      MissingRuleError: an op on the way has no derivative rule.
+      PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
     """
     tree = jax.tree.structure(primals)
     saveable = _flags.flags_of(saveable_args, tree, "saveable_args", "pb.vjp")
@@ -292,13 +325,27 @@ def linearize(
     in_nzs: Any = None,
     through: Through = "rules",
 ) -> tuple[Any, ...]:
-    """The value of a function, and the map from tangents of its arguments to those of it.
+    """Compute the value of a function, and the linear map from tangents of its arguments.
 
-    As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree. It
-    takes a tangent for each argument; those that are False in `in_nzs` count as zero, as for `vjp`.
-    `through` is as for `jvp`.
+    As `jax.linearize`. The map closes over the residuals of the forward pass, and is a pytree.
 
-    Returns: `(out, push)`, and with `has_aux` the auxiliary data.
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      primals: its arguments.
+      has_aux: `fun` returns a pair, of which only the first item is differentiated.
+      in_nzs: a tree of bools that is a prefix of the arguments: tangents of those that are False
+        count as zero. `push.out_nzs` tells which results have a tangent that may not be zero.
+      through: as for `jvp`.
+
+    Returns:
+      `(out, push)`, and with `has_aux` the auxiliary data. `push(*tangents)` takes a tangent for
+      each argument, and returns those of `out`.
+
+    Raises:
+      ArgumentMismatchError: a tangent or an option does not fit.
+      NotLinearError: forward mode meets a backward rule that is not linear.
+      MissingRuleError: an op on the way has no derivative rule.
+      PullbackError: dimensions of the program are symbols, so that residuals have no sizes.
     """
     perturbed = _perturbed(in_nzs, jax.tree.structure(primals), "pb.linearize")
     key = has_aux, perturbed, through
@@ -402,17 +449,21 @@ def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> t
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Any:
-    """The transpose of a linear function; as `jax.linear_transpose`.
+    """Return the transpose of a linear function; as `jax.linear_transpose`.
 
-    It is a pytree, whose leaves are the arrays that `fun` closes over. A function of integers is
-    transposed by JAX's rules, for integers have no cotangents in the IR.
+    A function of integers is transposed by JAX's rules, for integers have no cotangents in the IR.
 
     Args:
-      fun: a function that is linear in all its arguments.
+      fun: a function that is linear in all its arguments, or a Program of one.
       primals: arrays or `jax.ShapeDtypeStruct`s with the types of its arguments.
+
+    Returns:
+      A function from a cotangent of the result to a tuple of cotangents of the arguments. It is a
+      pytree, whose leaves are the arrays that `fun` closes over.
 
     Raises:
       NotLinearError: the function is not linear.
+      DerivativeTypeError: a Program of integers.
     """
     if reduce_axes:
         raise ArgumentMismatchError(
@@ -483,10 +534,10 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     **options: Any,
 ) -> Callable[..., Any]:
-    """`jax.jit` of the function's Program: derivatives of a call are derived in the IR.
+    """Compile a function as a Program; as `jax.jit`. Derivatives of a call are derived in the IR.
 
     Args:
-      fun: a function that JAX can trace, or a Program. Without it, what takes the function, as in
+      fun: a function that JAX can trace, or a Program. Without it, the result is a decorator:
         `@pb.jit(static_argnums=1)`.
       static_argnums: positions of arguments that are Python values.
       static_argnames: names of such arguments.
@@ -528,13 +579,21 @@ def vmap(
     spmd_axis_name: Any = None,
     sum_match: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function that maps another one over an axis of its arguments; as `jax.vmap`.
+    """Return a function that maps `fun` over an axis of its arguments; as `jax.vmap`.
 
     The function is traced for one item and batched in the IR, its derivative rules with it; see
     `Program.vmap`. So it works where JAX has no batching rule. Where an axis has a name, along
     which the function may have collectives (`axis_name`, a vmap around the call, a mesh), JAX
     batches it before it is traced.
-    With `sum_match`, `out_axes=None` of what differs between the items asks for their sum.
+
+    Args:
+      fun: a function that JAX can trace, or a Program.
+      in_axes, out_axes, axis_name, axis_size, spmd_axis_name: as for `jax.vmap`.
+      sum_match: `out_axes=None` of what differs between the items asks for their sum.
+
+    Raises:
+      MissingRuleError: an op has no batch, such as one on tokens.
+      ValueError: axes or sizes do not fit; JAX's error.
     """
     batched = functools.partial(
         jax.vmap,

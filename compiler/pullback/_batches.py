@@ -44,7 +44,7 @@ def vmap(
 def vmap(
     program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
 ) -> Program | SymbolicProgram:
-    """The program for a batch of `axis_size` items: its rules are batched with it.
+    """Return the program for a batch of `axis_size` items, with its rules for that batch.
 
     Args:
       program: of a function of one item.
@@ -58,6 +58,7 @@ def vmap(
     Raises:
       ArgumentMismatchError: axes that do not fit, or that no argument has.
       MissingRuleError: an op that has no batch, such as one on tokens.
+      PullbackError: the program has a `jax.custom_vmap` or shardings, which JAX batches.
     """
     _check_rules(program)
     if axis_size is not None and not hasattr(axis_size, "__index__"):

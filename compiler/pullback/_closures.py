@@ -34,7 +34,7 @@ def custom_jvp(
     *,
     closure_convert_argnums: int | Sequence[int] = (),
 ) -> Any:
-    """`jax.custom_jvp` with `closure_convert_argnums`.
+    """Make a function to which `defjvp` gives a rule for its derivative; as `jax.custom_jvp`.
 
     Args:
       fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_jvp`.
@@ -54,7 +54,9 @@ def custom_vjp(
     *,
     closure_convert_argnums: int | Sequence[int] = (),
 ) -> Any:
-    """`jax.custom_vjp` with `defjvp`, a rule for forward mode, and `closure_convert_argnums`.
+    """Make a function to which `defvjp` gives a rule for reverse mode; as `jax.custom_vjp`.
+
+    Its `defjvp` gives it a rule for forward mode as well, as of `jax.custom_jvp`.
 
     Args:
       fun, nondiff_argnums, nondiff_argnames: as for `jax.custom_vjp`.
@@ -62,6 +64,9 @@ def custom_vjp(
         among the values they close over becomes part of the argument. In the rules such an
         argument is a pytree that can be called: it may stand among the residuals, and its
         cotangent has its structure, as `jax.vjp(lambda f, x: f(x), f, x)` gives it.
+
+    Raises:
+      LeakedValueError: a function with rules for both modes closes over a traced value.
     """
     rule = CustomVJP(fun, nondiff_argnums, nondiff_argnames)
     numbers = several(positions(closure_convert_argnums))

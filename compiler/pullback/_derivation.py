@@ -123,7 +123,9 @@ def jvp(
     *,
     wrt: Positions = None,
 ) -> P:
-    """Forward mode: `(args…, tangents…) -> (out, tangents of out)`.
+    """Return forward mode as a program: `(args…, tangents…) -> (out, tangents of out)`.
+
+    Tangents have the shapes and dtypes of their primal values.
 
     Args:
       program: of a function `f(args…) -> out`.
@@ -134,6 +136,10 @@ def jvp(
       through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
         rule, instead of its backward rule transposed.
       wrt: another name for `argnums`, also of other methods.
+
+    Raises:
+      NotLinearError: a backward rule that forward mode has to transpose is not linear.
+      MissingRuleError: an op on the way has no derivative rule. Other methods raise it, too.
     """
     _check_through(through)
     argnums = _slots.several(_positions(program, argnums, wrt))
@@ -172,9 +178,10 @@ def _check_through(through: str) -> None:
 def vjp(
     program: P, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
 ) -> P:
-    """Reverse mode: `(args…, cotangents of out) -> (out, cotangents of the arguments)`.
+    """Return reverse mode as a program: `(args…, cotangents of out) -> (out, cotangents)`.
 
-    One position gives one tree of cotangents; several, or None for all, give a tuple.
+    Cotangents have the structure and shapes of what they are cotangents of. One position gives one
+    tree; several, or None for all, give a tuple. Integer leaves have None.
     """
     return _vjp(program, _positions(program, argnums, wrt), has_aux)
 
@@ -395,7 +402,7 @@ def value_and_grad(
     *,
     wrt: Positions = None,
 ) -> P:
-    """The result and its gradient: `(value, gradient)` or `((value, aux), gradient)`."""
+    """Return a program of `(value, gradient)`, and with `has_aux` of `((value, aux), gradient)`."""
     argnums = _positions(program, argnums, wrt, default=0)
     return _value_and_grad(program, argnums, has_aux, holomorphic, allow_int)
 
@@ -419,7 +426,10 @@ def grad(
     *,
     wrt: Positions = None,
 ) -> P:
-    """The gradient of a scalar result; with `has_aux`, `(gradient, auxiliary data)`.
+    """Return the gradient of a scalar result as a program; with `has_aux`, `(gradient, aux)`.
+
+    It has the arguments of the program. A gradient has the structure and shapes of its argument;
+    several `argnums` give a tuple.
 
     Raises:
       DerivativeTypeError: the result is not a scalar, or something is not a float.

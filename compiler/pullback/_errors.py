@@ -41,15 +41,15 @@ class PullbackError(Exception):
 
 
 class UnsupportedJaxVersion(PullbackError):
-    """The installed JAX is outside the range that pullback is tested with."""
+    """Raised by `import pullback` where JAX is outside the range that it is tested with."""
 
 
 class MissingRuleError(PullbackError):
-    """A derivative, or a batch, that neither JAX nor pullback nor the user has a rule for."""
+    """Raised where a derivative, or a batch, needs a rule that neither JAX nor pullback has."""
 
 
 class LostRulesWarning(UserWarning):
-    """A derivative of a program whose custom rules `jax.export` has left out."""
+    """Warns of a derivative of a program whose custom rules `jax.export` has left out."""
 
 
 def warn_of_lost_rules() -> None:
@@ -64,7 +64,7 @@ def warn_of_lost_rules() -> None:
 
 
 class LostOffloadWarning(UserWarning):
-    """A policy of `jax.checkpoint` moves values to the host, and they stay on the device."""
+    """Warns that what a policy of `jax.checkpoint` moves to the host stays on the device."""
 
 
 def warn_of_lost_offload(policy: str, where: str | None) -> None:
@@ -80,7 +80,7 @@ def warn_of_lost_offload(policy: str, where: str | None) -> None:
 
 
 class LateBindingWarning(UserWarning):
-    """A rule reads a variable that is assigned again after the call: it has the last value."""
+    """Warns that a rule reads a variable that is assigned again after the call: its last value."""
 
 
 def warn_of_late_binding(rule: str, variable: str, assigned: str, called: str | None) -> None:
@@ -97,43 +97,43 @@ def warn_of_late_binding(rule: str, variable: str, assigned: str, called: str | 
 
 
 class LeakedValueError(MissingRuleError):
-    """A rule uses a value of the function around it, which is gone when it runs."""
+    """Raised where a rule uses a value of the function around it that is gone when it runs."""
 
 
 class DuplicateRuleError(PullbackError):
-    """Two derivative rules were registered for one op."""
+    """Raised where two derivative rules are registered for one op."""
 
 
 class NotLinearError(PullbackError):
-    """A map that must be linear (a rule, or the argument of `transpose`) is not."""
+    """Raised where a map must be linear (a rule, or the argument of `transpose`) and is not."""
 
 
 class RuleResultError(PullbackError):
-    """A derivative rule returned the wrong number or types of values."""
+    """Raised where a derivative rule returns the wrong number or types of values."""
 
 
 class NotDifferentiableError(PullbackError):
-    """A derivative was asked for where none exists, such as with respect to an integer."""
+    """Raised where a derivative is asked for that does not exist, such as by an integer."""
 
 
 class DerivativeTypeError(NotDifferentiableError, TypeError):
-    """A gradient of a result, or with respect to an argument, whose type does not allow it."""
+    """Raised for a gradient of a result, or by an argument, whose type does not allow it."""
 
 
 class ArgumentMismatchError(PullbackError, TypeError, ValueError):
-    """Tangents, cotangents or argument positions that do not fit the function."""
+    """Raised where tangents, cotangents or argument positions do not fit the function."""
 
 
 class UsageError(PullbackError):
-    """The command line was given a target, file or argument that it cannot use."""
+    """Raised where the command line is given what it cannot use: a target, file or argument."""
 
 
 class PipelineError(PullbackError):
-    """A pass pipeline is misspelt, or one of its passes failed."""
+    """Raised where a pass pipeline is misspelt, or one of its passes fails."""
 
 
 class NestingError(PullbackError, RecursionError):
-    """A program is nested so deep that a pass runs into Python's limit of recursion."""
+    """Raised where a program is nested so deep that a pass runs into Python's recursion limit."""
 
 
 DEEP = 20
@@ -155,4 +155,4 @@ def nested_too_deep(depth: int, what: str, where: str | None) -> NestingError:
 
 
 class VerificationError(PullbackError):
-    """The module breaks a constraint of the dialect; the message starts with its label."""
+    """Raised where a module breaks a constraint of the dialect; the message has its label first."""

@@ -28,9 +28,11 @@ def jacfwd(
     *,
     through: Through = "rules",
 ) -> Callable[..., Any]:
-    """The Jacobian of a function, column by column in forward mode; as `jax.jacfwd`.
+    """Return a function that computes the Jacobian of `fun` in forward mode; as `jax.jacfwd`.
 
-    `through` is as for `jvp`.
+    For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…)`: one
+    tangent for each element of the argument, as one batch. `argnums`, `has_aux`, `holomorphic` and
+    errors are as for `grad`, `through` as for `jvp`.
     """
     return _jacobian(fun, _forward, _options(argnums, has_aux, holomorphic, through))
 
@@ -42,7 +44,12 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian of a function, row by row in reverse mode; as `jax.jacrev`."""
+    """Return a function that computes the Jacobian of `fun` in reverse mode; as `jax.jacrev`.
+
+    For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…)`: one
+    cotangent for each element of the result, as one batch. Arguments and errors are as for `grad`;
+    the Jacobian by an integer, with `allow_int`, is zeros of the integer's dtype.
+    """
     return _jacobian(fun, _reverse, _options(argnums, has_aux, holomorphic, allow_int))
 
 
@@ -52,7 +59,11 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """The Hessian of a function, forward over reverse; as `jax.hessian`."""
+    """Return a function that computes the Hessian of `fun`, forward over reverse; as `jax.hessian`.
+
+    For an argument of shape `(n…)` and a result of shape `(m…)` it has the shape `(m…, n…, n…)`.
+    Arguments and errors are as for `grad`, but that the result need not be a scalar.
+    """
     inner = jacrev(fun, argnums, has_aux, holomorphic)
     return jacfwd(inner, argnums, has_aux, holomorphic)
 

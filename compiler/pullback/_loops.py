@@ -17,17 +17,23 @@ from pullback_runtime._arguments import spell
 def bounded_while_loop(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, max_steps: int
 ) -> Any:
-    """`jax.lax.while_loop` that stops after `max_steps` iterations at the latest.
+    """Run a loop that stops after `max_steps` iterations at the latest; else `jax.lax.while_loop`.
 
     The bound goes into the IR, as `pullback.max_trip_count` on the loop. So reverse mode stores
     what it needs of each iteration in buffers of `max_steps` slots. Without a bound it stores
     some states only and computes the others again: less memory, more time.
 
     Args:
-      cond_fun: whether to go on, a scalar bool, from the loop's value.
-      body_fun: the next value from the present one, of the same types.
+      cond_fun: tells whether to go on, a scalar bool, from the loop's value.
+      body_fun: computes the next value from the present one, of the same structure, shapes and
+        dtypes.
       init_val: the first value, a pytree of arrays.
       max_steps: a Python integer; the loop ends there even where `cond_fun` still holds.
+
+    Returns: the last value.
+
+    Raises:
+      ArgumentMismatchError: `max_steps` is negative, or `cond_fun` returns no scalar bool.
 
     Example:
 

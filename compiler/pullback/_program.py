@@ -63,11 +63,11 @@ class Program(AnyProgram):
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """What the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
+        """Which platforms the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
         return _platforms.platforms_of(self)
 
     def for_platform(self, platform: str) -> Program:
-        """The program for one of its platforms, which is run wherever it is called.
+        """Return the program for one of its platforms, which is run wherever it is called.
 
         Calls of the program itself choose the platform that they run on.
         """
@@ -86,7 +86,7 @@ class Program(AnyProgram):
         )
 
     def asm(self, debug_info: bool = False) -> str:
-        """The module as readable MLIR, with source locations if `debug_info`."""
+        """Return the module as readable MLIR, with source locations if `debug_info`."""
         return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
 
     @_platforms.for_each
@@ -137,7 +137,7 @@ class Program(AnyProgram):
     def split_vjp(
         self, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
     ) -> _derivation.Split:
-        """Reverse mode as two programs, `forward` and `linear`, that share residuals.
+        """Return reverse mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents`.
         """
@@ -151,21 +151,24 @@ class Program(AnyProgram):
         *,
         wrt: Positions = None,
     ) -> _derivation.Split:
-        """Forward mode as two programs, `forward` and `linear`, that share residuals.
+        """Return forward mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, tangents…) -> tangents of out`.
         """
         return _derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
 
     def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
-        """Compiles the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
+        """Compile the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
 
         The executable takes and returns what the function does; it has `cost`, `memory`, `hlo`.
 
         Args:
-          backend: by default, where the arrays are that the program was traced with, if they are
-            bound to devices, and JAX's default backend otherwise.
+          backend: by default, JAX's default backend.
           options: further options of `pullback_runtime.compile`: `device`, `topology`.
+
+        Raises:
+          BackendNotFoundError: the backend, device or topology is not here.
+          CompileError: XLA refuses the module.
         """
         if options.get("topology"):
             platform = "tpu"
@@ -204,7 +207,7 @@ class Program(AnyProgram):
         allow_refusals: bool = False,
         order: int | None = None,
     ) -> None:
-        """Writes one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
+        """Write one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
         from pullback import artifact
 
         artifact.save(
@@ -217,7 +220,7 @@ class Program(AnyProgram):
         )
 
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
-        """A `jax.export.Exported` whose own `vjp` goes through the program's rules."""
+        """Return a `jax.export.Exported` whose own `vjp` goes through the program's rules."""
         from pullback import artifact
 
         return artifact.to_exported(self, platforms=platforms)
@@ -240,7 +243,7 @@ class Program(AnyProgram):
         return _handles.handle_of(_platforms.here(self))
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments of `@main`: hidden constants, then the leaves of the call's arguments."""
+        """Return the arguments of `@main`: hidden constants, then the leaves of the arguments."""
         return [*map(boundary.physical, self.constants), *self._leaves(args, kwargs)]
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -266,6 +269,6 @@ class Program(AnyProgram):
         return jax.tree.unflatten(self.in_tree, _trees.flatten_call(self.in_tree, args, {}))[0]
 
     def unflatten(self, results: Sequence[Any]) -> Any:
-        """The result of the function from the results of `@main`."""
+        """Return the result of the function, made of the results of `@main`."""
         leaves = map(boundary.logical, results, self.out_avals)
         return jax.tree.unflatten(self.out_tree, leaves)

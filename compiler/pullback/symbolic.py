@@ -119,7 +119,7 @@ class SymbolicProgram(AnyProgram):
         return jax.jit(program)
 
     def with_shapes(self, *args: Any, **kwargs: Any) -> Program:
-        """The program for the sizes of these arguments, with all its rules, of any order.
+        """Return the program for the sizes of these arguments, with all its rules, of any order.
 
         Raises:
           DimensionError: the arguments do not fit the dimensions, or have other dtypes.
@@ -128,7 +128,7 @@ class SymbolicProgram(AnyProgram):
         return self.at(self._sizes(self._leaves(args, kwargs)))
 
     def with_sizes(self, **sizes: int) -> Program:
-        """The program for these sizes of the symbols, such as `b=4`: as `with_shapes`."""
+        """Return the program for these sizes of the symbols, such as `b=4`; as `with_shapes`."""
         if sizes.keys() != {*self.symbols}:
             raise DimensionError(
                 f"sizes of {', '.join(sizes) or 'no symbol'} are given, and the program has the "
@@ -144,7 +144,7 @@ class SymbolicProgram(AnyProgram):
         return self.at(self._sizes(sized))
 
     def at(self, values: Mapping[str, int]) -> Program:
-        """The program where the symbols have these sizes, whose constraints are not checked."""
+        """Return the program for these sizes of the symbols, without a check of constraints."""
         if self.member is None:
             raise MissingRuleError(
                 "the file of this program with symbolic dimensions has no rules: it cannot become "
@@ -173,13 +173,13 @@ class SymbolicProgram(AnyProgram):
         return symbols_in(self.in_avals)
 
     def asm(self, debug_info: bool = False) -> str:
-        """The module that JAX exports, as readable MLIR: without rules, its sizes are symbols."""
+        """Return the module that JAX exports as readable MLIR: with symbols, without rules."""
         serialized = bytes(self.to_exported().mlir_module_serialized)
         module = _module.parse(serialized, _jax.context())
         return module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
 
     def for_platform(self, platform: str) -> SymbolicProgram:
-        """The program for one of its platforms."""
+        """Return the program for one of its platforms."""
         if platform not in self.platforms:
             raise _platforms.no_variant(self.platforms, platform)
         stored, at = replace(self.stored, exported={}), self.at
@@ -250,7 +250,7 @@ class SymbolicProgram(AnyProgram):
         return jax.tree.unflatten(self.out_tree, leaves)
 
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
-        """A `jax.export.Exported` on the program's pytrees."""
+        """Return a `jax.export.Exported` on the program's pytrees."""
         args, kwargs = jax.tree.unflatten(self.in_tree, self.in_avals)
         chosen = platforms or self.platforms
 
@@ -261,7 +261,7 @@ class SymbolicProgram(AnyProgram):
             return jax.export.export(jax.jit(main), platforms=chosen)(*args, **kwargs)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Writes one file that `pullback.load` reads; see `pullback.artifact.save`."""
+        """Write one file that `pullback.load` reads; see `pullback.artifact.save`."""
         from pullback import artifact
 
         artifact.save(self, path, **options)

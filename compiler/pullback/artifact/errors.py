@@ -11,14 +11,14 @@ from pullback_runtime._errors import ModuleError
 
 
 class ArtifactError(PullbackError, _container.ArtifactError):
-    """A file cannot be loaded, or a program cannot be saved.
+    """Raised where a file cannot be loaded, or a program cannot be saved.
 
     It is the runtime's `ArtifactError` as well: one `except` catches both.
     """
 
 
 class NotPortableError(ArtifactError):
-    """The program holds something that exists in this process only, such as a callback."""
+    """Raised where a program holds what exists in this process only, such as a callback."""
 
 
 def check_valid(module: ir.Module, words: str, do: str) -> None:

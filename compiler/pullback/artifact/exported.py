@@ -60,11 +60,15 @@ def _for_each_platform(program: Program) -> Any:
 
 
 def from_exported(exported: Any) -> Any:
-    """The program of a `jax.export.Exported`, to be differentiated through its StableHLO.
+    """Make a program of a `jax.export.Exported`, to be differentiated through its StableHLO.
 
     Custom rules are not in there: `jax.export` drops them. The first derivative that the export has
-    itself becomes the rule of the program, so that this one honours them. With symbolic dimensions,
-    what comes back is a SymbolicProgram, which is such a program once sizes are given.
+    itself becomes the rule of the program, so that this one honours them.
+
+    Returns: a Program; with symbolic dimensions a SymbolicProgram.
+
+    Raises:
+      ArtifactError: it is no export, or has ordered effects.
     """
     if not isinstance(exported, jax.export.Exported):
         raise ArtifactError(

@@ -33,14 +33,16 @@ def load(
 ) -> Any:
     """Load a program from a file, or from its bytes.
 
-    It is a SymbolicProgram where dimensions are symbols. Reads what `save` wrote, any StableHLO
-    module (text, bytecode or portable artifact), and what `jax.export` serialised. Loading runs no
-    code that the file names.
+    Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
+    `jax.export` serialised. Loading runs no code that the file names.
 
     Args:
+      source: a path, or the content of a file as bytes.
       entry: the function of a StableHLO module that the program is; it is called @main then.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`; those of libraries that come with JAX need no word.
+
+    Returns: a Program; a SymbolicProgram where dimensions are symbols.
 
     Raises:
       ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops

@@ -44,7 +44,7 @@ def save(
     allow_refusals: bool = False,
     order: int | None = None,
 ) -> None:
-    """Writes a program to one portable file that can still be differentiated.
+    """Write a program to one portable file that can still be differentiated.
 
     Args:
       program: what to save; it is not changed.
@@ -52,9 +52,8 @@ def save(
       target: the StableHLO version to write for, at least '1.0.0'. By default the version of
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
-      allow_refusals: a rule may refuse, which is to raise an exception. Then the file says so: it
-        runs, and raises what the rule said where that derivative is asked for. The same for a step
-        that JAX has no rule for.
+      allow_refusals: write a file also where a rule refuses (raises on purpose), or a step has no
+        rule in JAX. It runs, and raises what the rule said where that derivative is asked for.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end: by default the file has nine
         orders of these, or down to four where the rules are large or many.
@@ -78,7 +77,7 @@ def serialize(
     allow_refusals: bool = False,
     order: int | None = None,
 ) -> bytes:
-    """The bytes that `save` writes."""
+    """Return the bytes that `save` writes; arguments and errors are the same."""
     return b"".join(_pieces(program, target, platforms, allow_refusals, order))
 
 

@@ -41,15 +41,12 @@ def trace(
     static_argnames: str | Iterable[str] | None = None,
     platforms: str | Sequence[str] | None = None,
 ) -> Callable[..., Any]:
-    """Turns a JAX function into a function that returns the Program of a call.
+    """Return a function that returns the Program of a call of `fun`.
 
     ```python
     program = pb.trace(f)(x, y)      # arrays, scalars, jax.ShapeDtypeStruct, any pytrees
     print(program)                   # readable MLIR
     ```
-
-    With symbolic dimensions (`jax.export.symbolic_shape`) among the arguments' sizes, what comes
-    back is a `pullback.symbolic.SymbolicProgram`.
 
     Args:
       fun: a function that JAX can trace.
@@ -58,6 +55,14 @@ def trace(
       platforms: what to lower for, by default what JAX runs on here: any of 'cpu', 'cuda', 'rocm'
         and 'tpu'. The hardware need not be there. Of several, each has a variant of its own in the
         program, to be saved; a call on yet another platform lowers the function again.
+
+    Returns:
+      A function from arguments, of which the shapes and dtypes count, to a Program. With symbolic
+      dimensions (`jax.export.symbolic_shape`) among them it is a `SymbolicProgram`.
+
+    Raises:
+      PullbackError: the function is handed a mutable array, or values of types of the user's own.
+      NestingError: loops, branches and calls are nested too deep.
     """
     chosen = _platforms(platforms)
     has_static = static_argnums is not None or static_argnames is not None
