@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from pullback._errors import PullbackError
 from pullback._jax import ir, source_info
 from pullback_runtime._jax import unescaped
 
@@ -91,6 +92,21 @@ def of_error(error: BaseException) -> str | None:
     passed = [(f.f_code, line) for f, line in traceback.walk_tb(error.__traceback__)]
     frames = [(code.co_filename, line, code.co_qualname) for code, line in reversed(passed)]
     return _described(frame for frame in frames if source_info.is_user_file(frame[0]))
+
+
+def is_raised_by_user(error: BaseException) -> bool:
+    """Return whether a line of the user's raised an error itself, and not JAX, called by one."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and source_info.is_user_file(frames[-1].f_code.co_filename)
+
+
+def words_of(error: BaseException) -> str:
+    """Return the type and text of an error, and the user's innermost line that it came through."""
+    text, line = str(error), of_error(error)
+    if isinstance(error, PullbackError):
+        text, line = error.message, error.where
+    said = f"{type(error).__name__}: {text}{f' ({line})' if line else ''}"
+    return said.encode(errors="backslashreplace").decode()
 
 
 def _described(frames: Iterable[source_info.Frame]) -> str | None:

@@ -98,11 +98,10 @@ def test_what_jax_cannot_do_in_a_users_rule_is_said(function) -> None:
         program.grad()
     note = "called at tests/frontend/test_rules.py:"
     assert any(note in each for each in caught.value.__notes__)
-    words = "cannot be written into the program: NotImplementedError: Batching rule for"
+    words = "raises: NotImplementedError: Batching rule for(.*\n)*.*, in batched_linear_call"
     with pytest.raises(pb.MissingRuleError, match=words) as caught:
         artifact.serialize(program)
-    assert "in batched_linear_call" in caught.value.where
-    assert "in the rule of the call at tests/frontend/test_rules.py:" in caught.value.where
+    assert "tests/frontend/test_rules.py:" in caught.value.where
 
 
 class TwoCotangents:

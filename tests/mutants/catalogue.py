@@ -549,8 +549,8 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/stage_all.py",
-        "                call.update(**self.rules.transposes(rule))",
-        "                pass",
+        "            call.update(**self.rules.transposes(self.table[call.rule_key]))",
+        "            pass",
         ("tests/passes/test_meetings.py",),
     ),
     Mutant(

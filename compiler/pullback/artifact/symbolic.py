@@ -19,7 +19,7 @@ from pullback.artifact import constants, high_level, kept as keeping, programs, 
 from pullback.artifact.errors import ArtifactError, as_ours
 from pullback.artifact.exported import Exports
 from pullback.artifact.variants import alone
-from pullback.frontend import link, refusals
+from pullback.frontend import link
 from pullback.frontend.tangents import is_inexact
 from pullback.passes.jvp import JVP as ForwardMode
 from pullback.passes.meetings import have_rules, met_in
@@ -52,7 +52,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
             exported[kind] = _exported(program, kind)
         except MissingRuleError as error:
             has_all = exports or (kept and all(have_rules(met_in(each)) for each in kept.values()))
-            if not has_all or (error.__cause__ and refusals.words(error.__cause__)):
+            if not has_all or (error.__cause__ and _locations.is_raised_by_user(error.__cause__)):
                 raise
     modules = {kind: _module_of(each) for kind, each in exported.items()}
     module = modules.pop(MAIN)
@@ -156,10 +156,11 @@ def _exported(program: SymbolicProgram, kind: str) -> Any:
             return jax.export.export(jax.jit(function), platforms=program.platforms)(*inputs)
     except Exception as error:
         _refuse_callbacks(function, inputs)
-        said = refusals.words(error)
-        if said is None and not isinstance(error, TypeError | ValueError | NotImplementedError):
+        is_of_rule = _locations.is_raised_by_user(error)
+        if not is_of_rule and not isinstance(error, TypeError | ValueError | NotImplementedError):
             raise
-        reason = f"a rule refuses: {said}" if said else str(error).partition("\n")[0]
+        words = _locations.words_of(error)
+        reason = f"a rule raises: {words}" if is_of_rule else str(error).partition("\n")[0]
         raise MissingRuleError(
             f"a program with symbolic dimensions has no `{kind}`: {reason}",
             do="use functions that jax.export exports and JAX differentiates once, or save "

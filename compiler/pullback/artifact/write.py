@@ -13,7 +13,7 @@ import jax
 
 from pullback import _locations
 from pullback._edits import as_run
-from pullback._errors import MissingRuleError, NotLinearError, PullbackError
+from pullback._errors import MissingRuleError, NotLinearError
 from pullback._interface import positions_by_argument
 from pullback._jax import context_of_its_own, ir
 from pullback.artifact import constants, high_level, sealing, symbolic, variants
@@ -21,8 +21,6 @@ from pullback.artifact.atomic import write_atomically
 from pullback.artifact.errors import ArtifactError, NotPortableError, as_ours
 from pullback.artifact.programs import LOST_RULES, ORDER
 from pullback.dialect import ops
-from pullback.frontend import refusals
-from pullback.frontend.stage_all import EndlessRulesError
 from pullback.passes.meetings import Meeting, have_rules, met_in, order_of
 from pullback.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes
@@ -61,8 +59,8 @@ def save(
     A program with symbolic dimensions takes `target` only.
 
     Raises:
-      MissingRuleError: a derivative rule is missing, cannot be staged, or refuses a derivative up
-        to `order`, or without one a first derivative. What may refuse later is a warning.
+      MissingRuleError: a derivative rule is missing, or raises for a derivative up to `order`, or
+        without one for a first derivative. What may raise later is a warning.
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
@@ -97,12 +95,12 @@ def _pieces(
     _refuse_tracers(program)
     chosen = list(map(program.for_platform, platforms or program.platforms))
     held = constants.Held(context_of_its_own())
-    staged, failure = _all_staged(chosen, held, order, allow_refusals)
+    staged = [_staged(each, held, order) for each in chosen]
     module, entries = variants.merged([module for module, _ in staged])
     reached = min((order for _, order in staged if order is not None), default=None)
     if not allow_refusals:
         met = met_in(module)
-        _refuse_refusals(program, met, reached, failure, order is None)
+        _refuse_refusals(program, met, reached, order is None)
         _refuse_missing(program, met, reached)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
@@ -124,32 +122,9 @@ def _pieces(
         return sealing.sealed(module, embedding, description, target)
 
 
-Staged = tuple[ir.Module, int | None]
-
-
-def _all_staged(
-    programs: Sequence[Program], held: constants.Held, order: int | None, allow_refusals: bool
-) -> tuple[list[Staged], MissingRuleError | None]:
-    """The modules of some programs with all of their rules; and what went wrong in one of these.
-
-    It may be in a rule that no derivative asks for: it is written down as a refusal.
-    """
-    try:
-        return [_staged(each, held, order, allow_refusals) for each in programs], None
-    except EndlessRulesError:
-        raise
-    except MissingRuleError as error:
-        if allow_refusals:
-            raise
-        try:
-            return [_staged(each, held, order, True) for each in programs], error
-        except PullbackError:
-            raise error from error.__cause__
-
-
 def _staged(
-    program: Program, held: constants.Held, order: int | None, allow_refusals: bool
-) -> Staged:
+    program: Program, held: constants.Held, order: int | None
+) -> tuple[ir.Module, int | None]:
     """A copy of the module that has all of its rules, in a context that goes when the file is made.
 
     And how often it can be differentiated, if that is not any number of times.
@@ -162,9 +137,8 @@ def _staged(
     as_run(program.module)
     module = held.copy(program.module)
     rules = program.rules
-    allowed = refusals.of_any_kind() if allow_refusals else contextlib.nullcontext()
-    with rules.lowering(held.lowering_of(rules)), allowed:
-        arguments = positions_by_argument(program.in_tree, len(program.constants))
+    arguments = positions_by_argument(program.in_tree, len(program.constants))
+    with rules.lowering(held.lowering_of(rules)):
         order = rules.stage_all(module, order, arguments)
     sealing.refuse_callbacks(module)
     return module, order
@@ -174,13 +148,12 @@ def _refuse_refusals(
     program: Program,
     met: Sequence[Meeting],
     order: int | None,
-    failure: MissingRuleError | None,
     of_any_order: bool,
 ) -> None:
-    """Raises MissingRuleError, with its words, for the first rule that refuses and is asked for.
+    """Raise MissingRuleError, with its words, for the first rule that raises and is asked for.
 
-    Or the failure of a rule, if there was one. It warns where no first derivative asks for such a
-    rule, if the file is for derivatives of any order, as far as there are any.
+    It warns where no first derivative asks for such a rule, if the file is for derivatives of any
+    order, as far as there are any.
 
     By static analysis a derivative may ask for many rules that it does not ask for, since rules
     give tangents that are zero. To know, the program is differentiated. That tells of what it calls
@@ -195,13 +168,10 @@ def _refuse_refusals(
         return
     first = min(order for order, *_ in refused)
     sooner = f"save with order={first - 1}: derivatives up to that order do not ask for it; or "
-    if failure is not None:
-        failure.do = sooner * (first > 1) + (failure.do or "")
-        raise failure
     _, (call, *_), rule = refused[0]
     count = len({each.call.decomposition for _, each, _ in refused})
     others = f", and those of {count - 1} more" if count > 1 else ""
-    said = f"the {rule} rule of `{call.decomposition}` refuses{others}: {call.refused[rule]}"
+    said = f"the {rule} rule of `{call.decomposition}` raises{others}: {call.refused[rule]}"
     where = _locations.user_line_of(call.op)
     if of_any_order and first > 1:
         warnings.warn(
@@ -220,7 +190,7 @@ def _refuse_refusals(
 
 
 def _is_differentiable(program: Program) -> bool:
-    """Whether no rule refuses a first derivative by all arguments.
+    """Return whether no rule raises for a first derivative by all arguments.
 
     One in forward mode through a backward rule that is not linear there is none, saved or not.
     """

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pullback import _locations
 from pullback._edits import clone
-from pullback._errors import LeakedValueError, MissingRuleError
+from pullback._errors import LeakedValueError, MissingRuleError, PullbackError
 from pullback._jax import derivatives, ir
 from pullback.dialect.masks import Asked, jointly, mask_of, parted, singles
 from pullback.dialect.ops import REFUSED, RuleName
-from pullback.frontend import refusals
 from pullback.passes.jvp import JVP
 from pullback.passes.meetings import order_of
 from pullback.passes.specialized import kinds_in
@@ -237,8 +237,6 @@ class CallRules:
         try:
             with _noting(found, name):
                 return get(rule, kind, mask)
-        except LeakedValueError:
-            raise
         except MissingRuleError:
             self._missing.add((rule.key, name))
         return None
@@ -368,11 +366,10 @@ def rules_in(found: Found) -> set[str]:
 
 @contextlib.contextmanager
 def _noting(found: Found, name: str) -> Iterator[None]:
-    """Writes down what the rule of this name says where it refuses."""
+    """Write down the words of what the rule of this name raises; not that there is none."""
     try:
         yield
     except Exception as error:
-        said = refusals.to_write_down(error)
-        if said is None:
+        if isinstance(error, PullbackError) and not isinstance(error, LeakedValueError):
             raise
-        found.setdefault(REFUSED, {})[name] = said
+        found.setdefault(REFUSED, {})[name] = _locations.words_of(error)

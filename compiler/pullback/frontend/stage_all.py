@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pullback import _locations
-from pullback._errors import LeakedValueError, MissingRuleError, PullbackError, headline
+from pullback._errors import MissingRuleError
 from pullback._jax import ir, jaxprs
 from pullback.dialect import ops
 from pullback.dialect.masks import singles
@@ -47,11 +44,6 @@ MOST_RULES = 1500
 PATIENCE = 60.0
 """Seconds after which who waits for rules of rules is told of `order`."""
 
-_ALLOW_IT = (
-    "if it is not needed, save with allow_refusals=True (--allow-refusals in a shell): the file "
-    "raises this where it is asked for"
-)
-
 Pending = dict[str, list[Any]]
 """By key of their rule, calls that want its symbols."""
 
@@ -67,7 +59,7 @@ def stage_all(
 
     Rules of rules are staged too, so the module can then be differentiated any number of times
     without Python; or as often as is returned: `order` times where that is given, and fewer than
-    any where rules come to no end. What a rule says that refuses is written down in its place.
+    any where rules come to no end. What a rule raises is written down in its place.
     A rule that sees which operands are perturbed is staged for those that derivatives by some of
     the `arguments`, given as the positions of their leaves, ask for.
     """
@@ -162,8 +154,7 @@ class _Module:
         if wanted.depth and time.monotonic() > self.warn_at:
             self.warn_at = math.inf
             _warn_of_order(rule, self._order(key))
-        with _naming(rule):
-            found = self.symbols[key] = self.rules.of(rule, wanted, self.order)
+        found = self.symbols[key] = self.rules.of(rule, wanted, self.order)
         if self._order(key) > self.order or found.keys() & {"jvp", "fwd"}:
             self.wanted[key] = wanted._replace(mask=rule.own_mask)  # it would be the same for all
 
@@ -221,9 +212,7 @@ class _Module:
         """
         linked = len(self.rules.linked.functions)
         for call in calls:
-            rule = self.table[call.rule_key]
-            with _naming(rule):
-                call.update(**self.rules.transposes(rule))
+            call.update(**self.rules.transposes(self.table[call.rule_key]))
         return len(self.rules.linked.functions) > linked
 
     def _singled_out(self) -> Pending:
@@ -249,26 +238,6 @@ def _wants_all_rules(met: Meeting) -> bool:
     Of another call that is only transposed, the transposes are enough.
     """
     return not met.transposed or isinstance(met.call, ops.LinearCall)
-
-
-@contextlib.contextmanager
-def _naming(rule: Rule) -> Iterator[None]:
-    """Raises what goes wrong in a user's rule as an error that names the rule and the line."""
-    try:
-        yield
-    except LeakedValueError as error:
-        error.do = f"{error.do}; or, {_ALLOW_IT}"
-        raise
-    except PullbackError:
-        raise
-    except Exception as error:
-        line = _locations.of_error(error)
-        raise MissingRuleError(
-            f"the rule of `{rule.key}` cannot be written into the program: {headline(error)}",
-            where=f"{line}, in the rule of the call at {rule.where}" if line else rule.places,
-            do="let the rule use functions that JAX can trace, on its arguments only; or, "
-            + _ALLOW_IT,
-        ) from error
 
 
 def _warn_of_order(rule: Rule, order: int) -> None:

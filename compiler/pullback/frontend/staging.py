@@ -25,7 +25,7 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import batched_rules, refusals
+from pullback.frontend import batched_rules
 from pullback.frontend.identity import Identities
 from pullback.frontend.kernels import as_loops
 from pullback.frontend.reductions import as_fold
@@ -542,12 +542,14 @@ def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) ->
 
 
 def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
-    """Whether JAX has no rule, which is how this error came about.
+    """Return whether an error says that there is no rule.
 
-    Its own primitives refuse in many ways, and whether a call is linear in its operands, it finds
-    out by trying. Errors in a user's rule are the user's to see as they are.
+    JAX's own primitives say so in many ways. Whether one is linear in its operands is found out by
+    trying: the transpose is given an `UndefinedPrimal` for them. Errors in a user's rule are the
+    user's to see as they are.
     """
-    if refusals.words(error) is not None and not isinstance(error, AssertionError):
+    is_of_trial = isinstance(error, AssertionError) or "UndefinedPrimal" in str(error)
+    if _locations.is_raised_by_user(error) and not is_of_trial:
         return False
     if rule.primitive == "linear_call" or (rule.primitive in USERS and kind != "transpose"):
         return isinstance(error, NotImplementedError) and _locations.of_error(error) is None

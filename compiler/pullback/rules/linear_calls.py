@@ -53,7 +53,7 @@ def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
     said = next(filter(None, (view.refusal(kind, mask) for mask in masks)), None)
     if said is not None:
         raise NotDifferentiableError(
-            f"the {kind} rule of `{view.decomposition}` refuses: {said}",
+            f"the {kind} rule of `{view.decomposition}` raises: {said}",
             where=user_line(view.op.location),
             do="differentiate by arguments that do not reach this step, or stop the gradient "
             "before it (jax.lax.stop_gradient)",
