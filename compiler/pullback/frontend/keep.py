@@ -137,54 +137,44 @@ class Keeper:
             self.tracebacks.pop()
 
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
-        name = jaxprs.name_of(equation)
-        if name == "call_module":
-            return primitives.as_module_call(equation, adoption.merger(equation, self.rules))
-        if name == "call_exported" and any(map(is_symbolic, equation.params["exported"].in_avals)):
-            raise _symbolic_call(self.place)
+        name, params = jaxprs.name_of(equation), equation.params
         if name == "sharding_constraint":
-            self.rules.use_mesh(getattr(equation.params["sharding"], "mesh", None))
-        if name == BATCHED_BY_JAX:
-            self.rules.has_batching_rules = True
-        if name == CHECK:
-            self.rules.has_lost_checks = True
-        if name == "shard_map":
-            self.rules.use_mesh(equation.params["mesh"])
-            with self.rules.inside(equation):
-                return self._inside(equation)
-        if name == "custom_jvp_call":
-            return self._custom(equation, debug_info, "pullback.custom_jvp_call", "call_jaxpr")
-        if name == "custom_vjp_call":
-            return self._custom(equation, debug_info, "pullback.custom_vjp_call", "call_jaxpr")
-        if name == "linear_call":
-            return self._custom(equation, debug_info, "pullback.linear_call", "callee")
-        if name == "call_hi_primitive":
-            return self._high(equation, debug_info)
-        if name in user_rules.BACKWARD_ONLY:
-            return self._backward_only(equation, debug_info)
-        if name == CHECKPOINT:
-            return self._checkpoint(equation)
-        if name in ON_EVERY_DEVICE or name == remat.SAVED:
-            return equation
-        if name in RECURSED or not _carries_derivative(equation) or _lacks_jvp(equation):
-            return self._inside(equation)
-        return self._primitive(equation, debug_info)
+            self.rules.use_mesh(getattr(params["sharding"], "mesh", None))
+        self.rules.has_batching_rules |= name == BATCHED_BY_JAX
+        self.rules.has_lost_checks |= name == CHECK
+        return _WAYS.get(name, Keeper._primitive)(self, equation, debug_info)
 
-    def _inside(self, equation: Any) -> Any:
+    def _inside(self, equation: Any, _: Any = None) -> Any:
         """The equation with the jaxprs among its parameters kept, but for those of kernels."""
         return jaxprs.with_bodies(
             equation, lambda _, body: body if references.are_taken(body) else self.keep(body)
         )
 
-    def _custom(self, equation: Any, debug_info: Any, op: str, body: str) -> Any:
-        decomposition = self.keep(jaxprs.close(equation.params[body]))
-        rule = self.rules.register(op, equation, debug_info, decomposition)
-        return self._composite(equation, rule)
+    def _manual(self, equation: Any, _: Any) -> Any:
+        self.rules.use_mesh(equation.params["mesh"])
+        with self.rules.inside(equation):
+            return self._inside(equation)
+
+    def _program(self, equation: Any, _: Any) -> Any:
+        return primitives.as_module_call(equation, adoption.merger(equation, self.rules))
+
+    def _exported(self, equation: Any, debug_info: Any) -> Any:
+        if any(map(is_symbolic, equation.params["exported"].in_avals)):
+            raise _symbolic_call(self.place)
+        return self._primitive(equation, debug_info)
+
+    def _custom(self, equation: Any, debug_info: Any) -> Any:
+        """A call of a function with rules, or of a linear map with a transpose."""
+        params, op = equation.params, f"pullback.{jaxprs.name_of(equation)}"
+        decomposition = self.keep(jaxprs.close(params.get("call_jaxpr", params.get("callee"))))
+        return self._composite(
+            equation, self.rules.register(op, equation, debug_info, decomposition)
+        )
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
         if high.kind_of(equation) == "RematTraced":
-            return self._checkpoint(equation)
+            return self._checkpoint(equation, debug_info)
         body = self.keep(high.expand(equation))
         backward = "vjp" in high.rules_of(equation)
         op = "pullback.custom_vjp_call" if backward else "pullback.custom_jvp_call"
@@ -200,6 +190,9 @@ class Keeper:
         return _with_zeros_of_integers(equation, jaxprs.equation_alone(call, debug_info), rule.key)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
+        """A step with a rule of JAX's, or with none where no tangent flows through it."""
+        if not _carries_derivative(equation) or _lacks_jvp(equation):
+            return self._inside(equation)
         inside = ordering.in_text(self._inside(equation), debug_info)
         decomposition = jaxprs.equation_alone(inside, debug_info)
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
@@ -214,10 +207,26 @@ class Keeper:
             notes=rule.notes,
         )
 
-    def _checkpoint(self, equation: Any) -> Any:
+    def _checkpoint(self, equation: Any, _: Any) -> Any:
         with self.rules.kept_by(remat.policy_of(equation)):
             body = self.keep(remat.recomputed(equation, warn_of_offload))
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
+
+
+_WAYS = {
+    "call_module": Keeper._program,
+    "call_exported": Keeper._exported,
+    "shard_map": Keeper._manual,
+    "custom_jvp_call": Keeper._custom,
+    "custom_vjp_call": Keeper._custom,
+    "linear_call": Keeper._custom,
+    "call_hi_primitive": Keeper._high,
+    CHECKPOINT: Keeper._checkpoint,
+    **dict.fromkeys(user_rules.BACKWARD_ONLY, Keeper._backward_only),
+    **dict.fromkeys(ON_EVERY_DEVICE | {remat.SAVED}, lambda keeper, equation, _: equation),
+    **dict.fromkeys(RECURSED - {"shard_map"}, Keeper._inside),
+}
+"""How equations are kept, by the names of their primitives; others by `_primitive`."""
 
 
 def warn_of_offload(policy: str, equation: Any) -> None:
