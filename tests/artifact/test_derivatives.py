@@ -207,7 +207,7 @@ def square_of_waves(x):
 
 
 @pytest.mark.parametrize(
-    ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 4), ("RULES", 6, 5)]
+    ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 3), ("RULES", 6, 5)]
 )
 def test_rules_that_never_end_are_there_for_some_orders(limit, many, order, monkeypatch):
     monkeypatch.setattr(f"pullback.frontend.stage_all.MANY_{limit}", many)

@@ -1198,7 +1198,7 @@ AROUND = (
     ),
     Mutant(
         "frontend/call_rules.py",
-        '            self._parts(found, rule, wanted, "jvp")',
+        '            self._parts(found, rule, "jvp")',
         "            pass",
         ("tests/artifact/test_rules_that_see_zeros.py",),
     ),

@@ -54,7 +54,7 @@ def save(
         rule in JAX. It runs, and raises what the rule said where that derivative is asked for.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end: by default the file has nine
-        orders of these, or down to four where the rules are large or many.
+        orders of these, or down to three where the rules are large or many.
 
     A program with symbolic dimensions takes `target` only.
 

@@ -102,7 +102,7 @@ class CallRules:
         """
         self.add(found, rule, "jvp", [rule.own_mask])
         if rules_in(found) and rule.sees_zeros:
-            self._parts(found, rule, wanted, "jvp")
+            self._parts(found, rule, "jvp")
         if rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
             return
         if rule.sees_zeros:
@@ -147,7 +147,7 @@ class CallRules:
         """
         accepted = self._pair(found, rule, Asked(rule.own_mask))
         if accepted and rule.sees_zeros:
-            self._parts(found, rule, wanted, "vjp")
+            self._parts(found, rule, "vjp")
         if accepted or not rule.knows_operands_apart:
             return
         asked = self._asked_of(rule, wanted, "vjp")
@@ -160,12 +160,12 @@ class CallRules:
         if "1" in (joint := self._accepted(found, rule, "vjp", wanted.mask)):
             self._pair(found, rule, Asked(joint))
 
-    def _parts(self, found: Found, rule: Rule, wanted: Wanted, kind: str) -> None:
+    def _parts(self, found: Found, rule: Rule, kind: str) -> None:
         """Add the rules for other operands and results, which may say something else of these.
 
         Who asks for one that fails is told that it is not there.
         """
-        for asked in self._asked_of(rule, wanted, kind):
+        for asked in self._recorded(rule, kind):
             part = Found()
             with contextlib.suppress(Exception):  # the user's rule may raise anything
                 if kind == "vjp":
@@ -213,13 +213,17 @@ class CallRules:
 
         It is what those of the program ask for, and what may be perturbed in rules.
         """
-        if self._asked is None:
-            self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
-        found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
-        found.sort(key=lambda asked: (asked.operands.count("1"), asked.results.count("1")))
+        found = self._recorded(rule, kind)
         if not self._asked or wanted.in_rules:
             found.append(Asked(jointly([*(each.operands for each in found), wanted.mask])))
         return list(dict.fromkeys(found))
+
+    def _recorded(self, rule: Rule, kind: str) -> list[Asked]:
+        """What derivatives of the program ask of a rule; the widest is last."""
+        if self._asked is None:
+            self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
+        found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
+        return sorted(found, key=lambda a: (a.operands.count("1"), a.results.count("1")))
 
     def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
         """Adds to `found` the rules of this kind that there are."""

@@ -21,6 +21,7 @@ from pullback.frontend.call_rules import (
     asked_for_types,
     rules_in,
 )
+from pullback.frontend.progress import Progress
 from pullback.passes.meetings import Meeting, Meetings, order_of
 from pullback_runtime._jax import operations_where
 
@@ -32,10 +33,12 @@ LAST_ORDER = 9
 """Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
-LAST_OF_MANY = 4
-"""The same where there is much already: rules of `odeint` solve a larger system each time."""
+LAST_OF_MANY = 3
+"""The same where there is much already: rules of `odeint` solve a larger system each time.
 
-MANY_OPS, MANY_RULES = 10_000, 100
+Saving a small `diffrax` backsolve took 120 s up to order 4 and takes 40 s, on two cores."""
+
+MANY_OPS, MANY_RULES = 5_000, 40
 """More ops of rules, or rules of rules, than programs have whose rules end soon."""
 
 MOST_RULES = 1500
@@ -102,13 +105,15 @@ class _Module:
         self.wanted: dict[str, Wanted] = {}
         self.without: set[str] = set()
         self.for_types: set[Any] = set()
+        self.progress = Progress()
         self.warn_at = time.monotonic() + PATIENCE
 
     def complete(self) -> None:
         """Stages all rules, also for cotangents of other types where a rule makes such."""
-        self._complete()
-        while self.table.hands_on and self._stage_for_types():
+        with Progress() as self.progress:
             self._complete()
+            while self.table.hands_on and self._stage_for_types():
+                self._complete()
         for call in ops.walk_calls(self.module):
             if call.rule_key is not None:
                 call.update(**{RULE: None})
@@ -154,6 +159,10 @@ class _Module:
         if wanted.depth and time.monotonic() > self.warn_at:
             self.warn_at = math.inf
             _warn_of_order(rule, self._order(key))
+        self.progress.show(
+            f"staging rules for derivatives of order {self._order(key)}: "
+            f"{self.table.traces} traced, now `{key}`"
+        )
         found = self.symbols[key] = self.rules.of(rule, wanted, self.order)
         if self._order(key) > self.order or found.keys() & {"jvp", "fwd"}:
             self.wanted[key] = wanted._replace(mask=rule.own_mask)  # it would be the same for all
