@@ -44,6 +44,7 @@ __all__ = [
     "ArgumentMismatchError",
     "ArtifactError",
     "DerivativeTypeError",
+    "LateBindingWarning",
     "LeakedValueError",
     "LostOffloadWarning",
     "LostRulesWarning",
