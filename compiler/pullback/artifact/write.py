@@ -50,8 +50,8 @@ def save(
       target: the StableHLO version to write for, at least '1.0.0'. By default the version of
         twelve weeks ago, so that a somewhat older jaxlib reads it.
       platforms: what the file must run on; the program must have been traced for these.
-      allow_refusals: write a file also where a rule refuses (raises on purpose), or a step has no
-        rule in JAX. It runs, and raises what the rule said where that derivative is asked for.
+      allow_refusals: write a file also where a rule refuses (raises while it is traced), or a step
+        has no rule in JAX. It runs, and raises what the rule said, for its derivative.
       order: how often the file can be differentiated; any number of times by default. For programs
         whose derivatives need ever more rules, and so come to no end: by default the file has nine
         orders of these, or down to three where the rules are large or many.
