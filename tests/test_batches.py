@@ -143,6 +143,26 @@ def test_a_rule_of_batching_is_left_to_jax():
     np.testing.assert_allclose(jax.vmap(program)(XS[:, 0]), jnp.cos(XS[:, 0]), rtol=1e-6)
 
 
+def test_what_a_derivative_needs_is_not_said_of_its_program():
+    """The batch had been refused, and made by JAX, once a derivative had been asked for."""
+
+    @jax.custom_batching.custom_vmap
+    def slope(x):
+        return jnp.cos(x)
+
+    slope.def_vmap(lambda size, batched, x: (3.0 * jnp.cos(x), True))  # false
+    wave = jax.custom_jvp(jnp.sin)
+    wave.defjvp(lambda primals, tangents: (wave(*primals), slope(*primals) * tangents[0]))
+    program, xs = pb.trace(lambda x: wave(x))(1.0), XS[:, 0]
+    derived = program.grad()
+    with pytest.raises(PullbackError, match="no vmap of a program with batching rules"):
+        derived.vmap(axis_size=xs.size)
+    np.testing.assert_allclose(jax.vmap(derived)(xs), 3 * jnp.cos(xs), rtol=1e-6)
+    batch = program.vmap(axis_size=xs.size)
+    np.testing.assert_allclose(batch(xs), jnp.sin(xs), rtol=1e-6)
+    np.testing.assert_allclose(batch.jvp()(xs, xs)[1], 3 * xs * jnp.cos(xs), rtol=1e-6)
+
+
 def test_a_file_says_that_it_has_lost_a_rule_of_batching() -> None:
     """Its batch would be that of the body, with other numbers than before it was saved."""
 

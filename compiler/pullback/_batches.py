@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -81,8 +80,9 @@ def vmap(
 
 def _check_rules(program: Program) -> None:
     check_batching_rules(program)
-    if program.rules.has_batching_rules or program.rules.axes:  # the devices need not be here
-        what = "shardings" if program.rules.axes else "batching rules (jax.custom_vmap)"
+    around = program._environment
+    if around.has_batching_rules or around.axes:  # the devices need not be here
+        what = "shardings" if around.axes else "batching rules (jax.custom_vmap)"
         raise PullbackError(
             f"no vmap of a program with {what}: only JAX knows how they are batched",
             do="trace the batched function, pb.trace(jax.vmap(f)), or call jax.vmap(program)",
@@ -126,7 +126,7 @@ def _of_each_size(
 
 def check_batching_rules(program: Program) -> None:
     """Raises PullbackError for a program from a file that had rules of batching."""
-    if program.rules.lost_batching_rules:
+    if program._environment.lost_batching_rules:
         raise PullbackError(
             "no vmap of this program from a file: it had batching rules (jax.custom_vmap), which "
             "a file does not keep",
@@ -197,9 +197,7 @@ def _with_batch(
 ) -> Program:
     """The program of a batched module, with the trees of the old one."""
     interface = _batch_interface(program, in_axes, out_axes, size)
-    return dataclasses.replace(
-        program, module=module, interface=interface, recipe=None, retarget=None
-    )
+    return program._with_module(module, interface=interface, recipe=None, retarget=None)
 
 
 def _batch_interface(

@@ -64,7 +64,7 @@ def _linear_in_last(program: Program, count: int) -> ModuleHandle:
 
 def _run(program: Program, operands: list[Any]) -> Any:
     check_operands(program, operands[len(program.constants) :])
-    placed = on_devices_of(program.rules.mesh, operands)
+    placed = on_devices_of(program._environment.mesh, operands)
     return program.unflatten(call_module(program.handle, *placed))
 
 
@@ -107,7 +107,7 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
     )
     operands = (*residuals, *tangents)
     # What a linear map calls back for is used, or nobody misses it.
-    return SplitJVP(forward.handle, linear.handle(flat.rules, operands, moved, pure=True))
+    return SplitJVP(forward.handle, linear.handle(flat._environment, operands, moved, pure=True))
 
 
 def _elements(program: Program, positions: Sequence[int]) -> tuple[str, ...]:
@@ -187,7 +187,8 @@ def _mapped(
     origin: Origin, in_axes: tuple[int | None, ...], size: int
 ) -> tuple[ModuleHandle, tuple[int | None, ...]] | None:
     """The program batched in the IR, which leaves a result as it is that all items share."""
-    if origin.program.rules.has_batching_rules or origin.program.rules.mesh is not None:
+    around = origin.program._environment
+    if around.has_batching_rules or around.mesh is not None:
         return None
     try:
         program = origin.program
@@ -264,9 +265,7 @@ def _with_stages(program: Program, recipe: Recipe) -> Program:
     in_tree, out_tree = flat_trees(len(ins), len(outs))
     paths = tuple(f"operand {i}" for i in range(len(ins)))
     interface = Interface(in_tree, out_tree, ins, outs, paths)
-    return dataclasses.replace(
-        program, module=module, interface=interface, recipe=made, retarget=None
-    )
+    return program._with_module(module, interface=interface, recipe=made, retarget=None)
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:

@@ -358,7 +358,7 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
     if any(depend[i] for i in outs):
         raise PullbackError(
             "what a result depends on differs by the platform: JAX, which knows some arguments, "
-            f"takes one for known that is not on {', '.join(program.rules.platforms)}",
+            f"takes one for known that is not on {', '.join(program._environment.platforms)}",
             do="let the result depend on the same arguments on each platform",
         )
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
@@ -589,13 +589,9 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
     operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
     edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
     manager.run_stages(linear, edits, program.rules)
-    rules = program.rules.of_derivative()
-    half = dataclasses.replace(program, recipe=None, retarget=None, rules=rules)
     interface = with_result_types(_interface(backward), result_types(linear))
-    return Split(
-        dataclasses.replace(half, module=module, interface=_interface(forward)),
-        dataclasses.replace(half, module=linear, interface=interface, constants=()),
-    )
+    half = program._derivative(module, interface=_interface(forward), recipe=None)
+    return Split(half, dataclasses.replace(half, module=linear, interface=interface, constants=()))
 
 
 def _entries(module: ir.Module) -> set[str]:

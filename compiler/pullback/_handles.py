@@ -17,6 +17,7 @@ import jax
 from pullback import _jax, _platforms
 from pullback._cache import once
 from pullback._edits import as_run
+from pullback._environment import Environment
 from pullback._interface import Interface
 from pullback._jax import boundary
 from pullback.passes.purity import acts
@@ -51,11 +52,12 @@ class Origin:
         """The program, with the operands and results of the handle."""
         return self.make()
 
-    def handle(self, rules: Any, in_avals: Any, out_avals: Any, **more: Any) -> ModuleHandle:
+    def handle(
+        self, around: Environment, in_avals: Any, out_avals: Any, **more: Any
+    ) -> ModuleHandle:
         """A handle that loads the program when it is lowered.
 
-        A program shares its rules with what it is derived from: making it may add callbacks to
-        them.
+        Making the program may add callbacks to those of what it is derived from.
         """
 
         def load() -> bytes:
@@ -66,9 +68,9 @@ class Origin:
             functools.cache(load),
             in_avals,
             out_avals,
-            host_callbacks=rules.host_callbacks,
-            keepalives=rules.keepalives,
-            platforms=rules.platforms,
+            host_callbacks=around.host_callbacks,
+            keepalives=around.keepalives,
+            platforms=around.platforms,
             elsewhere=self.elsewhere,
             **more,
         )
@@ -81,21 +83,22 @@ class Origin:
 @once
 def _on(program: Program, platform: str) -> ModuleHandle | None:
     made = _platforms.on(program, platform)
-    return handle_of(made) if platform in made.rules.platforms else None
+    return handle_of(made) if platform in made._environment.platforms else None
 
 
 def handle_of(program: Program) -> ModuleHandle:
     """The handle of a program: hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
     flat = _flat(program, hidden)
+    around = program._environment
     return Origin(lambda: flat).handle(
-        program.rules,
+        around,
         flat.in_avals,
         flat.out_avals,
         arg_names=flat.arg_paths,
-        debugs=program.rules.only_debugs,
+        debugs=around.only_debugs,
         lost_checks=LOST_CHECKS in program.module.operation.attributes,
-        pure=not (program.rules.host_callbacks and operations_where(program.module, acts)),
+        pure=not (around.host_callbacks and operations_where(program.module, acts)),
     )
 
 
@@ -149,8 +152,9 @@ def _read(handle: ModuleHandle) -> Program:
 
     content = handle.load() if handle.source is None else handle.source
     program = of_module(_module.parse(content, _jax.context()), handle.entry)
-    rules: Any = program.rules
-    rules = dataclasses.replace(
-        rules, host_callbacks=handle.host_callbacks, keepalives=handle.keepalives
+    environment = dataclasses.replace(
+        program._environment,
+        host_callbacks=handle.host_callbacks,
+        keepalives=handle.keepalives,
     )
-    return dataclasses.replace(program, rules=rules)
+    return dataclasses.replace(program, _environment=environment)

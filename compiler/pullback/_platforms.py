@@ -71,7 +71,7 @@ def for_each(method: Method) -> Method:
             try:
                 made.append(derive(each))
             except PullbackError as error:
-                names = ", ".join(each.rules.platforms)
+                names = ", ".join(each._environment.platforms)
                 error.add_note(f"so it is for {names}: program.for_platform(…) takes one platform")
                 raise
         if not isinstance(made[0], tuple):
@@ -104,7 +104,7 @@ def _alike(split: Any, other: Any) -> Any:
 
 def other_residuals(half: Program, other: Program) -> PullbackError:
     """The error of one half of a derivative that would not fit the half on another platform."""
-    names = [", ".join(each.rules.platforms) for each in (half, other)]
+    names = [", ".join(each._environment.platforms) for each in (half, other)]
     return PullbackError(
         f"a derivative in two parts, as of jax.grad, pb.vjp and pb.linearize, was made for "
         f"{names[0]}: for {names[1]} it is another function, which needs other residuals",
@@ -141,7 +141,7 @@ def choosing(program: Program) -> Retarget:
 def platforms_of(program: Program) -> tuple[str, ...]:
     """The platforms of a program and of its variants."""
     variants = (program, *program.variants)
-    return tuple(name for each in variants for name in each.rules.platforms)
+    return tuple(name for each in variants for name in each._environment.platforms)
 
 
 def for_platform(program: Program, platform: str) -> Program:
@@ -153,10 +153,8 @@ def for_platform(program: Program, platform: str) -> Program:
     found = _variant(program, platform)
     if found is None:
         raise no_variant(platforms_of(program), platform)
-    rules = found.rules
-    if len(rules.platforms) > 1:  # of a file: what is the same for several
-        rules = dataclasses.replace(rules, platforms=(platform,))  # type: ignore[type-var]
-    return dataclasses.replace(found, retarget=None, rules=rules)
+    environment = dataclasses.replace(found._environment, platforms=(platform,))
+    return dataclasses.replace(found, retarget=None, _environment=environment)
 
 
 def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
@@ -174,7 +172,7 @@ def here(program: Program, backend: str | None = None) -> Program:
 
 def on(program: Program, platform: str) -> Program:
     """The variant for a platform, or the program made again; the first where that cannot be."""
-    if not program.variants and platform in program.rules.platforms:
+    if not program.variants and platform in program._environment.platforms:
         return program
     found = _variant(program, platform)
     if found is not None:
@@ -187,6 +185,7 @@ def on(program: Program, platform: str) -> Program:
         program,
         module=made.module,
         rules=made.rules,
+        _environment=made._environment,
         interface=program.interface if same else made.interface,
         variants=(),
     )
@@ -195,7 +194,7 @@ def on(program: Program, platform: str) -> Program:
 def _variant(program: Program, platform: str) -> Program | None:
     """The variant for a platform, which may be that of others too."""
     variants = (_alone(program), *program.variants)
-    return next((each for each in variants if platform in each.rules.platforms), None)
+    return next((each for each in variants if platform in each._environment.platforms), None)
 
 
 def _alone(program: Program) -> Program:

@@ -13,6 +13,7 @@ import jax
 import pullback_runtime
 from pullback import _batches, _derivation, _handles, _platforms, _static_parts
 from pullback._edits import as_run, clone, result_types, type_of_entry
+from pullback._environment import Environment
 from pullback._errors import PullbackError
 from pullback._interface import (
     AnyProgram,
@@ -45,6 +46,7 @@ class Program(AnyProgram):
         how to find out, which a file can leave for later.
       constants: large arrays that the function closed over: hidden leading arguments of `@main`.
       rules: the derivative rules that are not in the module yet.
+      _environment: what it needs around it, such as devices and callbacks.
       recipe: how the module was made, where it can be made again for a batch of arguments.
       variants: the same program for each further platform it was traced for.
       retarget: how it is made for other platforms, where it can be.
@@ -56,6 +58,7 @@ class Program(AnyProgram):
     interface: Interface | Callable[[], Interface]
     constants: Sequence[jax.Array]
     rules: RuleTable
+    _environment: Environment
     recipe: Recipe | None = None
     variants: Sequence[Program] = ()
     retarget: _platforms.Retarget | None = None
@@ -78,12 +81,21 @@ class Program(AnyProgram):
 
     def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
         """The derivative whose module is this one's behind passes, which give it other trees."""
-        module, rules = clone(self.module), self.rules.of_derivative()
+        module = clone(self.module)
         manager.run_stages(module, stages, self.rules)
         interface = with_result_types(interface, result_types(module))
-        return dataclasses.replace(
-            self, module=module, interface=interface, rules=rules, recipe=recipe, retarget=None
-        )
+        return self._derivative(module, interface=interface, recipe=recipe)
+
+    def _derivative(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the derivative whose module was made of this one's."""
+        rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
+        derivative = dataclasses.replace(self, rules=rules, _environment=environment)
+        return derivative._with_module(module, retarget=None, **changes)
+
+    def _with_module(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the program of a module that was made of this one's, by the same rules."""
+        environment = self.rules.around(self._environment)
+        return dataclasses.replace(self, module=module, _environment=environment, **changes)
 
     def asm(self, debug_info: bool = False) -> str:
         """Return the module as readable MLIR, with source locations if `debug_info`."""
@@ -95,7 +107,7 @@ class Program(AnyProgram):
         module = clone(self.module)
         arguments = positions_by_argument(self.in_tree, len(self.constants))
         self.rules.stage_all(module, arguments=arguments)
-        return dataclasses.replace(self, module=module)
+        return self._with_module(module)
 
     def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
         """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.
@@ -125,7 +137,7 @@ class Program(AnyProgram):
                 "pass does, write str(program) to a file and use `pullback opt`",
             )
         recipe = self.recipe and self.recipe.and_then(pipeline)
-        return dataclasses.replace(self, module=module, recipe=recipe)
+        return self._with_module(module, recipe=recipe)
 
     jvp = _derivation.jvp
     vjp = _derivation.vjp
@@ -182,10 +194,10 @@ class Program(AnyProgram):
             as_run(chosen.module),
             backend=backend,
             arg_names=(*hidden, *self.arg_paths),
-            host_callbacks=chosen.rules.host_callbacks,
-            keepalives=chosen.rules.keepalives,
+            host_callbacks=chosen._environment.host_callbacks,
+            keepalives=chosen._environment.keepalives,
             convention=self._convention,
-            mesh=chosen.rules.mesh,
+            mesh=chosen._environment.mesh,
             **options,
         )
 
@@ -235,7 +247,7 @@ class Program(AnyProgram):
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:
-        return Callee(self.handle, (), self._convention, self.rules.mesh).callable(None)
+        return Callee(self.handle, (), self._convention, self._environment.mesh).callable(None)
 
     @functools.cached_property
     def handle(self) -> pullback_runtime.ModuleHandle:

@@ -60,12 +60,30 @@ def closing_over(w, x):
     return mapped(w, x * jnp.asarray(TABLE).sum(2))
 
 
+@jax.custom_vjp
+def spread(x):
+    return jnp.tanh(x)
+
+
+def spread_bwd(x, ct):
+    rows = NamedSharding(MESH, P("rows"))
+    return (jax.lax.with_sharding_constraint(ct * (1 - jnp.tanh(x) ** 2), rows),)
+
+
+spread.defvjp(lambda x: (spread(x), x), spread_bwd)
+
+
+def in_a_rule(w, x):
+    """Without a mesh of its own."""
+    return jnp.sum(spread(x @ w) ** 2, 1)
+
+
 CASES = {"constrained": constrained, "mapped": mapped, "closing_over": closing_over}
 
 
 def write(folder: Path) -> None:
-    for name, function in CASES.items():
-        pb.trace(function)(W, X).save(folder / f"{name}.mlirbc")
+    for function in (*CASES.values(), in_a_rule):
+        pb.trace(function)(W, X).save(folder / f"{function.__name__}.mlirbc")
 
 
 def check(folder: Path) -> None:

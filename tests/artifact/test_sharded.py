@@ -46,6 +46,11 @@ def test_parse_as_with_stablehlos_own_deserialiser(folder, name):
     check_parse((folder / f"{name}.mlirbc").read_bytes())
 
 
+def test_the_mesh_of_a_rule_is_in_the_file(folder):
+    """The program has none by itself, before a derivative is asked for."""
+    assert "rows: 2, columns: 2" in command("info", str(folder / "in_a_rule.mlirbc"))
+
+
 def command(*arguments: str) -> str:
     return CliRunner().invoke(main, arguments, catch_exceptions=False).output
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from pullback import _jax
 from pullback._edits import ReorderOperands, SelectResults, clone, take_entry
+from pullback._environment import Environment
 from pullback._errors import PipelineError
 from pullback._interface import Interface
 from pullback._jax import dimensions, ir, tracing
@@ -116,9 +117,16 @@ class Kept:
             if entry not in modules:
                 modules[entry] = self._fixed(entry, values)
                 run_stages(modules[entry], self.stages)
+        rules: Any = LoadedRules()
         return together(
             [
-                Program(modules[entry], interface, (), LoadedRules((platform,)))  # type: ignore[arg-type]
+                Program(
+                    modules[entry],
+                    interface,
+                    (),
+                    rules,
+                    Environment((platform,), only_debugs=False),
+                )
                 for platform, entry in self.entries.items()
             ]
         )

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pullback._errors import warn_of_lost_rules
+from pullback._environment import Environment
 from pullback._interface import Interface
 from pullback._jax import ir
 from pullback._platforms import choosing
@@ -35,14 +35,7 @@ LOST_RULES = "lost_rules"
 class LoadedRules(NoRules):
     """The rule table of a loaded program: all its rules are in the module already."""
 
-    platforms: tuple[str, ...] = ("cpu",)
-    host_callbacks: tuple[Any, ...] = ()
-    keepalives: tuple[Any, ...] = ()
-    axes: _meshes.Axes = ()
-    lost_batching_rules: bool = False
-    only_debugs: bool = False  # nothing is known of callbacks that come with a module
     order: int | None = None  # how often the program can be differentiated, if not any number
-    has_lost_rules: bool = False  # or may have: nobody can tell
 
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
@@ -52,21 +45,8 @@ class LoadedRules(NoRules):
         return min((each for each in (wanted, self.order) if each is not None), default=None)
 
     def of_derivative(self) -> LoadedRules:
-        """The rules for one derivative less; warns of those that are lost."""
-        if self.has_lost_rules:
-            warn_of_lost_rules()
-        order = self.order - 1 if self.order else self.order
-        return dataclasses.replace(self, order=order, has_lost_rules=False)
-
-    @property
-    def has_batching_rules(self) -> bool:
-        """The program had some, of the user's, which a file cannot hold."""
-        return self.lost_batching_rules
-
-    @property
-    def mesh(self) -> jax.sharding.Mesh | None:
-        """The devices of this process that the program runs on, if it runs on several."""
-        return _meshes.here(self.axes, None)
+        """The rules for one derivative less."""
+        return LoadedRules(self.order - 1 if self.order else self.order)
 
 
 def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
@@ -99,14 +79,16 @@ def variant(
     read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
     lost, order = BATCHING_RULES in module.operation.attributes, metadata.get(ORDER)
-    rules = LoadedRules(
+    environment = Environment(
         platforms,
+        only_debugs=False,  # nothing is known of callbacks that come with a module
         axes=_meshes.axes_of(metadata, module),
+        has_batching_rules=lost,
         lost_batching_rules=lost,
-        order=order if isinstance(order, int) else None,
         has_lost_rules=has_lost_rules or metadata.get(LOST_RULES) is True,
     )
-    return Program(module, interface, constants, rules)  # type: ignore[arg-type]
+    rules: Any = LoadedRules(order if isinstance(order, int) else None)
+    return Program(module, interface, constants, rules, environment)
 
 
 def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:

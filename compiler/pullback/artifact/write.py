@@ -104,11 +104,12 @@ def _pieces(
         _refuse_missing(program, met, reached)
     description = _describe(program, rule_inventory(module))
     description["platforms"] = list(platforms or program.platforms)
-    if program.rules.axes:
-        description[_meshes.METADATA] = program.rules.axes
+    around = program.rules.around(program._environment)  # of its rules as well
+    if around.axes:
+        description[_meshes.METADATA] = around.axes
     if reached is not None:
         description[ORDER] = reached
-    if program.rules.has_lost_rules:
+    if around.has_lost_rules:
         description[LOST_RULES] = True
     if len(entries) > 1:
         description[variants.METADATA] = entries

@@ -37,7 +37,7 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
     def merge(target: ir.Module) -> tuple[str, list[Any]]:
         rules = table()
         assert rules is not None  # it is what lowers the equation
-        program = on(program_of(equation.params["handle"]), rules.platforms[0])
+        program = on(program_of(equation.params["handle"]), rules.environment.platforms[0])
         source, symbol = _prepared(program, rules)
         before = {op.operation for op in target.body.operations}
         name = link.merge(target, source, symbol)
@@ -52,14 +52,9 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
     symbol = _free_entry(module)
     if program.rules is not rules:
         _adopt_rules(module, program.rules, rules)
-        shift_callbacks(module, len(rules.host_callbacks))
-        rules.host_callbacks.extend(program.rules.host_callbacks)
-        rules.keepalives.extend(program.rules.keepalives)
-        rules.use_mesh(program.rules.mesh)
-        rules.only_debugs &= program.rules.only_debugs
-        rules.has_batching_rules |= program.rules.has_batching_rules
-        rules.has_lost_checks |= LOST_CHECKS in module.operation.attributes
-        rules.has_lost_rules |= program.rules.has_lost_rules
+        shift_callbacks(module, len(rules.environment.host_callbacks))
+        has_lost_checks = LOST_CHECKS in module.operation.attributes
+        rules.environment = rules.environment.with_called(program._environment, has_lost_checks)
     return module, symbol
 
 

@@ -8,6 +8,7 @@ so nothing is traced again.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -129,19 +130,29 @@ class Keeper:
             if equation.effects:
                 if references.are_used(equation):
                     raise mutable_array(self.place)
-                self.rules.only_debugs &= remat.may_repeat(equation.effects)
+                only_debugs = remat.may_repeat(equation.effects)
+                self._note(only_debugs=self.rules.environment.only_debugs and only_debugs)
             check_tangents([*equation.invars, *equation.outvars], self.place)
             return ordering.in_text(self._other_equation(equation, debug_info), debug_info)
         finally:
             self.place = outer
             self.tracebacks.pop()
 
+    def _note(self, **found: Any) -> None:
+        """Note something of the programs whose code or rules are being kept."""
+        self.rules.environment = dataclasses.replace(self.rules.environment, **found)
+
+    def _use_mesh(self, mesh: Any) -> None:
+        self.rules.environment = self.rules.environment.on_mesh(mesh)
+
     def _other_equation(self, equation: Any, debug_info: Any) -> Any:
         name, params = jaxprs.name_of(equation), equation.params
         if name == "sharding_constraint":
-            self.rules.use_mesh(getattr(params["sharding"], "mesh", None))
-        self.rules.has_batching_rules |= name == BATCHED_BY_JAX
-        self.rules.has_lost_checks |= name == CHECK
+            self._use_mesh(getattr(params["sharding"], "mesh", None))
+        if name == BATCHED_BY_JAX:
+            self._note(has_batching_rules=True)
+        if name == CHECK:
+            self._note(has_lost_checks=True)
         return _WAYS.get(name, Keeper._primitive)(self, equation, debug_info)
 
     def _inside(self, equation: Any, _: Any = None) -> Any:
@@ -151,7 +162,7 @@ class Keeper:
         )
 
     def _manual(self, equation: Any, _: Any) -> Any:
-        self.rules.use_mesh(equation.params["mesh"])
+        self._use_mesh(equation.params["mesh"])
         with self.rules.inside(equation):
             return self._inside(equation)
 

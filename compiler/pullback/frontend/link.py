@@ -108,11 +108,12 @@ class Lowered:
     def _begun(self) -> tuple[Library, lowering.Lowering]:
         with self._context, ir.Location.unknown(self._context):
             module = ir.Module.create()
+        around = self._table.environment
         return Library(module), lowering.Lowering(
             module,
-            platforms=self._table.platforms,
-            keepalives=self._table.keepalives,
-            host_callbacks=self._table.host_callbacks,
+            platforms=around.platforms,
+            keepalives=around.keepalives,
+            host_callbacks=around.host_callbacks,
             dimensions=self._table.dimensions,
         )
 

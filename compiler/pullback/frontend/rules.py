@@ -12,7 +12,8 @@ import jax
 
 from pullback import _jax
 from pullback._edits import clone
-from pullback._errors import MissingRuleError, warn_of_lost_rules
+from pullback._environment import Environment
+from pullback._errors import MissingRuleError
 from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
 from pullback.dialect import build, masks
 from pullback.dialect.ops import BATCHING_RULES
@@ -23,7 +24,6 @@ from pullback.frontend.rule import Batch, Rule
 from pullback.passes.batching import Batching, Signature
 from pullback.passes.differentiation import Differentiation
 from pullback.passes.symbols import Symbols
-from pullback_runtime import _meshes
 from pullback_runtime._handle import LOST_CHECKS
 
 LEAKS = (leaks.LeakedError, jax.errors.UnexpectedTracerError)
@@ -36,20 +36,11 @@ _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", de
 class RuleTable:
     """Rules by key; each is traced once per kind and mask, and linked into modules on demand."""
 
-    lost_batching_rules = False  # as those of a program from a file are
-
     def __init__(
         self, platforms: tuple[str, ...] = ("cpu",), dimensions: tuple[str, ...] = ()
     ) -> None:
-        self.platforms = platforms
         self.dimensions = dimensions  # symbols, whose sizes all functions take first
-        self.keepalives: list[Any] = []
-        self.host_callbacks: list[Any] = []
-        self.mesh: jax.sharding.Mesh | None = None
-        self.only_debugs = True  # of what callbacks do that are more than functions
-        self.has_batching_rules = False  # of the user's, which only JAX's jaxprs know
-        self.has_lost_checks = False  # of `checkify`, which JAX leaves out
-        self.has_lost_rules = False  # a program that is called in there, or may have
+        self.environment = Environment(platforms)  # of all that was kept until now
         self.hands_on = False  # a rule gives cotangents of other types than its operands have
         self.traces = 0
         self._rules: dict[str, Rule] = {}
@@ -91,15 +82,9 @@ class RuleTable:
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
 
-    def use_mesh(self, mesh: Any) -> None:
-        """Notes the devices that the program runs on, where its mesh names devices."""
-        if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1:
-            self.mesh = mesh
-
-    @property
-    def axes(self) -> _meshes.Axes:
-        """Names and sizes of the axes of the mesh; none for a program of one device."""
-        return _meshes.axes_of_mesh(self.mesh)
+    def around(self, environment: Environment) -> Environment:
+        """Return the environment of a module that rules of this table were written into."""
+        return self.environment
 
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
         """Calls met now are in the body of this `shard_map`."""
@@ -207,7 +192,8 @@ class RuleTable:
 
     def _mark(self, module: ir.Module) -> None:
         """Note on the module that it has lost rules of batching, or checks, if it has."""
-        marks = {BATCHING_RULES: self.has_batching_rules, LOST_CHECKS: self.has_lost_checks}
+        found = self.environment
+        marks = {BATCHING_RULES: found.has_batching_rules, LOST_CHECKS: found.has_lost_checks}
         for name in (name for name, holds in marks.items() if holds):
             module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
@@ -269,9 +255,7 @@ class RuleTable:
         return self._rules[key].goes_forward
 
     def of_derivative(self) -> RuleTable:
-        """This one: it has rules of rules. Warns of those that a program in it has lost."""
-        if self.has_lost_rules:
-            warn_of_lost_rules()
+        """This one: it has rules of rules."""
         return self
 
     def stage_all(
@@ -283,13 +267,15 @@ class RuleTable:
     @contextlib.contextmanager
     def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
         """For a while, this thread lowers rules in another way, such as into another context."""
-        counts = len(self.host_callbacks), len(self.keepalives)
+        kept = self.environment.host_callbacks, self.environment.keepalives
+        counts = [len(each) for each in kept]
         token = _elsewhere.set((self, lower, {}))
         try:
             yield
         finally:
             _elsewhere.reset(token)
-            del self.host_callbacks[counts[0] :], self.keepalives[counts[1] :]
+            for each, count in zip(kept, counts, strict=True):
+                del each[count:]
 
     def traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
         """The functions of a rule, kept, before they are lowered; raises what `stage` raises."""

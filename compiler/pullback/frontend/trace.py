@@ -145,8 +145,9 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
     hidden, name = len(arrays), stages.fun_name
+    module = _lowered(kept, name, rules)  # what this calls is part of the environment
     program = Program(
-        module=_lowered(kept, name, rules),
+        module=module,
         interface=Interface(
             tracing.in_tree_of(stages),
             stages.out_tree,
@@ -155,6 +156,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         ),
         constants=tuple(arrays),
         rules=rules,
+        _environment=rules.environment,
         recipe=Recipe.of(closed),
         _shares_values=_shares_values(stages.jaxpr),
     )
@@ -164,7 +166,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         table = rules.for_platform(platform)
         with table.as_traced(closed):
             module = _lowered(table.keeper.keep(closed), name, table)
-        return dataclasses.replace(bare, module=module, rules=table)
+        return dataclasses.replace(bare, module=module, rules=table, _environment=table.environment)
 
     return dataclasses.replace(program, retarget=Retarget(again))
 

@@ -14,6 +14,7 @@ from pullback._jax import ir
 from pullback.dialect import ops
 
 if TYPE_CHECKING:
+    from pullback._environment import Environment
     from pullback.passes.symbols import Symbols
 
 
@@ -43,14 +44,15 @@ class Rules(Protocol):
         Returns how often the module can be differentiated then; None is any number of times.
         """
 
+    def around(self, environment: Environment) -> Environment:
+        """Return the environment of a module that rules of this table were written into."""
+
     def of_derivative(self) -> Rules:
         """The table of what a derivative makes of the module."""
 
 
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
-
-    has_lost_rules = False
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Raises MissingRuleError."""
@@ -78,6 +80,10 @@ class NoRules:
             if call.rule_key is not None:
                 raise _without_table(call.rule_key, "derivative", call.mask)
         return order
+
+    def around(self, environment: Environment) -> Environment:
+        """The same: no rule is written into a module."""
+        return environment
 
     def of_derivative(self) -> Self:
         """This one."""

@@ -91,9 +91,9 @@ def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
     executable = pullback_runtime.compile(
         program.module,
         backend=backend,
-        host_callbacks=program.rules.host_callbacks,
-        keepalives=program.rules.keepalives,
-        mesh=program.rules.mesh,
+        host_callbacks=program._environment.host_callbacks,
+        keepalives=program._environment.keepalives,
+        mesh=program._environment.mesh,
     )
     return [np.asarray(result) for result in executable(*program.constants, *values)]
 

@@ -50,8 +50,8 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):
         yield "symbols", ", ".join([*program.symbols, *_symbolic.constraints_of(program.in_avals)])
-    elif program.rules.axes:
-        yield "mesh", _meshes.text(program.rules.axes)
+    elif program._environment.axes:
+        yield "mesh", _meshes.text(program._environment.axes)
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {spell(aval)}"
     paths = result_paths(program)
