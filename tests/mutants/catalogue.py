@@ -335,8 +335,8 @@ DRIVERS = (
     ),
     Mutant(
         "passes/reverse.py",
-        "if missing and not self.linear and",
-        "if False and",
+        "if not self.linear and (left_out or",
+        "if False and (left_out or",
         ("tests/test_user_rules.py",),
     ),
     Mutant(

@@ -174,13 +174,9 @@ class Reverse:
     def _run_rule(self, op: Op) -> None:
         """Emit what one op adds to the cotangents of its operands."""
         self.is_checked = False
-        places = [self.active.get(r) for r in op.results]
-        given = [None if place is None else self.cts[place] for place in places]
+        given = [self._taken(r) for r in op.results]
         if all(ct is None for ct in given):
             return
-        for place in places:
-            if place is not None:
-                self.cts[place] = None
         build.here.loc = op.operation.location
         if self.linear:
             self._check_linear(op)
@@ -190,30 +186,19 @@ class Reverse:
         if left_out and not may_run_a_rule(op):
             self._leave_out(map(self.active.get, op.operands))
             return
-        if any(ct.__class__ is Wide for ct in given):
-            given = _other_types(op, given)
-        masked, cts = None, given
-        if not op.rule.chooses:
-            masked, cts = _unmasked(op, given)
-        build.here.loc = op.operation.location
-        if left_out and not is_custom_vjp(op.operation):
-            pairs = zip(op.results, given, strict=True)
-            cts = [None if ct is None else build.zeros_like(v) for v, ct in pairs]
-        found = op.rule.vjp(op, cts)
-        if op.rule.checked:
-            check_cotangents(op, found)
-        if masked is not None:
-            found = masked.through(found)
-        if op.rule.hands_on and (op.wide or op.rule.family == "control"):
-            found = handed_on(op, found)
-        missing = []
-        for v, active, ct in zip(op.operands, op.active, found):
-            if active and ct is not None:
-                self.accumulate(v, ct)
-            elif active:
-                missing.append(self.active[v])
-        if missing and not self.linear and (left_out or is_custom_vjp(op.operation)):
-            self._leave_out(missing)
+        found = list(zip(op.operands, op.active, _pulled_back(op, given, left_out)))
+        for v, active, ct in found:
+            self.accumulate(v, ct if active else None)
+        if not self.linear and (left_out or is_custom_vjp(op.operation)):
+            self._leave_out(self.active[v] for v, active, ct in found if active and ct is None)
+
+    def _taken(self, v: Value) -> Any:
+        """Return the cotangent of a primal value, which has none then."""
+        place = self.active.get(v)
+        if place is None:
+            return None
+        ct, self.cts[place] = self.cts[place], None
+        return ct
 
     def _leave_out(self, places: Iterable[int | None]) -> None:
         """Hand on to operands that the cotangent of the result is left out."""
@@ -262,6 +247,25 @@ class Reverse:
         carried = set(values)
         lost = [v for v, i in self.active.items() if self.cts[i] is not None and v not in carried]
         assert not lost, f"cotangents that nothing carries on: {lost}"
+
+
+def _pulled_back(op: Op, given: Sequence[Any], left_out: bool) -> Sequence[Any]:
+    """Return the cotangents of an op's operands by its rule, of those of its results."""
+    if any(ct.__class__ is Wide for ct in given):
+        given = _other_types(op, given)
+    masked, cts = (None, given) if op.rule.chooses else _unmasked(op, given)
+    build.here.loc = op.operation.location
+    if left_out and not is_custom_vjp(op.operation):
+        pairs = zip(op.results, given, strict=True)
+        cts = [None if ct is None else build.zeros_like(v) for v, ct in pairs]
+    found = op.rule.vjp(op, cts)
+    if op.rule.checked:
+        check_cotangents(op, found)
+    if masked is not None:
+        found = masked.through(found)
+    if op.rule.hands_on and (op.wide or op.rule.family == "control"):
+        found = handed_on(op, found)
+    return found
 
 
 def _other_types(op: Op, cts: Sequence[Any]) -> list[Any]:
