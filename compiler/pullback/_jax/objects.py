@@ -62,24 +62,22 @@ def is_wrapped_function(value: object) -> bool:
     return isinstance(value, _linear_util.WrappedFun)
 
 
-def is_box(value: object) -> bool:
-    """Whether this is a box around an argument that JAX does not differentiate by, in `val`."""
-    return isinstance(value, _util.Unhashable)
+def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:
+    """Return the kind of a method, or of an object of JAX's around others, and what it holds.
 
-
-def is_store(value: object) -> bool:
-    """Whether this is a box in which a transformation leaves a second result."""
-    return isinstance(value, (_linear_util.Store, _linear_util.EqualStore))
-
-
-def is_traced(value: object) -> bool:
-    """Whether this is a function that `jax.jit(…).trace` made, with a jaxpr in it."""
-    return isinstance(value, jax.stages.Traced)
-
-
-def is_type_list(value: object) -> bool:
-    """Whether this is a list of array types; JAX closes over such lists and leaves them alone."""
-    return isinstance(value, list) and all(isinstance(v, _core.ShapedArray) for v in value)
+    Of a box in which a transformation leaves a second result, that is nothing.
+    """
+    if isinstance(value, types.MethodType):
+        return "method", (value.__func__, value.__self__)
+    if is_wrapped_function(value):
+        return "wrapped", (value.f, value.transforms, value.params)
+    if isinstance(value, _util.Unhashable):  # around an argument without derivatives
+        return "box", (value.val,)
+    if isinstance(value, jax.stages.Traced):
+        return "traced", (value.jaxpr,)
+    if isinstance(value, (_linear_util.Store, _linear_util.EqualStore)):
+        return "store", ()
+    return None
 
 
 def held_by_jax(function: Any) -> list[Any]:

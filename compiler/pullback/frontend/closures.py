@@ -99,12 +99,8 @@ def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
         return lambda value: tuple(value.values()) if len(value) <= LONGEST else ()
     if isinstance(value, functools.partial):
         return lambda value: (value.func, value.args, tuple(value.keywords.values()))
-    if isinstance(value, types.MethodType):
-        return lambda value: (value.__func__, value.__self__)
-    if objects.is_wrapped_function(value):
-        return lambda value: (value.f, value.transforms, value.params)
-    if objects.is_box(value):
-        return lambda value: (value.val,)
+    if objects.opened(value) is not None:
+        return lambda value: objects.opened(value)[1]  # type: ignore[index]
     if objects.functions_of(value):
         return objects.functions_of
     return None if jax.tree_util.all_leaves([value]) else _leaves

@@ -162,14 +162,8 @@ class Identities:
             return "names", objects.names_in_debug_info(value)
         if (parts := _parts(value)) is not None:
             return kind, self._values(parts, inside), self._attributes(value, inside)
-        if isinstance(value, types.MethodType):
-            return "method", self._value((value.__func__, value.__self__), inside)
-        if objects.is_wrapped_function(value):
-            return "wrapped", self._value((value.f, value.transforms, value.params), inside)
-        if objects.is_store(value):
-            return ("store",)
-        if objects.is_box(value):
-            return "box", self._value(value.val, inside)
+        if (held := objects.opened(value)) is not None:
+            return held[0], self._values(held[1], inside)
         if tracing.is_tracer(value) and tracing.name_of(value) in self._known:
             return "operand", value.aval, self._known[tracing.name_of(value)]
         if tracing.is_dead_tracer(value):  # which no rule can use
@@ -178,10 +172,6 @@ class Identities:
             return "jaxpr", self.jaxpr(value)
         if jaxprs.is_equation(value):
             return "equation", self._equation(value, _numbered(value.invars))
-        if objects.is_traced(value):
-            return "traced", self.jaxpr(value.jaxpr)
-        if objects.is_type_list(value):
-            return "types", tuple(value)
         if (parameters := high.prim_parameters(value)) is not None:
             return type(value).__qualname__, self.parameters(parameters)
         return self._object(value, inside)
