@@ -943,10 +943,29 @@ def test_a_rule_may_sum_a_cotangent_that_all_items_share(derive: str) -> None:
     with pytest.raises(RuleResultError) as raised:
         DERIVED[derive](f, xs)
     words = str(raised.value)
-    assert "its rule may have collectives along 'items'" in words
+    assert "is the same for all items of a jax.vmap: the cotangent" in words
     assert "would be counted once for each item" in words
     assert "where: tests/test_batches.py:" in words
     assert "jax.shard_map" in words
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.0])
+def test_a_shared_result_of_arguments_that_are_not_shared(factor: float) -> None:
+    """JAX hands the rule of each item the cotangent of all; one that ignores it is right."""
+    f = jax.custom_vjp(lambda x: (2.0 * x, jnp.zeros_like(x)))
+    f.defvjp(
+        lambda x: ((2.0 * x, jnp.zeros_like(x)), x),
+        lambda x, cts: (2.0 * cts[0] + (cts[1] * x if factor else 0.0),),
+    )
+    xs = jnp.arange(3.0)
+    whole = lambda xs: sum(map(jnp.sum, jax.vmap(f)(xs)))  # noqa: E731
+    if not factor:
+        np.testing.assert_allclose(pb.grad(whole)(xs), [2.0] * 3)
+        return
+    with pytest.raises(RuleResultError, match="the cotangent of that result would be counted"):
+        pb.grad(whole)(xs)
+    by_pass = lambda xs: sum(map(jnp.sum, pb.vmap(f)(xs)))  # noqa: E731
+    np.testing.assert_allclose(pb.grad(by_pass)(xs), 2.0 + xs)
 
 
 # ------------------------------------------------------ what JAX has no batching rule for

@@ -411,8 +411,8 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/batched_rules.py",
-        "if shared and batch.name is not None:",
-        "if False:",
+        'raise _counted_for_each(rule, shared[0], "")',
+        "pass",
         ("tests/test_batches.py",),
     ),
     Mutant(

@@ -199,6 +199,12 @@ def nesting(jaxpr: Any) -> tuple[int, Any]:
     return deepest, found
 
 
+def needed_inputs(closed: Any) -> list[bool]:
+    """Return which arguments the results of a closed jaxpr may depend on."""
+    jaxpr = closed.jaxpr
+    return _pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1]
+
+
 _WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
 
 

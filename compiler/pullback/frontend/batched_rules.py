@@ -11,7 +11,7 @@ the value as its function does; anything else is an error.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -138,16 +138,18 @@ def moved(closed: Any, moves: Sequence[Move]) -> Any:
     return tracing.traced(function, *tracing.structs(closed.in_avals))
 
 
-def check_shared_results(rule: Rule, axes: Sequence[Axes] | None) -> None:
+def check_shared_results(
+    rule: Rule, axes: Sequence[Axes] | None, needed: Mapping[int, bool]
+) -> None:
     """Refuse a backward rule that may count the cotangent of a shared result more than once.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
-    rule of each item is given the whole. `jax.vmap` then sums what these return for an argument
-    that the items share too; JAX raises in this case from 0.12 on. And a collective in the rule,
-    along the axis of the batch, would sum the same cotangent over all items.
+    rule of each item is given the whole, and makes cotangents of it. `jax.vmap` sums those for an
+    argument that the items share too; JAX raises in this case from 0.12 on.
 
     Args:
       axes: what `axes_of_results` returned.
+      needed: by result, whether the backward rule makes something of its cotangent.
 
     Raises:
       RuleResultError: there is such a result; or the forward rule gives all items one result, where
@@ -159,14 +161,13 @@ def check_shared_results(rule: Rule, axes: Sequence[Axes] | None) -> None:
             raise _gives_all(rule, i)
     avals = rule.call.in_avals
     for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
-        shared = [i for i in rule.inexact_results if batch.out_axes[i] is None]
+        shared = [i for i in rule.inexact_results if batch.out_axes[i] is None and needed[i]]
         ins = dict(zip(range(len(avals) - len(batch.in_axes), len(avals)), batch.in_axes))
         arguments = [i for i in rule.inexact if ins.get(i, 0) is None]
         if shared and arguments:
             raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
-        if shared and batch.name is not None:
-            why = f", and its rule may have collectives along {batch.name!r}"
-            raise _counted_for_each(rule, shared[0], why)
+        if shared:
+            raise _counted_for_each(rule, shared[0], "")
 
 
 def _counted_for_each(rule: Rule, result: int, why: str) -> RuleResultError:

@@ -132,7 +132,6 @@ def vjp_rule(
     outs, inexact = rule.call.out_avals, rule.inexact_results
     forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
-    batched_rules.check_shared_results(rule, axes)
     if axes is not None:
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)
@@ -147,7 +146,10 @@ def vjp_rule(
 
     residuals = tracing.structs(forward.out_avals[len(outs) :])
     cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
-    return forward, tracing.traced(backward, residuals, cotangents)
+    backward_of_all = tracing.traced(backward, residuals, cotangents)
+    needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
+    batched_rules.check_shared_results(rule, axes, dict(zip(inexact, needed, strict=True)))
+    return forward, backward_of_all
 
 
 Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
