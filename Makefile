@@ -80,7 +80,7 @@ bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
 
 docs: setup
-	$(BIN)/python -m pullback.rules.report -o docs/rules.md
+	$(BIN)/python -m pullback.tools.rule_table -o docs/rules.md
 	$(RUN) $(BIN)/python docs/make_reference.py docs/reference.md
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.

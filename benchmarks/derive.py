@@ -28,8 +28,8 @@ import jax.scipy
 import numpy as np
 
 import pullback as pb
-from pullback._edits import clone
 from pullback._jax import ir
+from pullback.ir.modules import clone
 from pullback.passes.base import Pass
 from pullback.passes.jvp import JVP
 from pullback.passes.manager import run_stages

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pullback
-from pullback import artifact, symbolic
+from pullback import artifact
+from pullback.program import symbolic
 
 HEAD = """# Reference
 

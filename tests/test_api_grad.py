@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback._errors import ArgumentMismatchError, DerivativeTypeError
+from pullback.errors import ArgumentMismatchError, DerivativeTypeError
 from tests.api_checks import assert_agrees
 
 

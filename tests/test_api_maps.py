@@ -11,7 +11,7 @@ import pytest
 from jax.experimental import io_callback
 
 import pullback as pb
-from pullback._errors import ArgumentMismatchError, DerivativeTypeError, NotLinearError
+from pullback.errors import ArgumentMismatchError, DerivativeTypeError, NotLinearError
 from tests.api_checks import assert_agrees
 
 FLOAT0 = np.zeros(2, jax.dtypes.float0)

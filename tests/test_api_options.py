@@ -11,7 +11,7 @@ import pytest
 from jax.custom_derivatives import SymbolicZero
 
 import pullback as pb
-from pullback._errors import ArgumentMismatchError
+from pullback.errors import ArgumentMismatchError
 from tests.api_checks import assert_agrees
 
 Pair = collections.namedtuple("Pair", "a b")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback._errors import ArgumentMismatchError
+from pullback.errors import ArgumentMismatchError
 from tests.api_checks import assert_agrees
 
 NO_TANGENT = np.zeros((), jax.dtypes.float0)

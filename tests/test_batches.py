@@ -16,7 +16,7 @@ from jax.experimental import io_callback
 
 import pullback as pb
 from pullback import artifact
-from pullback._errors import (
+from pullback.errors import (
     ArgumentMismatchError,
     NotDifferentiableError,
     PullbackError,

@@ -16,7 +16,7 @@ from jax.custom_derivatives import linear_call
 
 import pullback as pb
 from pullback import artifact
-from pullback.rules.registry import RULES, load_all
+from pullback.autodiff.registry import RULES, load_all
 
 X = np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0])
 COLUMNS = np.array([0.0, 0.2, 2.0])

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import _errors as compiler_errors
-from pullback.artifact import errors as artifact_errors
+from pullback import errors as compiler_errors
+from pullback.files import errors as artifact_errors
 from pullback_runtime import _container as container, _errors as runtime_errors
 
 ROOT = Path(__file__).parents[1]

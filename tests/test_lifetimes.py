@@ -11,11 +11,13 @@ import pytest
 
 import pullback as pb
 import pullback_runtime
-from pullback import _interface, _jax, _statics
+from pullback import _jax
 from pullback._jax import ir
-from pullback._program import Program
+from pullback.api import static_arguments
+from pullback.api.program import Program
 from pullback.artifact import serialize
-from pullback.artifact.sealing import _Diagnostics
+from pullback.files.container import _Diagnostics
+from pullback.program import record
 from pullback_runtime import ModuleHandle, _contexts, _jax as runtime_jax
 from pullback_runtime._load import LoadedProgram
 
@@ -159,7 +161,7 @@ def test_what_a_program_derives_lives_as_long_as_the_program():
 
 
 def test_a_program_keeps_what_was_asked_for_last(monkeypatch):
-    monkeypatch.setattr(_interface, "MOST", 2)
+    monkeypatch.setattr(record, "MOST", 2)
     program = new_program()
     batches = [weakref.ref(program.vmap(axis_size=size)) for size in range(4)]
     collect()
@@ -256,7 +258,7 @@ def test_programs_of_several_contexts_meet(monkeypatch):
 
 
 def test_programs_of_static_arguments_make_room_for_others(monkeypatch):
-    monkeypatch.setattr(_statics, "MOST", 2)
+    monkeypatch.setattr(static_arguments, "MOST", 2)
     derivative = pb.grad(lambda x, name: jnp.sum(rule(x)) * len(name))
     for name in ("a", "ab"):
         derivative(X, name)

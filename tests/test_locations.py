@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 import pullback as pb
-from pullback import _jax, _locations
+from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.ir import locations, ops
 from pullback_runtime._jax import operations_named
 
 
@@ -29,7 +29,7 @@ def test_a_kept_call_inside_a_scan_names_its_line() -> None:
     line = inspect.getsourcelines(body)[1] + 1
     program = pb.trace(lambda x: jax.lax.scan(body, x, None, length=3)[0])(jnp.ones(3))
     calls = ops.walk_calls(program.module)
-    found = {call.rule_key: _locations.user_line_of(call.op) for call in calls}
+    found = {call.rule_key: locations.user_line_of(call.op) for call in calls}
     assert set(found) == {"cumprod", "logaddexp"}
     assert program.rules["cumprod"].where.endswith(
         f"test_locations.py:{line}, in test_a_kept_call_inside_a_scan_names_its_line.body"
@@ -56,9 +56,9 @@ def test_a_location_of_a_file_without_python() -> None:
         )
     (function,) = module.body.operations
     sine = function.regions[0].blocks[0].operations[0]
-    assert _locations.user_line_of(sine) == "model.mlir:7:3"
+    assert locations.user_line_of(sine) == "model.mlir:7:3"
     unknown = ir.Location.unknown(module.context)
-    assert _locations.user_line(unknown) is None
+    assert locations.user_line(unknown) is None
 
 
 def test_locations_as_other_frontends_write_them() -> None:
@@ -78,25 +78,23 @@ def test_locations_as_other_frontends_write_them() -> None:
     with _jax.context():
         for text, place in written.items():
             module = ir.Module.parse(f"module {{}} {text}")
-            assert _locations.user_line(module.operation.location) == place, text
+            assert locations.user_line(module.operation.location) == place, text
 
 
 def test_names_that_are_not_ascii() -> None:
     with ir.Context() as context:
         plain = ir.Location.file("caf\u00e9\\n.mlir", 3, 5, context)
-        assert _locations.user_line(plain) == "caf\u00e9\\n.mlir:3:5"
+        assert locations.user_line(plain) == "caf\u00e9\\n.mlir:3:5"
         named = ir.Location.name("gr\u00f6\u00dfe", plain, context)
-        assert _locations.user_line(named) == "caf\u00e9\\n.mlir:3, in gr\u00f6\u00dfe"
+        assert locations.user_line(named) == "caf\u00e9\\n.mlir:3, in gr\u00f6\u00dfe"
 
 
 def test_a_frame_is_described_relative_to_the_working_directory(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"
-    assert _locations.describe("/elsewhere/model.py", 3, "f") == "/elsewhere/model.py:3, in f"
+    assert locations.describe(f"{tmp_path}/model.py", 3, "A.<locals>.f") == "model.py:3, in A.f"
+    assert locations.describe("/elsewhere/model.py", 3, "f") == "/elsewhere/model.py:3, in f"
     monkeypatch.chdir(tmp_path.parent)
-    assert (
-        _locations.describe(f"{tmp_path}/model.py", 3, "f") == f"{tmp_path.name}/model.py:3, in f"
-    )
+    assert locations.describe(f"{tmp_path}/model.py", 3, "f") == f"{tmp_path.name}/model.py:3, in f"
 
 
 def library(name: str) -> Any:
@@ -118,7 +116,7 @@ def test_a_line_of_a_library_names_the_one_that_called_it() -> None:
     program = pb.trace(run)(jnp.ones(3))
     assert re.search(expected, program.rules["cumprod"].where)
     (sine,) = operations_named(program.module, "stablehlo.sine")
-    assert re.search(expected, _locations.user_line_of(sine))
+    assert re.search(expected, locations.user_line_of(sine))
 
 
 def test_an_error_in_a_library_names_the_line_that_called_it() -> None:
@@ -129,10 +127,10 @@ def test_an_error_in_a_library_names_the_line_that_called_it() -> None:
 
     with pytest.raises(ValueError, match="1") as caught:
         solver.outer(fail, 1)
-    assert ", called at" not in _locations.of_error(caught.value)
+    assert ", called at" not in locations.of_error(caught.value)
     with pytest.raises(TypeError) as caught:
         solver.outer(None, 1)
     line = f"test_locations.py:{inspect.currentframe().f_lineno - 1}, in test_an_error"
-    found = _locations.of_error(caught.value)
+    found = locations.of_error(caught.value)
     assert found.startswith("/python/site-packages/solver.py:5, in inner, called at ")
     assert line in found

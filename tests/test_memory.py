@@ -12,8 +12,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import pullback as pb
-from pullback.passes.purity import is_used
-from pullback.passes.zeros import is_zero_constant
+from pullback.autodiff.zeros import is_zero_constant
+from pullback.ir.purity import is_used
 from pullback_runtime._jax import operations_named
 
 WIDTH = 16

@@ -15,8 +15,8 @@ from jax import lax
 import pullback as pb
 import pullback_runtime as runtime
 from pullback import _jax
-from pullback._errors import NestingError
 from pullback._jax import ir
+from pullback.errors import NestingError
 from pullback.passes.base import Pass
 from pullback.passes.manager import run_pipeline
 from pullback_runtime._nesting import MOST, nesting

@@ -105,7 +105,7 @@ def test_parameters_of_equal_contents_are_one_rule(tmp_path: Path) -> None:
 
 
 def test_rules_that_never_end_are_an_error(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pullback.frontend.stage_all.MOST_RULES", 60)
+    monkeypatch.setattr("pullback.frontend.rules.stage_all.MOST_RULES", 60)
     program = pb.trace(lambda a, b: quotient(a, b, Marker)[0])(A, B)
     with pytest.raises(pb.MissingRuleError) as caught:
         program.save(tmp_path / "endless.mlirbc")
@@ -114,7 +114,7 @@ def test_rules_that_never_end_are_an_error(tmp_path: Path, monkeypatch: Any) -> 
 
 
 def test_who_waits_for_rules_is_told_once_of_order(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pullback.frontend.stage_all.PATIENCE", -1.0)
+    monkeypatch.setattr("pullback.frontend.rules.stage_all.PATIENCE", -1.0)
     program = pb.trace(loss)(A, B)
     with pytest.warns(UserWarning, match="staging rules takes long") as told:
         program.save(tmp_path / "loss.mlirbc")
@@ -548,7 +548,7 @@ def test_many_rules_are_no_rules_of_rules(tmp_path: Path, monkeypatch: Any) -> N
             x = scaled(1.0 + i / 8)(x)
         return x
 
-    monkeypatch.setattr("pullback.frontend.stage_all.MOST_RULES", 5)
+    monkeypatch.setattr("pullback.frontend.rules.stage_all.MOST_RULES", 5)
     pb.trace(chain)(1.0).save(tmp_path / "chain.mlirbc")
     found = pb.load(tmp_path / "chain.mlirbc").grad()(1.0)
     np.testing.assert_allclose(found, jax.grad(chain)(1.0), rtol=1e-6)

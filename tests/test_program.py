@@ -20,10 +20,11 @@ from jax.experimental import io_callback
 
 import pullback as pb
 import pullback_runtime
-from pullback import _derivation, _jax, artifact
-from pullback._edits import ReorderOperands, SelectResults
-from pullback._errors import ArgumentMismatchError
+from pullback import _jax, artifact
 from pullback._jax import ir
+from pullback.errors import ArgumentMismatchError
+from pullback.ir.modules import ReorderOperands, SelectResults
+from pullback.program import derivation
 
 
 def energy(params, x, scale=2.0):
@@ -214,7 +215,7 @@ def test_functions_of_a_program_take_what_it_derives(monkeypatch):
     }
     program.grad(), program.split_vjp(), program.vjp(0), program.jvp()
     monkeypatch.setattr(pb.Program, "_after", None)
-    monkeypatch.setattr(_derivation, "_split", None)
+    monkeypatch.setattr(derivation, "_split", None)
     for name, use in uses.items():
         expected = jnp.sum(X * jnp.cos(X)) if name == "jvp" else jnp.cos(X)
         np.testing.assert_allclose(use(), expected, rtol=1e-6)

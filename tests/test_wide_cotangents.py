@@ -17,7 +17,7 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback.dialect.verify import verify
+from pullback.ir.verify import verify
 
 Function = Callable[[Any], Any]
 HALF = jnp.float16

@@ -3,7 +3,11 @@
 from jax import closure_convert as closure_convert, custom_gradient as custom_gradient
 from jax.custom_derivatives import linear_call as linear_call
 
-from pullback._api import (
+from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
+from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
+from pullback.api.program import Program as Program
+from pullback.api.transforms import (
     grad as grad,
     jit as jit,
     jvp as jvp,
@@ -13,8 +17,9 @@ from pullback._api import (
     vjp as vjp,
     vmap as vmap,
 )
-from pullback._closures import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-from pullback._errors import (
+from pullback.api.while_loop import bounded_while_loop as bounded_while_loop
+from pullback.artifact import from_exported as from_exported, load as load
+from pullback.errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
     LateBindingWarning as LateBindingWarning,
@@ -28,12 +33,7 @@ from pullback._errors import (
     RuleResultError as RuleResultError,
     UnsupportedJaxVersion as UnsupportedJaxVersion,
 )
-from pullback._jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
-from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
-from pullback._loops import bounded_while_loop as bounded_while_loop
-from pullback._program import Program as Program
-from pullback.artifact import from_exported as from_exported, load as load
-from pullback.artifact.errors import (
+from pullback.files.errors import (
     ArtifactError as ArtifactError,
     NotPortableError as NotPortableError,
 )

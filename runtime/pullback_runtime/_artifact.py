@@ -24,10 +24,10 @@ from pullback_runtime import (
     _constants,
     _custom_calls,
     _jax,
+    _mmap,
     _module,
-    _streams,
+    _safe_parse,
     _trees,
-    _trial,
     _variants,
 )
 from pullback_runtime._container import (
@@ -97,7 +97,7 @@ class Opened:
             exported = exported.vjp()
             content = bytes(exported.mlir_module_serialized)
             if _custom_calls.may_be_in(content):
-                derivative = _module.parse(_trial.parse_elsewhere(content))
+                derivative = _module.parse(_safe_parse.parse_elsewhere(content))
                 _custom_calls.check_origin(derivative, allowed)
 
     def types(self) -> tuple[Any, Any]:
@@ -122,7 +122,7 @@ def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
     if isinstance(source, mmap.mmap):
         return source
     try:
-        return _streams.read_or_map(source)
+        return _mmap.read_or_map(source)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise ArtifactError(
@@ -271,11 +271,11 @@ def trusted(content: bytes) -> bytes:
     with refusing_damage():
         layout = read_layout(content)
         check_versions(layout)
-        return content if is_whole(content, layout) else _trial.parse_elsewhere(content)
+        return content if is_whole(content, layout) else _safe_parse.parse_elsewhere(content)
 
 
 def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
-    module = _module.parse(_trial.parse_elsewhere(content), context)
+    module = _module.parse(_safe_parse.parse_elsewhere(content), context)
     if not len(module.body.operations):
         raise ArtifactError(
             "the file holds an empty module", do="it must be StableHLO text or bytecode"
@@ -308,7 +308,7 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
             do="pip install flatbuffers",
         )
     try:
-        module = _trial.parse_exported_elsewhere(content)
+        module = _safe_parse.parse_exported_elsewhere(content)
     except ArtifactError as error:
         _check_version_inside(content)
         raise ArtifactError(

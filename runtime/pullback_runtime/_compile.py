@@ -18,7 +18,7 @@ from pullback_runtime._convention import CACHE_SIZE, Callee, Convention
 from pullback_runtime._errors import ArgumentError, CompileError
 from pullback_runtime._executable import Executable, not_here
 from pullback_runtime._handle import ModuleHandle, make_handle
-from pullback_runtime._lazy import Recent
+from pullback_runtime._lazy_values import Recent
 from pullback_runtime._topology import topology_device
 
 _EXECUTABLES = Recent(CACHE_SIZE)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from pullback_runtime import _blobs, _container, _contexts, _resources, _streams
+from pullback_runtime import _bytecode_constants, _container, _contexts, _mmap, _resources
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
-from pullback_runtime._elements import scalar_type
+from pullback_runtime._dtypes import scalar_type
 from pullback_runtime._erasure import erase, erase_arguments, erasing
 from pullback_runtime._jax import ir, operations_named, text_alone
 from pullback_runtime._resources import CONSTANT
@@ -182,18 +182,18 @@ def put_in(content: bytes, stored: Sequence[tuple[Stub, np.ndarray]]) -> list[An
     """
     if not stored:
         return [content]
-    tables = _blobs.read_tables(content)
-    found = list(_blobs.blobs(content, tables))
+    tables = _bytecode_constants.read_tables(content)
+    found = list(_bytecode_constants.blobs(content, tables))
     places = {}
     for stub, array in stored:
         matching = [blob for blob in found if content[blob.start : blob.end] == stub.data]
         if len(matching) != 1:
             raise AmbiguousStub(stub.text)
         (blob,) = matching
-        places[blob] = _blobs.as_bytes(array)
+        places[blob] = _bytecode_constants.as_bytes(array)
         token = describe(stub, array)[-1].encode()
         content = content.replace(token, str(blob.entry).rjust(len(token)).encode())
-    return _blobs.replace(content, tables, places)
+    return _bytecode_constants.replace(content, tables, places)
 
 
 def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
@@ -203,9 +203,9 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
 
     Raises: ArtifactError when the metadata do not describe the file.
     """
-    tables = _blobs.read_tables(content)
+    tables = _bytecode_constants.read_tables(content)
     wanted = {int(entry) for *_, entry in described}
-    found = {blob.entry: blob for blob in _blobs.blobs(content, tables, wanted)}
+    found = {blob.entry: blob for blob in _bytecode_constants.blobs(content, tables, wanted)}
     dtypes = {name: scalar_type(name) for name, *_ in described}
     narrowed = {name for name, dtype in dtypes.items() if canonicalize_dtype(dtype) != dtype}
     stubs, stored = {}, []
@@ -215,9 +215,9 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
             raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
         if name not in narrowed:
             stubs[blob] = bytes.fromhex(data)
-            array = _streams.read_array(content, blob.start, dtype, tuple(shape))
+            array = _mmap.read_array(content, blob.start, dtype, tuple(shape))
             stored.append(Stored(text, array))
-    return b"".join(_blobs.replace(content, tables, stubs)), stored
+    return b"".join(_bytecode_constants.replace(content, tables, stubs)), stored
 
 
 def hoist_stored(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pullback_runtime import _streams
+from pullback_runtime import _mmap
 from pullback_runtime._errors import PullbackRuntimeError
 
 BYTECODE_MAGIC = b"ML\xefR"
@@ -220,7 +220,7 @@ def fingerprint(content: Any, digest_at: int) -> str:
     zeros = b"0" * (last - first)
     if size <= FOLD_ROW_BYTES:
         return _fold((content[:first], zeros, content[last:]), size)
-    whole = _streams.chunks(content, 0, first), [zeros], _streams.chunks(content, last)
+    whole = _mmap.chunks(content, 0, first), [zeros], _mmap.chunks(content, last)
     return _fold(itertools.chain(*whole), size)
 
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from pullback_runtime import _avals
 from pullback_runtime._backend import put_to_keep
 from pullback_runtime._handle import ModuleHandle
-from pullback_runtime._lazy import Recent
+from pullback_runtime._lazy_values import Recent
 from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import call_module
 

@@ -40,7 +40,7 @@ from jaxlib.mlir.dialects import (
 )
 
 from pullback_runtime._contexts import Shared, cached
-from pullback_runtime._lazy import made_once
+from pullback_runtime._lazy_values import made_once
 
 __all__ = ["DEBUG_EFFECT", "IO_EFFECT", "context", "ir", "passmanager", "run_passes", "stablehlo"]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from pullback_runtime import _contexts, _jax, _mhlo, _resources
 from pullback_runtime._container import PORTABLE_PRODUCER, is_bytecode
-from pullback_runtime._elements import element_dtype
+from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase, erasing
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir

@@ -22,7 +22,7 @@ from pullback_runtime._backend import INSTALL
 from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._libraries import check_libraries
-from pullback_runtime._merge import merge
+from pullback_runtime._merge_modules import merge
 
 call_module_p = _jax.core.Primitive("call_module")
 call_module_p.multiple_results = True

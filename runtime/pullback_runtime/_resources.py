@@ -21,7 +21,7 @@ from pullback_runtime._container import (
     read_varint,
     sections,
 )
-from pullback_runtime._elements import element_dtype
+from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase
 from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir

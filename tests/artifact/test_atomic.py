@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 import pullback as pb
-from pullback.artifact.atomic import write_atomically
+from pullback.files.atomic_write import write_atomically
 
 KILLED_AT_EACH_LINE = """
 import os, signal, sys
@@ -68,7 +68,7 @@ def test_a_kill_at_any_line_leaves_one_whole_file(tmp_path):
 
 WRITES_FOR_EVER = """
 import sys
-from pullback.artifact.atomic import write_atomically
+from pullback.files.atomic_write import write_atomically
 print("ready", flush=True)
 while True:
     for letter in (b"a", b"b"):

@@ -7,7 +7,7 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from pullback_runtime import _blobs, _constants, _container, _module
+from pullback_runtime import _bytecode_constants, _constants, _container, _module
 from tests.artifact import corpus
 
 
@@ -17,14 +17,18 @@ def saved():
 
 
 def large(content):
-    tables = _blobs.read_tables(content)
-    found = [blob for blob in _blobs.blobs(content, tables) if blob.end - blob.start > 1 << 14]
+    tables = _bytecode_constants.read_tables(content)
+    found = [
+        blob
+        for blob in _bytecode_constants.blobs(content, tables)
+        if blob.end - blob.start > 1 << 14
+    ]
     return tables, found
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, 1 << 30, (1 << 56) - 1, 1 << 60])
 def test_numbers_come_back(value):
-    content = _blobs.varint(value)
+    content = _bytecode_constants.varint(value)
     assert _container.read_varint(content + b"rest", 0) == (value, len(content))
 
 
@@ -32,13 +36,15 @@ def test_nothing_replaced_is_the_same_file(saved):
     tables, found = large(saved)
     same = {blob: saved[blob.start : blob.end] for blob in found}
     assert len(same) == 1
-    assert b"".join(_blobs.replace(saved, tables, same)) == saved
+    assert b"".join(_bytecode_constants.replace(saved, tables, same)) == saved
 
 
 def test_other_data_are_what_mlir_reads(saved):
     tables, (blob,) = large(saved)
     data = np.arange(1 << 13, dtype=np.float32)
-    content = b"".join(_blobs.replace(saved, tables, {blob: _blobs.as_bytes(data)}))
+    content = b"".join(
+        _bytecode_constants.replace(saved, tables, {blob: _bytecode_constants.as_bytes(data)})
+    )
     text = str(_module.parse(content))
     assert text.count(data.tobytes().hex().upper()) == 1
 

@@ -96,5 +96,5 @@ def test_a_removed_digest_is_damage(saved):
 
 
 def test_a_file_of_our_own_is_never_sent_to_the_helper(saved, monkeypatch):
-    monkeypatch.setattr("pullback_runtime._trial._ask", None)
+    monkeypatch.setattr("pullback_runtime._safe_parse._ask", None)
     assert open_module(saved).metadata["pullback-format"] == 1

@@ -12,7 +12,7 @@ import pullback as pb
 import pullback_runtime as runtime
 from pullback import _jax, artifact
 from pullback._jax import ir
-from pullback.artifact import sealing
+from pullback.files import container
 from pullback_runtime import _custom_calls, _module
 from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import OF_TPUS
@@ -62,7 +62,7 @@ def saved(target: str) -> bytes:
     (call,) = operations_named(program.module, "stablehlo.custom_call")
     call.attributes["call_target_name"] = ir.StringAttr.get(target, call.context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealing, "refuse_callbacks", lambda module: None)
+        patch.setattr(container, "refuse_callbacks", lambda module: None)
         return artifact.serialize(program)
 
 

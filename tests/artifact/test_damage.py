@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import pullback as pb
 import pullback_runtime as runtime
 from pullback import artifact
-from pullback_runtime import _jax, _module, _trial
+from pullback_runtime import _jax, _module, _safe_parse
 from tests.artifact import models
 
 CASES = int(os.environ.get("PULLBACK_FUZZ_CASES", "300"))
@@ -65,10 +65,10 @@ def sound(kind: str) -> bytes:
 @pytest.fixture(scope="module", autouse=True)
 def short_trials():
     """Sound files of this size take milliseconds; a hang need not be waited for long."""
-    before, _trial.SECONDS = _trial.SECONDS, 2
+    before, _safe_parse.SECONDS = _safe_parse.SECONDS, 2
     yield
-    _trial.SECONDS = before
-    _trial.stop()
+    _safe_parse.SECONDS = before
+    _safe_parse.stop()
 
 
 @pytest.mark.parametrize("kind", MAKERS)

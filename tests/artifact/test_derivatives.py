@@ -210,7 +210,7 @@ def square_of_waves(x):
     ("limit", "many", "order"), [("OPS", 10_000, 9), ("OPS", 0, 3), ("RULES", 6, 5)]
 )
 def test_rules_that_never_end_are_there_for_some_orders(limit, many, order, monkeypatch):
-    monkeypatch.setattr(f"pullback.frontend.stage_all.MANY_{limit}", many)
+    monkeypatch.setattr(f"pullback.frontend.rules.stage_all.MANY_{limit}", many)
     content = artifact.serialize(pb.trace(square_of_waves)(X))
     assert pullback_runtime._container.read_layout(content).metadata["order"] == order
     loaded = pb.load(content)

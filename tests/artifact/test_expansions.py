@@ -14,7 +14,7 @@ from jax import export, lax
 import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
-from pullback.artifact import expansions
+from pullback.files.jax_export import match_expansions
 from pullback_runtime import _contexts
 from tests.artifact.models import of_export
 
@@ -35,7 +35,7 @@ OF_COMPLEX = [
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("name", OF_REAL)
 def test_functions_of_real_numbers(name: str, dtype: str) -> None:
-    f = expansions.OPS[name]
+    f = match_expansions.OPS[name]
     x = jnp.asarray(REALS if name != "chlo.erf_inv" else REALS / 3, dtype)
     program = of_export(f, x)
     assert name in program.asm()
@@ -58,7 +58,7 @@ def test_functions_of_real_numbers(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("name", OF_COMPLEX)
 def test_functions_of_complex_numbers(name: str, dtype: str) -> None:
     """On the real axis the exported sine of the imaginary part is a constant, 0."""
-    f = expansions.OPS[name]
+    f = match_expansions.OPS[name]
     z = jnp.asarray(NUMBERS[AWAY.get(name, 0) != NUMBERS], dtype)
     program = of_export(f, z)
     assert name in program.asm()
@@ -250,7 +250,7 @@ def test_programs_of_pullback_are_read_as_they_are(monkeypatch: pytest.MonkeyPat
     def refuse(module: ir.Module) -> bool:
         raise AssertionError("looked for expansions")
 
-    monkeypatch.setattr(expansions, "put_back", refuse)
+    monkeypatch.setattr(match_expansions, "put_back", refuse)
     assert "logistic" not in pb.load(saved).asm()
 
 
@@ -274,7 +274,7 @@ def test_expansions_are_found_in_modules_of_other_contexts(monkeypatch) -> None:
         for most in (_contexts.MOST, -1):  # with which each module has a context of its own
             monkeypatch.setattr(_contexts, "MOST", most)
             x = jnp.asarray(REALS / 3, "float32")
-            assert name in of_export(expansions.OPS[name], x).asm()
+            assert name in of_export(match_expansions.OPS[name], x).asm()
 
 
 def softplus_as_text() -> str:

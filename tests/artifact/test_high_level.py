@@ -10,7 +10,7 @@ from jax import export
 
 import pullback as pb
 from pullback import artifact
-from pullback._errors import MissingRuleError
+from pullback.errors import MissingRuleError
 
 SMALLEST = """
 func.func private @smallest(%x: tensor<4xf32>) -> tensor<2xf32> {

@@ -12,8 +12,8 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback._jax import ir
-from pullback.artifact import high_level, write
-from pullback.dialect import ops
+from pullback.files import vhlo_gaps, write
+from pullback.ir import ops
 from pullback_runtime import _container, _jax, _module
 from tests.artifact import models
 from tests.artifact.test_golden import each_file
@@ -86,7 +86,7 @@ def portable(text: str, version: str) -> bytes | None:
     with _jax.context(), ir.Location.unknown():
         try:
             module = ir.Module.parse(text)
-            high_level.wrap_chlo(module)
+            vhlo_gaps.wrap_chlo(module)
             return _jax.stablehlo.serialize_portable_artifact(module, version)
         except (ir.MLIRError, ValueError):
             return None

@@ -10,7 +10,7 @@ import pytest
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback.dialect import ops
+from pullback.ir import ops
 from pullback_runtime import _module
 from tests.artifact import models
 

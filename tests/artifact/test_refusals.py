@@ -16,8 +16,8 @@ from jax.interpreters import ad, mlir
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback.dialect.ops import walk_calls
-from pullback.dialect.verify import verify
+from pullback.ir.ops import walk_calls
+from pullback.ir.verify import verify
 from pullback.tools.cli import main
 from pullback_runtime import _jax, _module
 from tests.rules.processes import run_python

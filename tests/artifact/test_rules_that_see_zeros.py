@@ -13,9 +13,9 @@ from jax.custom_derivatives import SymbolicZero
 
 import pullback as pb
 from pullback import artifact
-from pullback._errors import MissingRuleError
-from pullback.dialect.ops import walk_calls
-from pullback.dialect.verify import verify
+from pullback.errors import MissingRuleError
+from pullback.ir.ops import walk_calls
+from pullback.ir.verify import verify
 
 
 def is_zero(tangent):

@@ -20,8 +20,8 @@ import pullback as pb
 import pullback_runtime
 from pullback import _jax, artifact
 from pullback._jax import ir
-from pullback.artifact import sealing
-from pullback.dialect import ops
+from pullback.files import container
+from pullback.ir import ops
 from pullback_runtime import _container, _module
 from tests.artifact import models
 
@@ -406,7 +406,7 @@ def test_a_callback_without_a_line_is_named_by_its_function():
     }"""
     module = ir.Module.parse(text, _jax.context())
     with pytest.raises(pb.NotPortableError) as caught:
-        sealing.refuse_callbacks(module)
+        container.refuse_callbacks(module)
     assert caught.value.where == "the function `@inner` of the module"
 
 
@@ -527,7 +527,7 @@ def test_a_file_that_changes_after_it_was_loaded_changes_no_constant(
     tmp_path, monkeypatch, mapped_from
 ):
     """The digest was that of what was loaded, also where constants are put off to first use."""
-    monkeypatch.setattr("pullback_runtime._streams.MAPPED_FROM", mapped_from)
+    monkeypatch.setattr("pullback_runtime._mmap.MAPPED_FROM", mapped_from)
     path, weights = tmp_path / "model.mlirbc", models.weights(1 << 14)
     pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)).save(path)
     programs = pb.load(path), pullback_runtime.load(path)
@@ -542,7 +542,7 @@ def test_loading_puts_no_array_anywhere_before_it_is_used(monkeypatch):
     weights = models.weights(1 << 14)
     content = artifact.serialize(pb.trace(lambda x: jnp.sum(weights * x))(jnp.float32(2)))
     monkeypatch.setattr(
-        "pullback.artifact.programs.put_to_keep",
+        "pullback.files.loaded_program.put_to_keep",
         lambda arrays, **options: put.append(1) or jax.device_put(arrays, **options),
     )
     loaded = pb.load(content)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import pullback as pb
 import pullback_runtime
-from pullback.artifact import write
+from pullback.files import write
 from pullback.tools.cli import main
 from pullback_runtime import _meshes
 from tests.artifact.test_parse import check_parse

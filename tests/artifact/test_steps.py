@@ -6,7 +6,7 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.artifact.steps import ARGUMENT, Reading, size
+from pullback.files.jax_export.compare_ops import ARGUMENT, Reading, size
 
 FUNCTIONS = """
 func.func private @{f}(%{x}: tensor<{T}>) -> tensor<{T}> {{

@@ -15,8 +15,8 @@ from jax.export import symbolic_args_specs, symbolic_shape
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from pullback._errors import DerivativeTypeError
-from pullback.artifact import kept, refinement, symbolic as files
+from pullback.errors import DerivativeTypeError
+from pullback.files.symbolic import refine_types, save_load as files, with_rules
 from tests.artifact import models
 
 
@@ -358,7 +358,7 @@ def test_a_constraint_holds_for_a_file_of_any_order():
 
 def test_the_first_order_is_left_where_a_type_does_not_follow_from_the_sizes(saved, monkeypatch):
     """Then what JAX has exported runs."""
-    monkeypatch.setattr(refinement, "REFINE", "cse")
+    monkeypatch.setattr(refine_types, "REFINE", "cse")
     loaded, (args, kwargs) = pb.load(saved), arguments(2)
     close(loaded.grad()(*args, **kwargs), jax.grad(loss)(*args, **kwargs))
     with pytest.raises(pb.ArtifactError, match="does not follow from the sizes of the arguments"):
@@ -366,7 +366,7 @@ def test_the_first_order_is_left_where_a_type_does_not_follow_from_the_sizes(sav
 
 
 def test_what_is_not_inferred_from_sizes_leaves_the_first_order(monkeypatch):
-    monkeypatch.delitem(refinement.FOLLOWING, "stablehlo.dynamic_top_k")
+    monkeypatch.delitem(refine_types.FOLLOWING, "stablehlo.dynamic_top_k")
 
     def function(x):
         return jnp.sum(jax.lax.top_k(x, x.shape[0] // 2)[0] ** 2)
@@ -472,7 +472,7 @@ def test_damaged_types_are_refused(saved):
 def test_a_file_without_the_function_that_it_names_is_refused():
     described = {"entries": {"cpu": "elsewhere"}, "sizes": {}, "checkpoints": []}
     with pytest.raises(pb.ArtifactError, match="damaged: kept: no function elsewhere"):
-        kept.Kept.read(pb.trace(jnp.sin)(1.0).module, {"kept": described})
+        with_rules.Kept.read(pb.trace(jnp.sin)(1.0).module, {"kept": described})
 
 
 @pytest.mark.parametrize("stages", [["print-ir"], ["vjp{wrt=x}"], ["vjp{no-such=1}"], [3], None])
@@ -480,7 +480,7 @@ def test_a_file_can_name_no_passes_but_those_that_derive_programs(stages):
     module = pb.trace(jnp.sin)(1.0).module
     described = {"entries": {"cpu": "main"}, "sizes": {}, "checkpoints": [], "stages": stages}
     with pytest.raises(pb.ArtifactError, match="damaged: kept_origin"):
-        kept.Kept.read(module, {"kept_origin": described})
+        with_rules.Kept.read(module, {"kept_origin": described})
 
 
 def test_the_runtime_does_not_differentiate(saved):

@@ -106,7 +106,7 @@ def test_what_an_older_version_cannot_say_is_refused():
 
 
 def test_a_program_too_new_for_the_default_is_written_for_the_current_version(monkeypatch):
-    monkeypatch.setattr("pullback.artifact.sealing.oldest_compatible_version", lambda: "1.8.4")
+    monkeypatch.setattr("pullback.files.container.oldest_compatible_version", lambda: "1.8.4")
     content = artifact.serialize(pb.trace(accurate_tangent)(jnp.ones(2)))
     current = _jax.stablehlo.get_current_version()
     assert _container.read_layout(content).stablehlo_version == current

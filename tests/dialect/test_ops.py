@@ -8,8 +8,8 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import build, ops
-from pullback.dialect.verify import verify
+from pullback.ir import build, ops
+from pullback.ir.verify import verify
 from pullback.tools.module_io import parse_module
 
 SOURCE = """

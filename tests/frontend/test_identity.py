@@ -19,7 +19,7 @@ from jax.interpreters import partial_eval
 
 import pullback as pb
 from pullback import artifact
-from pullback.frontend.identity import Identities
+from pullback.frontend.closures.same_rule import Identities
 
 
 class Layer:

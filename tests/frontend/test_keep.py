@@ -15,7 +15,7 @@ from jax.custom_derivatives import closure_convert, linear_call
 from jax.experimental import compute_on
 
 import pullback as pb
-from pullback.passes.symbols import Symbols
+from pullback.ir.symbols import Symbols
 
 X = jnp.linspace(0.2, 0.8, 16).reshape(4, 4) + jnp.eye(4)
 

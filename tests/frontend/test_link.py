@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pullback import _jax
-from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback.errors import PullbackError
 from pullback.frontend import link
-from pullback.passes import symbols
-from pullback.passes.symbols import Symbols, text_of
+from pullback.ir import symbols
+from pullback.ir.symbols import Symbols, text_of
 
 
 def module(text: str) -> ir.Module:

@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import context, ir, lowered, scans, stablehlo
+from pullback._jax import context, ir, lowering_cache, scans, stablehlo
 from pullback.frontend import link
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
@@ -142,7 +142,7 @@ def test_what_refers_to_more_than_functions_is_not_shared(f) -> None:
         np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
         texts.append(str(program.module))
     assert texts[0] == texts[1]
-    shared = list(lowered.common_entries(("cpu",), context()).values())
+    shared = list(lowering_cache.common_entries(("cpu",), context()).values())
     for function in shared:
         assert link.references(function.operation) == set(function.callees)
         shared.extend(function.callees.values())
@@ -207,7 +207,7 @@ def test_a_function_that_calls_back_is_not_shared_by_who_finds_it_later() -> Non
     for _ in range(2):
         gradient = pb.trace(lambda x: jnp.sum(f(x)))(X).grad()
         np.testing.assert_allclose(gradient(X), np.sin(X), rtol=1e-6)
-    entries = lowered.common_entries(("cpu",), context())
+    entries = lowering_cache.common_entries(("cpu",), context())
     assert not {"first", "second"} & {key.primitive.name for key in entries}
 
 
@@ -234,7 +234,7 @@ def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:
     for scale in (2.0, 3.0):
         program = pb.trace(lambda x, scale=scale: jnp.linalg.cholesky(scale * x))(np.eye(3))
         np.testing.assert_allclose(program(np.eye(3)), np.eye(3) * scale**0.5, rtol=1e-6)
-    entries = lowered.common_entries(("cpu",), context())
+    entries = lowering_cache.common_entries(("cpu",), context())
     assert [key.primitive.name for key in entries].count("cholesky") == 1
 
 

@@ -17,11 +17,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback import _locations, artifact
-from pullback._edits import clone
+from pullback import artifact
 from pullback._jax import ir
-from pullback.frontend import staging
-from pullback.passes.symbols import Symbols
+from pullback.frontend.rules import trace_rule
+from pullback.ir import locations
+from pullback.ir.modules import clone
+from pullback.ir.symbols import Symbols
 
 
 @jax.custom_jvp
@@ -258,8 +259,8 @@ class Staged:
 
     def __init__(self, monkeypatch) -> None:
         self.primitives: list[str] = []
-        for kind, stage in staging.STAGES.items():
-            monkeypatch.setitem(staging.STAGES, kind, functools.partial(self._counted, stage))
+        for kind, stage in trace_rule.STAGES.items():
+            monkeypatch.setitem(trace_rule.STAGES, kind, functools.partial(self._counted, stage))
 
     def _counted(self, stage, rule, *chosen):
         self.primitives.append(rule.primitive)
@@ -327,7 +328,7 @@ def test_a_rule_of_another_program_is_at_this_ones_line() -> None:
         places = set()
 
         def note(operation, places=places):
-            places.add(_locations.user_line_of(operation))
+            places.add(locations.user_line_of(operation))
             return ir.WalkResult.ADVANCE
 
         program.module.operation.walk(note)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.passes.dead_ops import erase_dead_ops
+from pullback.ir.dead_ops import erase_dead_ops
+from pullback.ir.symbols import functions
 from pullback.passes.manager import run_pipeline
-from pullback.passes.symbols import functions
 
 LOOP = """
 func.func @main(%x: tensor<f32>, %dx: tensor<f32>) -> tensor<f32> {

@@ -16,10 +16,10 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback._jax.primitives import trip_bound
-from pullback.passes import regions
+from pullback.ir import regions
+from pullback.ir.regions import captures
+from pullback.ir.symbols import functions
 from pullback.passes.manager import run_pipeline
-from pullback.passes.regions import captures
-from pullback.passes.symbols import functions
 
 ORDERS = ["jvp", "vjp", "vjp,jvp", "jvp,vjp", "vjp,vjp", "jvp,jvp", "vjp,vjp,jvp"]
 A = np.array([0.3, 0.7])

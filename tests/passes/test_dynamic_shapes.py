@@ -10,8 +10,8 @@ import pytest
 
 import pullback_runtime
 from pullback import _jax
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback.errors import MissingRuleError
 from pullback.passes.manager import run_pipeline
 
 T = "tensor<?xf64>"

@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 
 from pullback import _jax
-from pullback._errors import MissingRuleError, PipelineError, VerificationError
 from pullback._jax import ir
+from pullback.errors import MissingRuleError, PipelineError, VerificationError
+from pullback.ir.symbols import Symbols
 from pullback.passes.base import NO_RULES, Pass
 from pullback.passes.manager import run_pipeline
-from pullback.passes.symbols import Symbols
 from pullback.tools.module_io import pipeline_of_reproducer
 
 SOURCE = """
@@ -68,7 +68,7 @@ class BreakRule(Pass):
     name: ClassVar[str] = "break-rule"
 
     def run(self, module, rules) -> None:
-        from pullback.dialect import build, ops
+        from pullback.ir import build, ops
 
         block = module.body.operations[0].regions[0].blocks[0]
         x = block.arguments[0]

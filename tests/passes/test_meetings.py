@@ -9,8 +9,8 @@ import numpy as np
 import pullback as pb
 from pullback import artifact
 from pullback._jax import ir
-from pullback.passes.meetings import Meetings, have_rules
-from pullback.passes.symbols import functions
+from pullback.autodiff.reachable_calls import Meetings, have_rules
+from pullback.ir.symbols import functions
 from pullback_runtime import _jax
 
 CALLS = """

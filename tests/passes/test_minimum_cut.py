@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given, settings, strategies
 
-from pullback.passes import residuals
-from pullback.passes.residuals import minimum_cut
+from pullback.autodiff import residuals
+from pullback.autodiff.residuals import minimum_cut
 
 Inputs = list[list[int] | None]
 

@@ -9,9 +9,9 @@ import pytest
 import pullback as pb
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect.verify import verify
+from pullback.ir.symbols import functions
+from pullback.ir.verify import verify
 from pullback.passes.manager import run_pipeline
-from pullback.passes.symbols import functions
 from pullback_runtime import call_module, make_handle
 
 PASSES = ["jvp", "vjp", "vjp{split=true}", "linearize", "transpose", "vmap{size=2}"]

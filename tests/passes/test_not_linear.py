@@ -14,8 +14,8 @@ from jax.custom_derivatives import linear_call
 import pullback as pb
 import pullback_runtime
 from pullback import _jax
-from pullback._errors import NotDifferentiableError, NotLinearError
 from pullback._jax import ir
+from pullback.errors import NotDifferentiableError, NotLinearError
 from pullback.passes.manager import run_pipeline
 
 X = jnp.array([0.3, 0.7])

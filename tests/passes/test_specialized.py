@@ -13,12 +13,12 @@ from jax import lax
 
 import pullback as pb
 from pullback import _jax
-from pullback._errors import MissingRuleError, RuleResultError
 from pullback._jax import ir
-from pullback.dialect.build import maximum, mul
-from pullback.passes import specialized
+from pullback.autodiff import specialized
+from pullback.autodiff.registry import RULES, load_all
+from pullback.errors import MissingRuleError, RuleResultError
+from pullback.ir.build import maximum, mul
 from pullback.passes.manager import run_pipeline
-from pullback.rules.registry import RULES, load_all
 from tests.rules import harness
 
 load_all()

@@ -11,10 +11,10 @@ import pytest
 
 import pullback as pb
 from pullback import _jax
-from pullback._edits import clone
-from pullback._errors import MissingRuleError
 from pullback._jax import ir, sdy
-from pullback.passes.batching import Batching
+from pullback.autodiff.batching import Batching
+from pullback.errors import MissingRuleError
+from pullback.ir.modules import clone
 from pullback.passes.manager import run_pipeline, run_stages
 from pullback.passes.vmap import VMap
 from pullback_runtime import _module, call_module, make_handle

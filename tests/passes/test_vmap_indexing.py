@@ -17,8 +17,8 @@ import pytest
 from jax import lax
 
 from pullback import _jax
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
+from pullback.errors import MissingRuleError
 from pullback.passes.manager import run_stages
 from pullback.passes.vmap import VMap
 from pullback_runtime import call_module, make_handle

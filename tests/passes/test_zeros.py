@@ -4,8 +4,8 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.passes import zeros
-from pullback.passes.symbols import symbol
+from pullback.autodiff import zeros
+from pullback.ir.symbols import symbol
 
 CONSTANTS = {
     "dense<0.0> : tensor<2xf64>": True,

@@ -26,7 +26,7 @@ from jax.custom_derivatives import linear_call
 from jax.sharding import AxisType, PartitionSpec as P
 
 import pullback as pb
-from pullback.artifact.write import serialize
+from pullback.files.write import serialize
 
 ROWS, SQUARE = (("i", 4),), (("i", 2), ("j", 2))
 RING = [(d, (d + 1) % 4) for d in range(4)]

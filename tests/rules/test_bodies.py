@@ -6,7 +6,7 @@ import pytest
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.rules.bodies import applied
+from pullback.rules.body_patterns import applied
 
 CONSTRAINED = "sdy.sharding_constraint {0} <@mesh, []> : tensor<f32>"
 

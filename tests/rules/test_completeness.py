@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pullback import _jax
-from pullback.rules import registry, report
+from pullback.autodiff import registry
+from pullback.tools import rule_table
 from tests.rules import harness
 from tests.rules.record import Arg
 
@@ -73,13 +74,13 @@ def shapes(op: str) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("title", DIALECTS)
 def test_every_op_has_a_rule_or_a_reason(title: str) -> None:
-    known = {*registry.RULES, *registry.NONDIFFERENTIABLE, *report.WITHOUT_RULE}
-    assert [op for op in report.op_names(DIALECTS[title], title) if op not in known] == []
+    known = {*registry.RULES, *registry.NONDIFFERENTIABLE, *rule_table.WITHOUT_RULE}
+    assert [op for op in rule_table.op_names(DIALECTS[title], title) if op not in known] == []
 
 
 def test_no_op_has_both_a_rule_and_a_reason() -> None:
     known = {*registry.RULES, *registry.NONDIFFERENTIABLE}
-    assert known.isdisjoint(report.WITHOUT_RULE)
+    assert known.isdisjoint(rule_table.WITHOUT_RULE)
 
 
 @pytest.mark.parametrize("op", RECORDED)

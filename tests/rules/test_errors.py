@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from pullback import _jax
-from pullback._errors import (
+from pullback._jax import ir, sdy
+from pullback.autodiff import batch_rules, registry
+from pullback.errors import (
     DuplicateRuleError,
     MissingRuleError,
     NotDifferentiableError,
     NotLinearError,
     RuleResultError,
 )
-from pullback._jax import ir, sdy
 from pullback.passes.manager import run_pipeline
-from pullback.rules import batching, registry
 
 
 def derive(body: str, pipeline: str, signature: str = "%x: tensor<4xf32>") -> None:
@@ -170,7 +170,7 @@ def test_formulas_for_other_operands_than_there_are(mode: str, formulas: int) ->
         with pytest.raises(RuleResultError, match=words):
             derive(COMPOSITE, mode)
     finally:
-        del registry.RULES["acme.kind"], batching.BATCHES["acme.kind"]
+        del registry.RULES["acme.kind"], batch_rules.BATCHES["acme.kind"]
 
 
 COMPOSITE = """

@@ -13,9 +13,9 @@ import pytest
 
 import pullback_runtime
 from pullback import _jax
-from pullback._errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback._jax import ir, stablehlo
-from pullback.dialect import build
+from pullback.errors import MissingRuleError, NotDifferentiableError, NotLinearError
+from pullback.ir import build
 from pullback.passes.manager import run_pipeline
 
 CALL = """
@@ -712,7 +712,7 @@ def test_a_body_that_uses_a_value_from_outside(name: str, wrt: str, pass_name: s
 REFUSED_WITHIN = """
 import gc
 from pullback import _jax
-from pullback._errors import MissingRuleError
+from pullback.errors import MissingRuleError
 from pullback._jax import ir
 from pullback.dialect import build
 from pullback.passes.manager import run_pipeline

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pullback.rules import report
+from pullback.tools import rule_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "rules.md").read_text() == report.report(), "run `make docs`"
+    assert (ROOT / "docs" / "rules.md").read_text() == rule_table.report(), "run `make docs`"
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_page_is_up_to_date() -> None:
     ],
 )
 def test_rows(row: str, op: str) -> None:
-    lines = [line for line in report.report().splitlines() if f"`{op}`" in line]
+    lines = [line for line in rule_table.report().splitlines() if f"`{op}`" in line]
     assert lines == [row]

@@ -17,7 +17,7 @@ import pytest
 
 import pullback_runtime as runtime
 from pullback_runtime import _jax, _module
-from pullback_runtime._lazy import Recent
+from pullback_runtime._lazy_values import Recent
 
 TEXT = """
 func.func @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 
-from pullback_runtime._lazy import Lazy, Recent
+from pullback_runtime._lazy_values import Lazy, Recent
 from tests.rules.processes import run_python
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 from pullback.tools.arguments import parse_arguments, random_array
 
 KEY = jax.eval_shape(lambda: jax.random.key(0))

@@ -14,9 +14,9 @@ import pytest
 
 import pullback as pb
 from pullback import _jax, artifact
+from pullback.ir.mlir_passes import STOCK_PASSES
 from pullback.passes import PASSES
 from pullback.passes.pipelines import PIPELINES
-from pullback.passes.stock import STOCK_PASSES
 from pullback.tools.module_io import parse_module
 from pullback.tools.opt import main
 from pullback_runtime import _container
@@ -346,7 +346,7 @@ def test_a_reproducer_holds_the_data_of_constants(run) -> None:
 def test_a_rule_that_raises_is_named_and_reproduced(run, tmp_path: Path) -> None:
     rules = tmp_path / "raising rules.py"
     rules.write_text(
-        "from pullback.rules.registry import elementwise\n"
+        "from pullback.autodiff.registry import elementwise\n"
         "elementwise('test_opt.raises', lambda op, t: op.nosuch)\n"
     )
     call = '"test_opt.raises" %x {decomposition = @f} : (tensor<f32>) -> tensor<f32>'

@@ -9,7 +9,7 @@ import pytest
 from jax.export import symbolic_shape
 
 import pullback
-from pullback.artifact import refinement
+from pullback.files.symbolic import refine_types
 from pullback.tools.arguments import parse_arguments
 from tests.artifact import models
 
@@ -52,7 +52,7 @@ def test_info(pullback_command, saved):
 
 
 def test_info_says_why_there_are_first_derivatives_only(pullback_command, tmp_path, monkeypatch):
-    monkeypatch.delitem(refinement.FOLLOWING, "stablehlo.dynamic_top_k")
+    monkeypatch.delitem(refine_types.FOLLOWING, "stablehlo.dynamic_top_k")
     x = jax.ShapeDtypeStruct(symbolic_shape("n"), "float32")
     program = pullback.trace(lambda x: jnp.sum(jax.lax.top_k(x, x.shape[0] // 2)[0]))(x)
     program.save(tmp_path / "top.mlirbc")

@@ -20,7 +20,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
-from pullback._errors import UnsupportedJaxVersion
+from pullback.errors import UnsupportedJaxVersion
 from pullback_runtime._contexts import Item, Shared, cached
 from pullback_runtime._erasure import erasing
 from pullback_runtime._jax import fresh_context

@@ -11,7 +11,7 @@ import numpy as np
 from jax._src import api as _api, custom_derivatives as _custom_derivatives
 from jax._src.interpreters import ad as _ad
 
-from pullback._jax import high, jaxprs
+from pullback._jax import hijax, jaxprs
 
 
 def is_zero(value: object) -> bool:
@@ -67,7 +67,7 @@ def has_tangents_of_its_own(aval: Any) -> bool:
 def has_transpose(equation: Any) -> bool:
     """Whether there is a transpose rule that is not that of the function called."""
     if jaxprs.name_of(equation) == "call_hi_primitive":
-        return "transpose" in high.rules_of(equation)
+        return "transpose" in hijax.rules_of(equation)
     return jaxprs.name_of(equation) != "custom_jvp_call" and (
         equation.primitive in _ad.primitive_transposes
     )

@@ -17,7 +17,7 @@ from pullback._jax import (
     named_axes,
     scans,
 )
-from pullback._jax.lowered import Entries, common_entries
+from pullback._jax.lowering_cache import Entries, common_entries
 from pullback_runtime import _contexts
 
 

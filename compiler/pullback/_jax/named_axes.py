@@ -11,7 +11,7 @@ from jax._src import config as _config, core as _core, sharding_impls as _shardi
 from jax._src.interpreters import batching as _batching
 from jax._src.lax import parallel as _parallel
 
-from pullback._jax.objects import has_name, held_by_jax, is_wrapped_function
+from pullback._jax.reflect import has_name, held_by_jax, is_wrapped_function
 from pullback._jax.user_rules import RuleOfOperands
 
 

@@ -10,7 +10,7 @@ import jax
 from jax._src import core as _core, effects as _effects
 from jax._src.interpreters import partial_eval as _pe
 
-from pullback._jax import func, high, ir, jaxprs, tracing
+from pullback._jax import func, hijax, ir, jaxprs, tracing
 from pullback._jax.primitives import calling, composite_of, decomposition, flattened
 
 Policy = Callable[..., Any]
@@ -53,9 +53,9 @@ def recomputed(equation: Any, lost: LostOffload) -> Any:
 
     Where that is everything, nothing is computed again, and rules for that have no part.
     """
-    jaxpr, policy = high.parameters_of(equation)["jaxpr"], policy_of(equation)
+    jaxpr, policy = hijax.parameters_of(equation)["jaxpr"], policy_of(equation)
     if "_prim" in equation.params and policy is not jax.checkpoint_policies.everything_saveable:
-        jaxpr = high.with_remat_rules(jaxpr)
+        jaxpr = hijax.with_remat_rules(jaxpr)
     return jaxprs.close(jaxpr if policy is None else with_saved(jaxpr, policy, lost))
 
 
@@ -66,7 +66,7 @@ def may_repeat(effects: Any) -> bool:
 
 def policy_of(equation: Any) -> Policy | None:
     """The policy of a `jax.checkpoint`, in either encoding."""
-    return high.parameters_of(equation).get("policy")
+    return hijax.parameters_of(equation).get("policy")
 
 
 _REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
@@ -105,7 +105,7 @@ def with_saved(jaxpr: Any, policy: Policy, lost: LostOffload) -> Any:
 
 def _with_saved(jaxpr: Any, policy: _Watched) -> Any:
     equations = []
-    for equation in map(high.with_name, jaxprs.opened(jaxpr).eqns):
+    for equation in map(hijax.with_name, jaxprs.opened(jaxpr).eqns):
         name = jaxprs.name_of(equation)
         is_saved = name != jaxprs.JITTED and policy.keeps(equation)
         if name in _REACHED:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax._src import source_info_util as _source_info
 
-from pullback._jax import high, jaxprs
+from pullback._jax import hijax, jaxprs
 
 _NUMPY = os.path.dirname(np.__file__) + os.sep
 
@@ -26,7 +26,7 @@ def is_of_user(closed: Any) -> bool:
     body = params.get("call_jaxpr", params.get("callee"))
     if "const_lengths" in params:  # a custom_linear_solve
         body = params["jaxprs"].matvec
-    if (prim := high.mapped(params.get("_prim"))) is not None:
+    if (prim := hijax.mapped(params.get("_prim"))) is not None:
         if "traced" not in prim.params:
             return type(prim).__module__.partition(".")[0] != "jax"
         body = prim.params["traced"].jaxpr

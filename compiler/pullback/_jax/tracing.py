@@ -28,7 +28,7 @@ from jax.sharding import (
     SingleDeviceSharding,
 )
 
-from pullback._jax import jaxprs, objects
+from pullback._jax import jaxprs, reflect
 
 
 def is_tracer(value: object) -> bool:
@@ -327,7 +327,7 @@ def _with_own_lines(equation: Any) -> Any:
     if "bwd" not in equation.params:
         return equation
     bwd = equation.params["bwd"]
-    wrapped = objects.is_wrapped_function(bwd)
+    wrapped = reflect.is_wrapped_function(bwd)
     run = bwd.call_wrapped if wrapped else bwd
 
     def with_own_lines(*args: Any) -> Any:

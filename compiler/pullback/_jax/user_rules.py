@@ -14,8 +14,8 @@ import jax
 from jax._src import custom_derivatives as _custom_derivatives, linear_util as _linear_util
 from jax._src.interpreters import batching as _batching
 
-from pullback._jax import derivatives, high, jaxprs, source_info, tracing
-from pullback._jax.objects import has_name, held_by_jax, is_of_a_user, is_wrapped_function
+from pullback._jax import derivatives, hijax, jaxprs, source_info, tracing
+from pullback._jax.reflect import has_name, held_by_jax, is_of_a_user, is_wrapped_function
 
 
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
@@ -41,7 +41,7 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
 
 def written(equation: Any) -> list[Any]:
     """The functions of a user's rule, without what JAX puts around them; those that are known."""
-    name, params = jaxprs.name_of(equation), high.parameters_of(equation)
+    name, params = jaxprs.name_of(equation), hijax.parameters_of(equation)
     if name in _THUNKS:
         forward, backward = rule_inside(equation).rule, _without_const_handling(params.get("bwd"))
         rules = [forward, backward] if isinstance(backward, tuple) else [forward]
@@ -58,7 +58,7 @@ BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 
 def wants_symbolic_zeros(closed: Any) -> bool:
     """Whether the one call in there has rules that see which operands are perturbed."""
-    return bool(high.parameters_of(closed.eqns[0]).get("symbolic_zeros", False))
+    return bool(hijax.parameters_of(closed.eqns[0]).get("symbolic_zeros", False))
 
 
 def num_residuals(equation: Any) -> int | None:
@@ -82,7 +82,7 @@ def rule_name(equation: Any) -> str | None:
     if jaxprs.name_of(equation) == "custom_lin":
         return str(equation.params["bwd"].debug_info.func_name) + "_forward"
     if "_prim" in equation.params:
-        prim = high.mapped(equation.params["_prim"])
+        prim = hijax.mapped(equation.params["_prim"])
         traced = prim.params.get("traced", prim)
         name = getattr(traced, "fun_name", None) or _snake_case(type(prim).__name__)
         name = _custom_gradient_name(equation) if name == "wrapped_fun" else name

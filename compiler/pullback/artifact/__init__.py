@@ -1,5 +1,9 @@
-"""Programs in files: save, load, and exchange with `jax.export`."""
+"""Another name of `pullback.files`, which documentation and programs use."""
 
-from pullback.artifact.exported import from_exported as from_exported, to_exported as to_exported
-from pullback.artifact.read import load as load
-from pullback.artifact.write import save as save, serialize as serialize
+from pullback.files import (
+    from_exported as from_exported,
+    load as load,
+    save as save,
+    serialize as serialize,
+    to_exported as to_exported,
+)

@@ -1,1 +1,1 @@
-"""The derivative ops: views, builders, and the verifier. Specified in docs/dialect.md."""
+"""Other names of modules in `pullback.ir`, which rules outside of this package use."""

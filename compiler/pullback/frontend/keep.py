@@ -12,12 +12,10 @@ import dataclasses
 import operator
 from typing import TYPE_CHECKING, Any
 
-from pullback import _locations
-from pullback._errors import PullbackError, warn_of_lost_offload
 from pullback._jax import (
     derivatives,
     equations_as_calls,
-    high,
+    hijax,
     jaxprs,
     named_axes,
     ordering,
@@ -28,15 +26,18 @@ from pullback._jax import (
     tracing,
     user_rules,
 )
-from pullback.frontend import adoption, link, simpler
+from pullback._jax.tangent_types import check_tangents, is_inexact
+from pullback.errors import PullbackError, warn_of_lost_offload
+from pullback.frontend import link, nested_programs
 from pullback.frontend.native import is_native
-from pullback.frontend.powers import is_negative_power, with_a_rule
-from pullback.frontend.tangents import check_tangents, is_inexact
+from pullback.frontend.rewrites import simpler
+from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a_rule
+from pullback.ir import locations
 from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
-    from pullback.frontend.rule import Rule
-    from pullback.frontend.rules import RuleTable
+    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.rule_table import RuleTable
 
 BATCHED_BY_JAX = "custom_vmap_call"
 CHECK = "check"
@@ -123,7 +124,7 @@ class Keeper:
         debug_info = jaxprs.opened(jaxpr).debug_info
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
-        outer, self.place = self.place, _locations.of_equation(equation) or self.place
+        outer, self.place = self.place, locations.of_equation(equation) or self.place
         self.tracebacks.append(source_info.traceback_of(equation))
         try:
             _check_axes(equation, self.place)
@@ -167,7 +168,7 @@ class Keeper:
             return self._inside(equation)
 
     def _program(self, equation: Any, _: Any) -> Any:
-        return primitives.as_module_call(equation, adoption.merger(equation, self.rules))
+        return primitives.as_module_call(equation, nested_programs.merger(equation, self.rules))
 
     def _exported(self, equation: Any, debug_info: Any) -> Any:
         if any(map(is_symbolic, equation.params["exported"].in_avals)):
@@ -184,10 +185,10 @@ class Keeper:
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
         """A call in JAX's newer encoding, where the rules hang on an object of a class."""
-        if high.kind_of(equation) == "RematTraced":
+        if hijax.kind_of(equation) == "RematTraced":
             return self._checkpoint(equation, debug_info)
-        body = self.keep(high.expand(equation))
-        backward = "vjp" in high.rules_of(equation)
+        body = self.keep(hijax.expand(equation))
+        backward = "vjp" in hijax.rules_of(equation)
         op = "pullback.custom_vjp_call" if backward else "pullback.custom_jvp_call"
         return self._composite(equation, self.rules.register(op, equation, debug_info, body))
 
@@ -242,7 +243,7 @@ _WAYS = {
 
 def warn_of_offload(policy: str, equation: Any) -> None:
     """Warn that what a policy moves to the host, such as results of `equation`, stays."""
-    warn_of_lost_offload(policy, _locations.of_equation(equation))
+    warn_of_lost_offload(policy, locations.of_equation(equation))
 
 
 def without_mutable_arrays(closed: Any) -> Any:
@@ -253,11 +254,11 @@ def without_mutable_arrays(closed: Any) -> Any:
         raise PullbackError(
             f"`{error.equation.primitive}` takes one mutable array (jax.Ref) twice and writes to "
             "it, or is a while loop whose condition reads what its body writes, or writes",
-            where=_locations.of_equation(error.equation),
+            where=locations.of_equation(error.equation),
             do="hand it on once: let the body return what the condition needs, as a value",
         ) from None
     except references.NotDischargedError as error:
-        place = _locations.of_equation(error.equation)
+        place = locations.of_equation(error.equation)
         raise _core_map(place) if error.is_core_map else mutable_array(place) from None
 
 
@@ -335,7 +336,7 @@ def _lacks_jvp(equation: Any) -> bool:
     inside = (each for _, body in bodies for each in jaxprs.equations_in(body))
     return any(
         (name := jaxprs.name_of(each)) in user_rules.BACKWARD_ONLY
-        or (name == "call_hi_primitive" and high.lacks_jvp(each))
+        or (name == "call_hi_primitive" and hijax.lacks_jvp(each))
         for each in inside
     )
 

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pullback import _jax, _locations
-from pullback._cache import has_hash
-from pullback._errors import PullbackError
+from pullback import _jax
 from pullback._jax import ir, jaxprs, lowering
-from pullback.passes.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
+from pullback.errors import PullbackError
+from pullback.ir import locations
+from pullback.ir.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
+from pullback.memo import has_hash
 from pullback_runtime import _module
 from pullback_runtime._erasure import erase
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules import RuleTable
+    from pullback.frontend.rules.rule_table import RuleTable
 
 
 _MARK = "pullback.instead_of"
@@ -30,13 +31,13 @@ def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
             return PullbackError(
                 f"JAX cannot lower `{equation.primitive.name}`: its parameter `{name}` is not "
                 f"hashable ({cause})",
-                where=_locations.of_error(error.__cause__ or error),
+                where=locations.of_error(error.__cause__ or error),
                 do="bind the primitive with parameters that can be hashed, such as a tuple of "
                 "pairs instead of a dictionary",
             )
     return PullbackError(
         f"JAX cannot lower the function to StableHLO by itself: {cause}",
-        where=_locations.of_error(error.__cause__ or error),
+        where=locations.of_error(error.__cause__ or error),
         do="take that out of the function, or differentiate by JAX; all arguments, and what the "
         "function closes over, must be arrays, scalars or keys",
     )
@@ -98,7 +99,7 @@ class Lowered:
         except (AssertionError, TypeError) as error:
             raise _cannot_lower(error, closed) from error
         except NotImplementedError as error:  # JAX's own words, which name no line
-            if (place := _locations.of_error(error.__cause__ or error)) is not None:
+            if (place := locations.of_error(error.__cause__ or error)) is not None:
                 error.add_note(f"lowered for {place}")
             raise
         library.refresh()

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pullback._jax import jaxprs
-from pullback.frontend.tangents import is_inexact
+from pullback._jax.tangent_types import is_inexact
 
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"

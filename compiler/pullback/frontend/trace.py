@@ -10,9 +10,6 @@ from typing import Any
 
 import jax
 
-from pullback import _locations, _static_parts, symbolic
-from pullback._errors import DEEP, NestingError, PullbackError, nested_too_deep
-from pullback._interface import Interface
 from pullback._jax import (
     ir,
     jaxprs,
@@ -20,15 +17,20 @@ from pullback._jax import (
     references,
     tracing,
 )
-from pullback._platforms import Retarget, together
-from pullback._program import Program
-from pullback._recipe import Recipe
-from pullback._static_parts import ExactTree
-from pullback.frontend import constants, lifting, portable, symbols
+from pullback._jax.tangent_types import check_tangents, is_inexact
+from pullback.api.program import Program
+from pullback.errors import DEEP, NestingError, PullbackError, nested_too_deep
+from pullback.frontend import callbacks, hoist_constants, symbolic_dimensions
+from pullback.frontend.closures import lift
+from pullback.frontend.closures.supply import Supply
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
-from pullback.frontend.rules import RuleTable
-from pullback.frontend.supply import Supply
-from pullback.frontend.tangents import check_tangents, is_inexact
+from pullback.frontend.rules.rule_table import RuleTable
+from pullback.ir import locations
+from pullback.program import static_parts, symbolic
+from pullback.program.platform_variants import Retarget, together
+from pullback.program.provenance import Recipe
+from pullback.program.record import Interface
+from pullback.program.static_parts import ExactTree
 from pullback_runtime import default_backend
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -76,7 +78,7 @@ def trace(
             static_argnames=static_argnames,
         )
         if symbolic.is_symbolic(args, kwargs):
-            return symbols.traced(
+            return symbolic_dimensions.traced(
                 traceable, args, kwargs, chosen, static_argnums, static_argnames, of_sizes=traced
             )
         try:
@@ -84,7 +86,7 @@ def trace(
         except AssertionError as error:
             raise _mapped_numpy_array(error) or error from None
         except ValueError:
-            _static_parts.check(args, kwargs)  # JAX's error names no path
+            static_parts.check(args, kwargs)  # JAX's error names no path
             raise
         try:
             return together([_program(stages, RuleTable((platform,))) for platform in chosen])
@@ -92,7 +94,7 @@ def trace(
             depth, equation = jaxprs.nesting(stages.jaxpr)
             if isinstance(error, NestingError) or depth < DEEP:
                 raise
-            where = _locations.of_equation(equation)
+            where = locations.of_equation(equation)
             raise nested_too_deep(depth, "pullback.trace", where) from error
 
     return traced
@@ -105,7 +107,7 @@ def _mapped_numpy_array(error: AssertionError) -> PullbackError | None:
     return PullbackError(
         "JAX cannot trace a call of a function with a derivative rule, under jax.vmap, of an array "
         "of NumPy's that is mapped",
-        where=_locations.of_error(error),
+        where=locations.of_error(error),
         do="make it an array of JAX's first: jnp.asarray(…)",
     )
 
@@ -139,8 +141,8 @@ def _program(stages: Any, rules: RuleTable) -> Program:
     place = "among its arguments, or what it closes over"
     if references.are_taken(traced):
         raise mutable_array(place)
-    pure = without_mutable_arrays(lifting.close(traced, meanings, supply))
-    closed, arrays = constants.hoist(pure)
+    pure = without_mutable_arrays(lift.close(traced, meanings, supply))
+    closed, arrays = hoist_constants.hoist(pure)
     arrays = [*map(_owned, arrays), *lifted]
     kept = rules.keeper.keep(closed)
     check_tangents([*jaxprs.inputs_of(closed), *jaxprs.outputs_of(closed)], place)
@@ -173,7 +175,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
 
 def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module:
     module = rules.lower_entry(kept, name)
-    portable.mark(module, kept)
+    callbacks.mark(module, kept)
     return module
 
 

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
-from pullback.dialect import ops
+from pullback.errors import MissingRuleError
+from pullback.ir import ops
 
 if TYPE_CHECKING:
-    from pullback._environment import Environment
-    from pullback.passes.symbols import Symbols
+    from pullback.ir.symbols import Symbols
+    from pullback.program.environment import Environment
 
 
 class Rules(Protocol):
-    """The part of `pullback.frontend.rules.RuleTable` that passes use."""
+    """The part of `pullback.frontend.rules.rule_table.RuleTable` that passes use."""
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """The symbol(s) of a rule in the module of `symbols`; see docs/architecture.md.

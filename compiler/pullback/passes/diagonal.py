@@ -1,7 +1,7 @@
 """Diagonal maps: linear functions of which each element depends on the same element of the input.
 
 The transpose of an elementwise op is one. What is set to zero in front of such a map may as well be
-set to zero behind it: see `passes/waiting.py`.
+set to zero behind it: see `autodiff/pending.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.dialect.masks import mask_of, masked
-from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import captures, operations
-from pullback.passes.symbols import called
-from pullback.passes.zeros import adds_nothing
-from pullback.rules.registry import RULES, apart, jointly
+from pullback.autodiff.registry import RULES, apart, jointly
+from pullback.autodiff.state import Differentiation
+from pullback.autodiff.zeros import adds_nothing
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.masks import mask_of, masked
+from pullback.ir.regions import captures, operations
+from pullback.ir.symbols import called
 
 
 def diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback._jax import ir
+from pullback.ir.dead_ops import erase_dead_ops
+from pullback.ir.mlir_passes import run_stock
+from pullback.ir.symbols import erase_unreachable, functions
 from pullback.passes.base import Pass, Rules
-from pullback.passes.dead_ops import erase_dead_ops
-from pullback.passes.stock import run_stock
-from pullback.passes.symbols import erase_unreachable, functions
 
 MLIRS_SWEEP = "func.func(trivial-dce)"
 """It knows nothing of composites and calls."""

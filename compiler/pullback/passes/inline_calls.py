@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from pullback._jax import ir, remat
 from pullback._jax.ordering import ORDERED
-from pullback.dialect import build
-from pullback.passes.base import Pass, Rules
-from pullback.passes.inlining import inline
-from pullback.passes.regions import replace_op
-from pullback.passes.symbols import (
+from pullback.ir import build
+from pullback.ir.inline import inline
+from pullback.ir.regions import replace_op
+from pullback.ir.symbols import (
     CALL,
     callee,
     erase_unreachable,
@@ -19,6 +18,7 @@ from pullback.passes.symbols import (
     is_declaration,
     is_public,
 )
+from pullback.passes.base import Pass, Rules
 
 
 def inline_call(call: ir.Operation, function: ir.Operation) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback.passes.derivative import Derivative, Through
-from pullback.passes.differentiation import Differentiation
-from pullback.passes.forward import jvp_in_place
+from pullback.autodiff.forward import jvp_in_place
+from pullback.autodiff.state import Differentiation
+from pullback.passes.differentiating_pass import Derivative, Through
 
 
 @dataclass(frozen=True)

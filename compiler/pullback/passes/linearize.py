@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback._errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback._jax import ir
-from pullback.dialect import build, ops
-from pullback.dialect.masks import masked
-from pullback.passes.backward import split_entry, transpose, with_result_types
-from pullback.passes.checks import GO_FORWARD
-from pullback.passes.derivative import Derivative, Through
-from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import terminator
+from pullback.autodiff.checks import GO_FORWARD
+from pullback.autodiff.functions import split_entry, transpose, with_result_types
+from pullback.autodiff.state import Differentiation
+from pullback.errors import LeakedValueError, MissingRuleError, NotLinearError
+from pullback.ir import build, ops
+from pullback.ir.masks import masked
+from pullback.ir.regions import terminator
+from pullback.passes.differentiating_pass import Derivative, Through
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback._jax import ir, remat
-from pullback.dialect import ops
+from pullback.autodiff.checks import is_unknown, missing_map
+from pullback.ir import ops
+from pullback.ir.regions import replace_op
+from pullback.ir.symbols import CALL, erase_unreachable
 from pullback.passes.base import Pass, Rules
-from pullback.passes.checks import is_unknown, missing_map
 from pullback.passes.erase_dead import EraseDead
 from pullback.passes.inline_calls import InlineCalls
-from pullback.passes.regions import replace_op
-from pullback.passes.symbols import CALL, erase_unreachable
 
 
 def lower_call(call: ops.DerivativeCall) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback import _jax
-from pullback._errors import DEEP, NestingError, PipelineError, nested_too_deep
 from pullback._jax import ir
-from pullback._locations import user_line
-from pullback.dialect.verify import verify
+from pullback.errors import DEEP, NestingError, PipelineError, nested_too_deep
+from pullback.ir.locations import user_line
+from pullback.ir.mlir_passes import run_stock
+from pullback.ir.verify import verify
 from pullback.passes.base import NO_RULES, Pass, Rules
 from pullback.passes.pipelines import Stage, format_pipeline, parse_pipeline
-from pullback.passes.stock import run_stock
 from pullback_runtime._nesting import nesting
 
 

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from pullback._errors import PipelineError
+from pullback.errors import PipelineError
 from pullback.passes.base import Pass, default_of, option_name
 
 _OPTION = re.compile(r"""\s*([\w.-]+)(?:=("[^"]*"|'[^']*'|\{[^}]*\}|[^\s"'{}]*))?(?=\s|$)""")

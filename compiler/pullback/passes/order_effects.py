@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from pullback import _jax
 from pullback._jax import ir, stablehlo
 from pullback._jax.ordering import ORDERED
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.passes.base import Pass, Rules
-from pullback.passes.regions import (
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.loop_carries import widened, with_results
+from pullback.ir.regions import (
     BRANCHES,
     blocks,
     operations,
@@ -20,9 +20,9 @@ from pullback.passes.regions import (
     replace_terminator,
     terminator,
 )
-from pullback.passes.signatures import set_signature
-from pullback.passes.symbols import CALL, callee, functions, is_declaration, is_public
-from pullback.rules.slots import widened, with_results
+from pullback.ir.signatures import set_signature
+from pullback.ir.symbols import CALL, callee, functions, is_declaration, is_public
+from pullback.passes.base import Pass, Rules
 from pullback_runtime._erasure import erase, spare
 
 WHILE = "stablehlo.while"

@@ -10,11 +10,11 @@ import functools
 import importlib
 from dataclasses import dataclass
 
-from pullback._errors import PipelineError
+from pullback.errors import PipelineError
+from pullback.ir.mlir_passes import STOCK_PASSES, stock_stage
 from pullback.passes import PASSES
 from pullback.passes.base import Pass
 from pullback.passes.options import build_pass, did_you_mean
-from pullback.passes.stock import STOCK_PASSES, stock_stage
 
 PIPELINES: dict[str, str] = {
     "to-stablehlo": (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback.passes.backward import transpose
-from pullback.passes.derivative import Derivative
-from pullback.passes.differentiation import Differentiation
+from pullback.autodiff.functions import transpose
+from pullback.autodiff.state import Differentiation
+from pullback.passes.differentiating_pass import Derivative
 
 
 @dataclass(frozen=True)

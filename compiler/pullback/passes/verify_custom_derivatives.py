@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback._jax import ir
-from pullback.dialect.verify import verify
+from pullback.ir.verify import verify
 from pullback.passes.base import Pass, Rules
 
 

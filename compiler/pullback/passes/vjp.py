@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pullback._errors import NotDifferentiableError
-from pullback._locations import user_line
-from pullback.passes.backward import split_entry, vjp_in_place
-from pullback.passes.derivative import Derivative
-from pullback.passes.differentiation import Differentiation
+from pullback.autodiff.functions import split_entry, vjp_in_place
+from pullback.autodiff.state import Differentiation
+from pullback.errors import NotDifferentiableError
+from pullback.ir.locations import user_line
+from pullback.passes.differentiating_pass import Derivative
 
 
 @dataclass(frozen=True)

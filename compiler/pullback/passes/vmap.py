@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pullback import _jax
-from pullback._errors import ArgumentMismatchError, PullbackError
 from pullback._jax import ir
-from pullback._locations import user_line
-from pullback.dialect import build
-from pullback.dialect.ops import BATCHING_RULES
+from pullback.autodiff.batching import Batching
+from pullback.autodiff.state import Differentiation
+from pullback.errors import ArgumentMismatchError, PullbackError
+from pullback.ir import build
+from pullback.ir.locations import user_line
+from pullback.ir.ops import BATCHING_RULES
+from pullback.ir.regions import terminator
+from pullback.ir.symbols import leave_copy
 from pullback.passes.base import Pass, Rules
-from pullback.passes.batching import Batching
-from pullback.passes.differentiation import Differentiation
-from pullback.passes.regions import terminator
-from pullback.passes.symbols import leave_copy
 
 
 @dataclass(frozen=True)

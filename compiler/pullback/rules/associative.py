@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
-from pullback._locations import user_line
-from pullback.dialect import build
-from pullback.passes.symbols import make_public
-from pullback.rules.bodies import COMMUTATIVE, body_name
-from pullback.rules.expansion import lift
-from pullback.rules.registry import Op
+from pullback.autodiff.registry import Op
+from pullback.errors import MissingRuleError
+from pullback.ir import build
+from pullback.ir.locations import user_line
+from pullback.ir.symbols import make_public
+from pullback.rules.body_patterns import COMMUTATIVE, body_name
+from pullback.rules.scalar_bodies import lift
 from pullback_runtime import call_module, make_handle
 
 SAMPLES = 64

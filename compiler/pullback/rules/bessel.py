@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pullback.dialect import build
-from pullback.dialect.build import Value, add, compare, div, full_like, mul, select, sqrt, sub
+from pullback.ir import build
+from pullback.ir.build import Value, add, compare, div, full_like, mul, select, sqrt, sub
 
 # Coefficients for |x| ≤ 8 in x/2 - 2, and for |x| > 8 in 32/x - 2; as in jax/_src/lax/special.py.
 NEAR_32 = (

@@ -5,8 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pullback.dialect import build
-from pullback.dialect.build import (
+from pullback.autodiff.batch_rules import MappedOp, batch, batch_alike, shifted
+from pullback.autodiff.checks import missing_rule
+from pullback.autodiff.registry import (
+    Op,
+    Tangents,
+    by_its_parts,
+    elementwise,
+    linear,
+    nondifferentiable,
+    only_in,
+    unsupported,
+)
+from pullback.ir import build
+from pullback.ir.build import (
     Value,
     add,
     div,
@@ -21,20 +33,8 @@ from pullback.dialect.build import (
     square,
     sub,
 )
-from pullback.passes.checks import missing_rule
-from pullback.rules.batching import MappedOp, batch, batch_alike, shifted
 from pullback.rules.bessel import bessel_i0e
 from pullback.rules.derived import by_expansion
-from pullback.rules.registry import (
-    Op,
-    Tangents,
-    by_its_parts,
-    elementwise,
-    linear,
-    nondifferentiable,
-    only_in,
-    unsupported,
-)
 
 
 def _chlo(name: str, *operands: Value) -> Value:

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.rules.batching import MappedOp, batch, batch_alike
-from pullback.rules.bodies import body_name, check_scalars
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch, batch_alike
+from pullback.autodiff.registry import (
     Op,
     Rule,
     Tangents,
@@ -33,6 +30,9 @@ from pullback.rules.registry import (
     on_tangents,
     unsupported,
 )
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.rules.body_patterns import body_name, check_scalars
 
 
 def _groups(op: Op, *names: str) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, stablehlo
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.rules.batching import MappedOp, batch, merged, merged_type, split
-from pullback.rules.registry import Op, Tangents, bilinear
+from pullback.autodiff.batch_rules import MappedOp, batch, merged, merged_type, split
+from pullback.autodiff.registry import Op, Tangents, bilinear
+from pullback.ir import build
+from pullback.ir.build import Value
 
 Layout = list[int]  # batch, feature, spatial…; of a kernel: output feature, input feature, spatial…
 

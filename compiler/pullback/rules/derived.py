@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.passes.forward import Forward
-from pullback.passes.purity import Purity, is_used
-from pullback.passes.regions import operations
-from pullback.passes.reverse import Reverse, identity
-from pullback.rules.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
+from pullback.autodiff.forward import Forward
+from pullback.autodiff.registry import Jvp, Mask, Op, Rule, Tangents, Vjp, register, unsupported
+from pullback.autodiff.reverse import Reverse, identity
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.purity import Purity, is_used
+from pullback.ir.regions import operations
 from pullback_runtime._erasure import erase
 
 

@@ -12,14 +12,9 @@ from typing import Any
 import numpy as np
 
 from pullback._jax import ir
-from pullback.dialect import bounds, build
-from pullback.dialect.build import Value
-from pullback.passes.checks import missing_rule
-from pullback.rules.batching import MappedOp, batch
-from pullback.rules.bodies import body_name
-from pullback.rules.derived import by_expansion
-from pullback.rules.reading import integer_constant
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.checks import missing_rule
+from pullback.autodiff.registry import (
     NONDIFFERENTIABLE,
     RULES,
     Op,
@@ -29,6 +24,11 @@ from pullback.rules.registry import (
     separately,
     unsupported,
 )
+from pullback.ir import bounds, build
+from pullback.ir.build import Value
+from pullback.ir.while_loops import integer_constant
+from pullback.rules.body_patterns import body_name
+from pullback.rules.derived import by_expansion
 from pullback.rules.shape import integers, padded, part, spread
 
 Operands = Sequence[Value]

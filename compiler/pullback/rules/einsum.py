@@ -17,13 +17,13 @@ import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pullback._errors import MissingRuleError
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.rules.batching import MappedOp, batch
+from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.registry import Op, jointly, separately, unsupported
+from pullback.errors import MissingRuleError
+from pullback.ir import build
+from pullback.ir.build import Value
 from pullback.rules.derived import by_expansion
-from pullback.rules.registry import Op, jointly, separately, unsupported
 
 Labels = tuple[str, ...]
 

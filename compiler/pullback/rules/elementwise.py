@@ -11,8 +11,24 @@ from dataclasses import replace
 from typing import Any
 
 from pullback import _jax
-from pullback.dialect import build
-from pullback.dialect.build import (
+from pullback.autodiff.batch_rules import MappedOp, along, batch, batch_alike
+from pullback.autodiff.pending import Masked, chosen, emitted
+from pullback.autodiff.registry import (
+    Op,
+    Rule,
+    Tangents,
+    elementwise,
+    jointly,
+    linear,
+    nondifferentiable,
+    only_in,
+    register,
+    rule,
+    separately,
+    unsupported,
+)
+from pullback.ir import build
+from pullback.ir.build import (
     Value,
     abs,
     add,
@@ -32,22 +48,6 @@ from pullback.dialect.build import (
     sin,
     square,
     sub,
-)
-from pullback.passes.waiting import Masked, chosen, emitted
-from pullback.rules.batching import MappedOp, along, batch, batch_alike
-from pullback.rules.registry import (
-    Op,
-    Rule,
-    Tangents,
-    elementwise,
-    jointly,
-    linear,
-    nondifferentiable,
-    only_in,
-    register,
-    rule,
-    separately,
-    unsupported,
 )
 from pullback.rules.shape import unbroadcast
 

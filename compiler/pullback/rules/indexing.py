@@ -11,15 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pullback.dialect import build, indexing
-from pullback.dialect.build import Value, add, compare, div, mul, neg, or_, select
-from pullback.dialect.indexing import Dimensions
-from pullback.passes.purity import is_used
-from pullback.rules.batching import MappedOp, batch
-from pullback.rules.bodies import applied, body_name, check_scalars
-from pullback.rules.derived import by_expansion, expanded, transposed
-from pullback.rules.expansion import lift
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.registry import (
     InPlace,
     Op,
     Rule,
@@ -32,6 +25,13 @@ from pullback.rules.registry import (
     only_in,
     unsupported,
 )
+from pullback.ir import build, indexing
+from pullback.ir.build import Value, add, compare, div, mul, neg, or_, select
+from pullback.ir.indexing import Dimensions
+from pullback.ir.purity import is_used
+from pullback.rules.body_patterns import applied, body_name, check_scalars
+from pullback.rules.derived import by_expansion, expanded, transposed
+from pullback.rules.scalar_bodies import lift
 
 # ---------------------------------------------------------------------------------- gather
 

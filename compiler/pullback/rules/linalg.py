@@ -12,10 +12,10 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value, add, conj, mul, neg, select
-from pullback.rules.batching import MappedOp, batch, batch_alike, merged, shifted, split
-from pullback.rules.registry import Op, Tangents, linear, only_in, rule
+from pullback.autodiff.batch_rules import MappedOp, batch, batch_alike, merged, shifted, split
+from pullback.autodiff.registry import Op, Tangents, linear, only_in, rule
+from pullback.ir import build
+from pullback.ir.build import Value, add, conj, mul, neg, select
 
 HIGHEST = "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 
 from pullback._jax import ir
-from pullback.dialect import build
-from pullback.dialect.build import Value, add, mul, rsqrt, square, sub
-from pullback.rules.batching import MappedOp, batch, merged, merged_type, split
+from pullback.autodiff.batch_rules import MappedOp, batch, merged, merged_type, split
+from pullback.autodiff.registry import Op, Rule, never, register
+from pullback.ir import build
+from pullback.ir.build import Value, add, mul, rsqrt, square, sub
 from pullback.rules.derived import expanded
-from pullback.rules.registry import Op, Rule, never, register
 
 Operands = Sequence[Value]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, stablehlo
-from pullback.dialect import build
-from pullback.dialect.build import Value
-from pullback.rules.batching import MappedOp, batch, shifted, to_front
-from pullback.rules.registry import Op, bilinear
+from pullback.autodiff.batch_rules import MappedOp, batch, shifted, to_front
+from pullback.autodiff.registry import Op, bilinear
+from pullback.ir import build
+from pullback.ir.build import Value
 
 Dims = tuple[int, ...]
 

@@ -9,14 +9,8 @@ from functools import partial
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import bounds, build
-from pullback.dialect.build import Value, add, and_, compare, div, mul, select
-from pullback.rules.associative import check_associative
-from pullback.rules.batching import MappedOp, batch, shifted
-from pullback.rules.bodies import body_name, check_scalars, lone_name
-from pullback.rules.calls import vjp_of_function
-from pullback.rules.expansion import jvp_of_function, reduce_as_function
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch, shifted
+from pullback.autodiff.registry import (
     Jvp,
     Mask,
     Op,
@@ -29,6 +23,12 @@ from pullback.rules.registry import (
     on_tangents,
     unsupported,
 )
+from pullback.ir import bounds, build
+from pullback.ir.build import Value, add, and_, compare, div, mul, select
+from pullback.rules.associative import check_associative
+from pullback.rules.body_patterns import body_name, check_scalars, lone_name
+from pullback.rules.calls.func_call import vjp_of_function
+from pullback.rules.scalar_bodies import jvp_of_function, reduce_as_function
 from pullback.rules.shape import integers
 
 WORST = {"stablehlo.maximum": -math.inf, "stablehlo.minimum": math.inf}

@@ -7,14 +7,14 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.dialect import build, indexing
-from pullback.dialect.build import Dims, Value
-from pullback.dialect.indexing import Dimensions
-from pullback.passes.zeros import is_zero_constant
-from pullback.rules import rows
-from pullback.rules.batching import MappedOp, along, batch, batch_alike, repeated, shifted
-from pullback.rules.parts import in_place
-from pullback.rules.registry import InPlace, Op, Part, Tangents, linear
+from pullback.autodiff.batch_rules import MappedOp, along, batch, batch_alike, repeated, shifted
+from pullback.autodiff.registry import InPlace, Op, Part, Tangents, linear
+from pullback.autodiff.slices import in_place
+from pullback.autodiff.zeros import is_zero_constant
+from pullback.ir import build, indexing
+from pullback.ir.build import Dims, Value
+from pullback.ir.indexing import Dimensions
+from pullback.rules.loops import batched_stacks
 
 
 def integers(op: Op | MappedOp, name: str) -> tuple[int, ...]:
@@ -280,7 +280,7 @@ def _batch_concatenate(op: MappedOp) -> list[Value]:
 @batch("stablehlo.dynamic_slice")
 def _batch_dynamic_slice(op: MappedOp) -> Value:
     """All of the batch axis; where each item starts at a place of its own, a gather."""
-    if (slot := rows.read_slot(op)) is not None:
+    if (slot := batched_stacks.read_slot(op)) is not None:
         return slot
     x, sizes = op.values[0], integers(op, "slice_sizes")
     if not any(op.batched[1:]):
@@ -295,7 +295,7 @@ def _batch_dynamic_update_slice(op: MappedOp) -> Value:
 
     A scatter drops what is outside, so its indices are clamped first.
     """
-    if (written := rows.write_slot(op)) is not None:
+    if (written := batched_stacks.write_slot(op)) is not None:
         return written
     x, update = op.operand(0), op.operand(1)
     if not any(op.batched[2:]):

@@ -7,14 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pullback._jax import ir
-from pullback.dialect import build, indexing
-from pullback.dialect.build import Value
-from pullback.dialect.indexing import Dimensions
-from pullback.passes.dependence import decide
-from pullback.rules.batching import MappedOp, batch, batch_alike
-from pullback.rules.calls import before
-from pullback.rules.reaching import each_its_own
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch, batch_alike
+from pullback.autodiff.cotangent_reach import each_its_own
+from pullback.autodiff.registry import (
     InPlace,
     Mask,
     Op,
@@ -25,6 +20,11 @@ from pullback.rules.registry import (
     never,
     rule,
 )
+from pullback.ir import build, indexing
+from pullback.ir.build import Value
+from pullback.ir.dependence import decide
+from pullback.ir.indexing import Dimensions
+from pullback.rules.calls.func_call import before
 
 
 class Sort:

@@ -13,17 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.dialect import build, indexing
-from pullback.dialect.build import Value, add, and_, compare, or_, select
-from pullback.dialect.indexing import Dimensions
-from pullback.passes.zeros import is_zero
-from pullback.rules.associative import check_associative
-from pullback.rules.batching import MappedOp, batch
-from pullback.rules.bodies import applied, body_name, check_scalars
-from pullback.rules.derived import expanded
-from pullback.rules.expansion import lift
-from pullback.rules.reduction import is_all
-from pullback.rules.registry import (
+from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.registry import (
     Op,
     Rule,
     Tangents,
@@ -35,6 +26,15 @@ from pullback.rules.registry import (
     only_in,
     unsupported,
 )
+from pullback.autodiff.zeros import is_zero
+from pullback.ir import build, indexing
+from pullback.ir.build import Value, add, and_, compare, or_, select
+from pullback.ir.indexing import Dimensions
+from pullback.rules.associative import check_associative
+from pullback.rules.body_patterns import applied, body_name, check_scalars
+from pullback.rules.derived import expanded
+from pullback.rules.reduction import is_all
+from pullback.rules.scalar_bodies import lift
 
 
 @dataclass(frozen=True)

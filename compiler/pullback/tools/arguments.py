@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 from pullback_runtime import _avals
 
 DTYPES = {

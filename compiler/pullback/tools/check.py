@@ -8,7 +8,7 @@ import click
 import jax
 import numpy as np
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 from pullback.tools.findings import INPUTS, Inputs
 from pullback.tools.rule_checks import check_rules
 from pullback.tools.solve_checks import Solves

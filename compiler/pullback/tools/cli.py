@@ -9,7 +9,7 @@ from typing import Any
 import click
 import jax
 
-from pullback._errors import PullbackError, UsageError
+from pullback.errors import PullbackError, UsageError
 from pullback.tools.show import show_error
 from pullback_runtime import PullbackRuntimeError, __version__
 

@@ -9,13 +9,13 @@ from typing import Any
 import click
 import jax
 
-from pullback._derivation import Signature
-from pullback._edits import as_run
-from pullback._errors import PullbackError, UsageError
-from pullback._slots import spell
-from pullback.frontend.tangents import is_inexact
+from pullback._jax.tangent_types import is_inexact
+from pullback.errors import PullbackError, UsageError
+from pullback.ir.modules import as_run
 from pullback.passes.options import parse_number
-from pullback.symbolic import SymbolicProgram
+from pullback.program.argument_leaves import spell
+from pullback.program.derivation import Signature
+from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write
 from pullback.tools.sources import (

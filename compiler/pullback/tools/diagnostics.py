@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pullback._errors import PullbackError
 from pullback._jax import ir
+from pullback.errors import PullbackError
 from pullback_runtime import _module
 
 _FILE_POSITION = re.compile(r'"?([^"\s()]*)"?:(\d+):(\d+)')

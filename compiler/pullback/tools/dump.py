@@ -13,8 +13,8 @@ import jax
 
 import pullback_runtime
 from pullback import Program
-from pullback._errors import UsageError
-from pullback.frontend.rules import RuleTable
+from pullback.errors import UsageError
+from pullback.frontend.rules.rule_table import RuleTable
 from pullback.frontend.trace import PLATFORMS, platform_here
 from pullback.tools.derive import MODES, derive_program
 from pullback.tools.show import note, show_ir, write

@@ -11,9 +11,9 @@ import numpy as np
 
 import pullback_runtime
 from pullback import Program
-from pullback._errors import UsageError
-from pullback._jax import boundary
-from pullback._platforms import here
+from pullback._jax import prng_keys
+from pullback.errors import UsageError
+from pullback.program.platform_variants import here
 from pullback.tools import inputs as files
 from pullback.tools.arguments import random_array
 from pullback.tools.inputs import Arrays
@@ -82,7 +82,7 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
             do="give --input FILE.npy for each of them, or --random SEED",
         )
     pairs = zip(concrete, avals, strict=True)
-    return [np.asarray(boundary.physical(value), aval.dtype) for value, aval in pairs]
+    return [np.asarray(prng_keys.physical(value), aval.dtype) for value, aval in pairs]
 
 
 def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
@@ -108,7 +108,7 @@ def run_jax(source: Source, program: Program, values: Arrays) -> Arrays:
     """Results of plain JAX, without anything of ours."""
     if source.target is None:
         raise UsageError("--jax needs a target, for a module has no Python function")
-    leaves = map(boundary.logical, values, program.in_avals)
+    leaves = map(prng_keys.logical, values, program.in_avals)
     arguments, keywords = jax.tree.unflatten(program.in_tree, leaves)
     results = jax.jit(source.target.function)(*arguments, **keywords)
-    return [np.asarray(boundary.physical(leaf)) for leaf in jax.tree.leaves(results)]
+    return [np.asarray(prng_keys.physical(leaf)) for leaf in jax.tree.leaves(results)]

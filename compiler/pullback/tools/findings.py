@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pullback.frontend.rule import Rule
-from pullback.frontend.tangents import is_inexact
+from pullback._jax.tangent_types import is_inexact
+from pullback.frontend.rules.kept_call import Rule
 from pullback.tools import slopes
 
 INPUTS = (0.1, 0.9)

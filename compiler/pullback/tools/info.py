@@ -10,12 +10,12 @@ import click
 
 import pullback
 from pullback import Program
-from pullback._derivation import result_paths
-from pullback._slots import spell
-from pullback.artifact.programs import ORDER
-from pullback.artifact.write import rule_inventory
-from pullback.dialect import ops
-from pullback.symbolic import SymbolicProgram
+from pullback.files.loaded_program import ORDER
+from pullback.files.write import rule_inventory
+from pullback.ir import ops
+from pullback.program.argument_leaves import spell
+from pullback.program.derivation import result_paths
+from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.sources import allow_custom_calls_option, entry_option
 from pullback.tools.targets import naming

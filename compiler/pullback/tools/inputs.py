@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 
 Arrays = list[np.ndarray]
 NUMBERS = "biufcV"

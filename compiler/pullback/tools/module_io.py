@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pullback import _jax
-from pullback._errors import PullbackError
 from pullback._jax import ir
-from pullback.artifact.errors import as_ours
-from pullback.dialect.ops import restore_symbol_refs, walk_composites
+from pullback.errors import PullbackError
+from pullback.files.errors import as_ours
+from pullback.ir.ops import restore_symbol_refs, walk_composites
 from pullback_runtime import _artifact, _container, _mhlo, _module, _symbolic
 
 SPLIT_MARKER = re.compile(r"^// -----.*$", re.MULTILINE)

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from pullback._errors import PipelineError, PullbackError
 from pullback._jax import ir
+from pullback.errors import PipelineError, PullbackError
+from pullback.ir.mlir_passes import STOCK_PASSES
 from pullback.passes import PASSES
-from pullback.passes.catalogue import list_passes
+from pullback.passes.list_passes import list_passes
 from pullback.passes.manager import Instrumentation, print_module, run_pipeline, verify_module
 from pullback.passes.pipelines import PIPELINES, Stage, check_known, format_pipeline, parse_pipeline
-from pullback.passes.stock import STOCK_PASSES
 from pullback.tools import module_io
 from pullback.tools.diagnostics import compare, messages_of
 from pullback.tools.plugins import load_rules, load_rules_option

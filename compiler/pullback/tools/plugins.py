@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from pullback.rules import registry
+from pullback.autodiff import registry
 from pullback.tools.targets import load_module
 
 load_rules_option = click.option(

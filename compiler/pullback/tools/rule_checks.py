@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import pullback
-from pullback._errors import MissingRuleError, headline
-from pullback._jax import jaxprs, source_info, structured, tracing
-from pullback.frontend.rule import Rule
-from pullback.frontend.tangents import is_inexact
+from pullback._jax import call_operands, jaxprs, source_info, tracing
+from pullback._jax.tangent_types import is_inexact
+from pullback.errors import MissingRuleError, headline
+from pullback.frontend.rules.kept_call import Rule
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, alike, apart, inexact, largest
 from pullback.tools.solve_checks import Solves, check_solve
@@ -115,7 +115,7 @@ def check_rules(
     while new := [key for key in rules if key not in done]:
         done.update(new)
         for rule in map(rules.__getitem__, new):
-            is_solve = rule.primitive == structured.SOLVE
+            is_solve = rule.primitive == call_operands.SOLVE
             if not (is_solve or rule.primitive in USERS) or "1" not in rule.own_mask:
                 continue
             if (rule.generation or is_solve) and not source_info.is_of_user(rule.call):

@@ -12,7 +12,7 @@ import click
 import jax
 import numpy as np
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays
 from pullback.tools.show import note

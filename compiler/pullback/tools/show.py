@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.theme import Theme
 
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 
 THEME = Theme(
     {

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 import pullback
-from pullback import _locations
-from pullback._errors import headline
-from pullback._jax import structured, tracing
-from pullback.frontend.rule import Rule
+from pullback._jax import call_operands, tracing
+from pullback.errors import headline
+from pullback.frontend.rules.kept_call import Rule
+from pullback.ir import locations
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
 
@@ -27,9 +27,9 @@ class Solves:
     inputs: Inputs
 
     @functools.cached_property
-    def met(self) -> list[structured.Solve]:
+    def met(self) -> list[call_operands.Solve]:
         arguments = map(self.inputs.of_type, self.target.in_avals)
-        return list(structured.solves_met(self.target, [*arguments]))
+        return list(call_operands.solves_met(self.target, [*arguments]))
 
 
 def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) ->
       tolerance: the largest relative difference.
     """
     try:
-        met = [each for each in solves.met if _locations.of_equation(each.equation) == rule.where]
+        met = [each for each in solves.met if locations.of_equation(each.equation) == rule.where]
     except Exception as error:
         yield Finding.unknown(rule, f"the target fails at inputs in {inputs}: {headline(error)}")
         return
@@ -54,7 +54,7 @@ def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) ->
 
 
 def _check(
-    rule: Rule, met: structured.Solve, inputs: Inputs, tolerance: float
+    rule: Rule, met: call_operands.Solve, inputs: Inputs, tolerance: float
 ) -> Iterator[Finding]:
     call = tracing.equations_to_function(met.call)
     right = [inputs.of_type(jax.typeof(each)) for each in met.right]

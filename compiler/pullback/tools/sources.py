@@ -11,9 +11,9 @@ import click
 
 import pullback
 from pullback import Program
-from pullback._errors import UsageError
+from pullback.errors import UsageError
 from pullback.passes.options import parse_number
-from pullback.symbolic import SymbolicProgram
+from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import standard_input
 from pullback.tools.targets import Target, is_target, load_target, naming
 

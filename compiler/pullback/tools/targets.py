@@ -20,9 +20,9 @@ import jax
 
 import pullback
 import pullback_runtime
-from pullback._errors import PullbackError, UsageError, headline
 from pullback._jax import tracing
-from pullback.symbolic import SymbolicProgram
+from pullback.errors import PullbackError, UsageError, headline
+from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.arguments import parse_arguments
 from pullback_runtime import PullbackRuntimeError
 

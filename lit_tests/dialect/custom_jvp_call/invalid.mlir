@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @custom_jvp_call_c1(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_jvp_call_c1: unknown attribute 'jvq'; known: closed_over, jvp, refused, rule, jvp.<mask>, transpose.<mask>}}
+  // expected-error @+1 {{custom_jvp_call_c1: unknown attribute 'jvq'; known: closed_over, jvp, refused, rule, sees_zeros, jvp.<mask>, transpose.<mask>}}
   %0:2 = stablehlo.composite "pullback.custom_jvp_call" %x, %n, %y {
     composite_attributes = {jvq = @f.jvp}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)

@@ -1,7 +1,7 @@
 // RUN: pullback-opt %s --split-input-file --verify-diagnostics
 
 func.func @custom_vjp_call_c1(%x: tensor<f32>, %n: tensor<i32>, %y: tensor<f64>) -> tensor<f32> {
-  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, refused, rule, bwd.<mask>, fwd.<mask>, jvp.<mask>, bwd[<types>]}}
+  // expected-error @+1 {{custom_vjp_call_c1: unknown attribute 'transpose'; known: bwd, closed_over, fwd, jvp, refused, rule, sees_zeros, bwd.<mask>, fwd.<mask>, jvp.<mask>, bwd[<types>]}}
   %0:2 = stablehlo.composite "pullback.custom_vjp_call" %x, %n, %y {
     composite_attributes = {fwd = @f.fwd, bwd = @f.bwd, transpose = @f.bwd}, decomposition = @f
   } : (tensor<f32>, tensor<i32>, tensor<f64>) -> (tensor<f32>, tensor<i32>)

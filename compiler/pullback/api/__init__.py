@@ -1,0 +1,1 @@
+"""The transformations with JAX's signatures, and `Program` with its methods."""

@@ -1,0 +1,281 @@
+"""Program: a module, the argument trees of the function it came from, and its rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+
+import pullback_runtime
+from pullback._jax import ir, prng_keys, tracing
+from pullback.errors import PullbackError
+from pullback.ir.modules import as_run, clone, result_types, type_of_entry
+from pullback.passes import manager
+from pullback.passes.differentiating_pass import Through
+from pullback.passes.pipelines import Stage
+from pullback.program import batches, derivation, handles, platform_variants, static_parts
+from pullback.program.argument_leaves import Positions, one_of
+from pullback.program.environment import Environment
+from pullback.program.provenance import Recipe
+from pullback.program.record import AnyProgram, Interface, positions_by_argument, with_result_types
+from pullback_runtime import _backend, _trees
+from pullback_runtime._convention import Callee
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules.rule_table import RuleTable
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Program(AnyProgram):
+    """A function as an MLIR module that keeps its derivative rules.
+
+    Calling it runs it, with the arguments of the function it was traced from.
+
+    Attributes:
+      module: the MLIR module; its entry is `@main`.
+      interface: the structures of the arguments and of the result, and what their leaves are; or
+        how to find out, which a file can leave for later.
+      constants: large arrays that the function closed over: hidden leading arguments of `@main`.
+      rules: the derivative rules that are not in the module yet.
+      _environment: what it needs around it, such as devices and callbacks.
+      recipe: how the module was made, where it can be made again for a batch of arguments.
+      variants: the same program for each further platform it was traced for.
+      retarget: how it is made for other platforms, where it can be.
+      _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
+        an argument or result once for all devices.
+    """
+
+    module: ir.Module
+    interface: Interface | Callable[[], Interface]
+    constants: Sequence[jax.Array]
+    rules: RuleTable
+    _environment: Environment
+    recipe: Recipe | None = None
+    variants: Sequence[Program] = ()
+    retarget: platform_variants.Retarget | None = None
+    _shares_values: bool = False
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Which platforms the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
+        return platform_variants.platforms_of(self)
+
+    def for_platform(self, platform: str) -> Program:
+        """Return the program for one of its platforms, which is run wherever it is called.
+
+        Calls of the program itself choose the platform that they run on.
+        """
+        return platform_variants.for_platform(self, platform)
+
+    def __copy__(self) -> Program:
+        return dataclasses.replace(self)
+
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+        """The derivative whose module is this one's behind passes, which give it other trees."""
+        module = clone(self.module)
+        manager.run_stages(module, stages, self.rules)
+        interface = with_result_types(interface, result_types(module))
+        return self._derivative(module, interface=interface, recipe=recipe)
+
+    def _derivative(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the derivative whose module was made of this one's."""
+        rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
+        derivative = dataclasses.replace(self, rules=rules, _environment=environment)
+        return derivative._with_module(module, retarget=None, **changes)
+
+    def _with_module(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the program of a module that was made of this one's, by the same rules."""
+        environment = self.rules.around(self._environment)
+        return dataclasses.replace(self, module=module, _environment=environment, **changes)
+
+    def asm(self, debug_info: bool = False) -> str:
+        """Return the module as readable MLIR, with source locations if `debug_info`."""
+        return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
+
+    @platform_variants.for_each
+    def stage_rules(self) -> Program:
+        """Return the program with every rule in its module that a derivative of any order needs."""
+        module = clone(self.module)
+        arguments = positions_by_argument(self.in_tree, len(self.constants))
+        self.rules.stage_all(module, arguments=arguments)
+        return self._with_module(module)
+
+    def run_passes(self, pipeline: str, **instrumentation: Any) -> Program:
+        """Return the program after a textual pipeline such as `cse,lower-custom-derivatives`.
+
+        The pipeline must not change the types of `@main`. `instrumentation` has fields of
+        `pullback.passes.manager.Instrumentation`, such as `verify_each=True`.
+        """
+        if not isinstance(pipeline, str):
+            raise PullbackError(
+                f"a pipeline is text such as 'cse,symbol-dce', and this is a "
+                f"{type(pipeline).__name__}",
+                do="for passes that are objects: pullback.passes.manager.run_pipeline",
+            )
+        return self._after_pipeline(pipeline, instrumentation)
+
+    @platform_variants.for_each
+    def _after_pipeline(self, pipeline: str, instrumentation: dict[str, Any]) -> Program:
+        module = clone(self.module)
+        manager.run_pipeline(module, pipeline, self.rules, **instrumentation)
+        before, after = map(type_of_entry, (self.module, module))
+        if before != after:
+            raise PullbackError(
+                "the pipeline changes the type of @main, which a program cannot follow\n"
+                f"  before: {before}\n  after:  {after}",
+                where=f"program.run_passes({pipeline!r})",
+                do="for derivatives and batches use its methods, such as .vjp(); to see what any "
+                "pass does, write str(program) to a file and use `pullback opt`",
+            )
+        recipe = self.recipe and self.recipe.and_then(pipeline)
+        return self._with_module(module, recipe=recipe)
+
+    jvp = derivation.jvp
+    vjp = derivation.vjp
+    transpose = derivation.transpose
+    grad = derivation.grad
+    value_and_grad = derivation.value_and_grad
+    vmap = batches.vmap
+
+    def split_vjp(
+        self, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
+    ) -> derivation.Split:
+        """Return reverse mode as two programs, `forward` and `linear`, that share residuals.
+
+        `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents`.
+        """
+        return derivation.split_vjp(self, one_of(argnums, wrt), has_aux)
+
+    def linearize(
+        self,
+        argnums: Positions = None,
+        has_aux: bool = False,
+        through: Through = "rules",
+        *,
+        wrt: Positions = None,
+    ) -> derivation.Split:
+        """Return forward mode as two programs, `forward` and `linear`, that share residuals.
+
+        `args -> (out, residuals)` and `(residuals, tangents…) -> tangents of out`.
+        """
+        return derivation.linearize(self, one_of(argnums, wrt), has_aux, through=through)
+
+    def compile(self, backend: str | None = None, **options: Any) -> pullback_runtime.Executable:
+        """Compile the program for 'cpu', 'cuda', 'rocm' or 'tpu'.
+
+        The executable takes and returns what the function does; it has `cost`, `memory`, `hlo`.
+
+        Args:
+          backend: by default, JAX's default backend.
+          options: further options of `pullback_runtime.compile`: `device`, `topology`.
+
+        Raises:
+          BackendNotFoundError: the backend, device or topology is not here.
+          CompileError: XLA refuses the module.
+        """
+        if options.get("topology"):
+            platform = "tpu"
+        elif backend is None and options.get("device") is None:
+            platform = _backend.platform_of(None, tracing.device_of(self.in_avals))
+        else:
+            platform = _backend.platform_of(backend, options.get("device"))
+        chosen = platform_variants.on(self, platform)
+        hidden = tuple(f"constant {number}" for number in range(len(self.constants)))
+        return pullback_runtime.compile(
+            as_run(chosen.module),
+            backend=backend,
+            arg_names=(*hidden, *self.arg_paths),
+            host_callbacks=chosen._environment.host_callbacks,
+            keepalives=chosen._environment.keepalives,
+            convention=self._convention,
+            mesh=chosen._environment.mesh,
+            **options,
+        )
+
+    @functools.cached_property
+    def _convention(self) -> pullback_runtime.Convention:
+        return pullback_runtime.Convention(
+            example=jax.tree.unflatten(self.in_tree, self.in_avals),
+            flatten=self._leaves,
+            unflatten=self.unflatten,
+            constants=tuple(self.constants),
+        )
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        platforms: Sequence[str] | None = None,
+        allow_refusals: bool = False,
+        order: int | None = None,
+    ) -> None:
+        """Write one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
+        from pullback import artifact
+
+        artifact.save(
+            self,
+            path,
+            target=target,
+            platforms=platforms,
+            allow_refusals=allow_refusals,
+            order=order,
+        )
+
+    def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
+        """Return a `jax.export.Exported` whose own `vjp` goes through the program's rules."""
+        from pullback import artifact
+
+        return artifact.to_exported(self, platforms=platforms)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program; JAX's transformations of a call derive new programs in the IR."""
+        try:
+            return self._jitted(*args, **kwargs)
+        except ValueError:
+            static_parts.check(args, kwargs)  # JAX's error names no path
+            raise
+
+    @functools.cached_property
+    def _jitted(self) -> Callable[..., Any]:
+        return Callee(self.handle, (), self._convention, self._environment.mesh).callable(None)
+
+    @functools.cached_property
+    def handle(self) -> pullback_runtime.ModuleHandle:
+        """The program as a value that `pullback_runtime.call_module` calls."""
+        return handles.handle_of(platform_variants.here(self))
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the arguments of `@main`: hidden constants, then the leaves of the arguments."""
+        return [*map(prng_keys.physical, self.constants), *self._leaves(args, kwargs)]
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        if tree != self.in_tree and _trees.has_fields(self.in_tree):
+            leaves = _trees.flatten_call(self.in_tree, args, kwargs)
+        elif tree != self.in_tree:
+            expected, given = len(self.in_tree.children()[0].children()), len(args)
+            count = f": it takes {expected} positional arguments, and got {given}"
+            raise PullbackError(
+                "the arguments do not have the structure that the program was traced with"
+                f"{count * (expected != given)}\n"
+                f"    expected: {self.in_tree}\n    got:      {tree}",
+                where=f"leaves expected: {', '.join(self.arg_paths)}",
+                do="leave out static arguments, and pass the same containers and keywords",
+            )
+        return list(map(prng_keys.physical, leaves))
+
+    def _as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, with fields by name where a file has a class that is not here."""
+        if not _trees.has_fields(self.in_tree):
+            return args
+        return jax.tree.unflatten(self.in_tree, _trees.flatten_call(self.in_tree, args, {}))[0]
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Return the result of the function, made of the results of `@main`."""
+        leaves = map(prng_keys.logical, results, self.out_avals)
+        return jax.tree.unflatten(self.out_tree, leaves)

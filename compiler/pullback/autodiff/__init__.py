@@ -1,0 +1,1 @@
+"""Forward mode, reverse mode and batching of MLIR functions, and what a rule is."""

@@ -1,0 +1,145 @@
+"""Errors of a sweep: an active value has no rule, or a rule returns what it should not."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from pullback._jax import ir
+from pullback.autodiff.registry import NONDIFFERENTIABLE, InPlace, Op, Rule
+from pullback.errors import MissingRuleError, RuleResultError
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.locations import user_line
+from pullback.ir.ops import CustomVJPCall, DerivativeCall, LinearCall, composite_name
+from pullback.ir.regions import TERMINATORS, captures
+
+
+def check_known(operation: Any, name: str, active: Container[Value]) -> None:
+    """Raise MissingRuleError if an active value flows into an op that has no rule."""
+    if name in NONDIFFERENTIABLE or name in TERMINATORS:
+        return
+    everything = [*operation.operands, *captures(operation)]
+    if any(v in active for v in everything) and not _reads_steps(operation, name):
+        raise missing_rule(operation, name)
+
+
+_SHIFTS = ("stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical")
+_DIGITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+
+
+def _reads_steps(operation: Any, name: str) -> bool:
+    """Whether an op reads the sign or the exponent of floats as integers, and no digit of them.
+
+    These are constant between steps.
+    """
+    if name != "stablehlo.bitcast_convert":
+        return False
+    digits = _DIGITS.get(str(build.info(operation.operands[0].type).element))
+    if digits is None or build.info(operation.results[0].type).kind != "i":
+        return False
+    users = [(use.operand_number, use.owner.operation) for use in operation.results[0].uses]
+    return all(
+        not n and each.name in _SHIFTS and (build.one_number(each.operands[1]) or 0) >= digits
+        for n, each in users
+    )
+
+
+FROM_OUTSIDE = " on a value from outside of its body"
+
+
+def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
+    """Raise MissingRuleError if a body uses an active value, which no operand of the op tells."""
+    if rule.regions or not len(operation.regions):
+        return
+    if any(v in active for v in captures(operation)):
+        raise missing_rule(operation, rule.name, FROM_OUTSIDE)
+
+
+def is_custom_vjp(operation: Any) -> bool:
+    return composite_name(operation) == CustomVJPCall.NAME
+
+
+def may_run_a_rule(op: Op) -> bool:
+    """Whether the op calls a `custom_vjp` rule, which cotangents are handed that are left out."""
+    if op.rule.family != "control":
+        return False
+    return op.frame.diff.found_in(op.operation, is_custom_vjp) is not None
+
+
+_OF_PROGRAMS = frozenset({"chlo", "func", "sdy", "stablehlo"})
+
+
+def missing_rule(operation: Any, name: str, why: str = "") -> MissingRuleError:
+    do = "wrap this step in jax.custom_jvp or jax.custom_vjp"
+    if operation.name.partition(".")[0] not in _OF_PROGRAMS:
+        do = "lower it to StableHLO, whose ops have rules"
+    return MissingRuleError(
+        f"no derivative rule for `{name}`{why}",
+        where=user_line(operation.location),
+        do=f"{do}, or register a rule: docs/extending.md#rules",
+    )
+
+
+def check_count(op: Op, found: Any, expected: int, what: str) -> None:
+    if not isinstance(found, list | tuple):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned no list of {what}s, but "
+            f"{type(found).__name__}",
+            where=user_line(op.operation.location),
+            do=f"return a list, with one {what} per position, None where it is zero",
+        )
+    if len(found) != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {len(found)} {what}s "
+            f"instead of {expected}",
+            where=user_line(op.operation.location),
+            do="return one entry per position, None where it is zero",
+        )
+
+
+def check_cotangents(op: Op, found: Any) -> None:
+    """Raises RuleResultError if these are no cotangents of the op's operands."""
+    check_count(op, found, len(op.operands), "cotangent")
+    for v, ct in zip(op.operands, found, strict=True):
+        if ct is not None and not isinstance(ct, InPlace):
+            check_type(op, ct, v.type, "cotangent")
+
+
+def check_type(op: Op, found: Any, expected: Any, what: str) -> None:
+    if not isinstance(found, ir.Value):
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned {found!r} for a {what}",
+            where=user_line(op.operation.location),
+            do="return values of the IR, which pullback.ir.build makes; None for zero",
+        )
+    if found.type != expected:
+        raise RuleResultError(
+            f"the rule for `{op.name}` in {op.rule.module} returned a {what} of the wrong type\n"
+            f"  expected: {expected}\n  found:    {found.type}",
+            where=user_line(op.operation.location),
+            do="give each tangent and cotangent the type of its primal value",
+        )
+
+
+GO_FORWARD = (
+    "give the function a rule for forward mode beside that for reverse mode, f.defjvp(…) of "
+    "f = pb.custom_vjp(…); or differentiate the code of the function instead, with "
+    'through="function" in pb.jvp, pb.jacfwd or pb.linearize; or make the backward rule linear in '
+    "the cotangents, as by jax.lax.custom_linear_solve in the place of an iterative solver"
+)
+"""What to do where a backward rule cannot be transposed."""
+
+
+def is_unknown(call: DerivativeCall) -> bool:
+    """Whether a call computes NaN in the place of a map that is known by its transpose only."""
+    return isinstance(call, LinearCall) and call.transpose_only is not None
+
+
+def missing_map(view: Any) -> MissingRuleError:
+    """Forward mode asks for the map of a call that is known by its transpose only."""
+    return MissingRuleError(
+        f"no jvp rule for a custom_vjp function: {view.transpose_only}",
+        where=user_line(view.op.location),
+        do=GO_FORWARD,
+    )

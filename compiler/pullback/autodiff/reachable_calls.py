@@ -1,0 +1,220 @@
+"""The calls with rules that a derivative of a program can meet, and what of them it perturbs.
+
+A derivative goes through what a program calls and through rules, of any order. It does not enter
+the function of a call that has rules of its own, but to transpose it, nor meet a call none of whose
+operands depends on what can be perturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pullback._jax import ir
+from pullback.ir import ops
+from pullback.ir.build import Value, hides_inexact, inexact
+from pullback.ir.dependence import Dependence
+from pullback.ir.masks import mask_of
+from pullback.ir.symbols import CALLS, called, functions, is_declaration, is_public
+from pullback_runtime._jax import operations_named
+
+
+class Meeting(NamedTuple):
+    """A call that a derivative can meet.
+
+    Attributes:
+      call: a view of the op.
+      mask: the inexact operands that can be perturbed, of those that rules are for.
+      depth: what rules it has come by: 0 if by none, odd if by one that can be transposed, even
+        if by a transpose.
+      in_rules: the same, of what rules make; None if only the program makes it.
+      transposed: the call is only met where a function around it is transposed.
+    """
+
+    call: Any
+    mask: str
+    depth: int
+    in_rules: int | None
+    transposed: bool
+
+    def order(self, rule: str) -> int:
+        """The order of the first derivative that asks for a rule, as calls name it: `jvp.01`."""
+        return order_of(rule, self.depth)
+
+
+def order_of(rule: str, depth: int) -> int:
+    """The order of the first derivative that asks for a rule of a call at this depth.
+
+    A derivative may transpose at once what a rule calls, as reverse mode does with a jvp rule. To
+    transpose what a transpose calls takes another one, and so does to differentiate anything again.
+    """
+    return (depth if rule.startswith("transpose") else depth + 1) // 2 + 1
+
+
+def met_in(module: ir.Module) -> list[Meeting]:
+    """Those of a module as it is."""
+    return Meetings(functions(module)).now()
+
+
+def have_rules(met: Iterable[Meeting], order: int | None = None) -> bool:
+    """Whether each call has a rule that derivatives up to an order differentiate; or all do."""
+    wanted = (each for each in met if order is None or each.order("jvp") <= order)
+    return all(each.call.symbols for each in wanted if not each.transposed)
+
+
+class Meetings:
+    """Those of a module, while it gets more rules.
+
+    Args:
+      functions: those of the module by name, of which there may be more later.
+    """
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        self._functions = functions
+        self._found: dict[str, list[tuple[str | None, Any]]] = {}
+        self._moving = _Perturbation(functions)
+        self._linear = _Perturbation(functions)  # by the tangents, or cotangents, of rules
+        self._rule_functions: set[str] = set()  # of which that is known
+        self._roots: set[str] = set()  # whose arguments move, and what depends on them
+
+    def now(self) -> list[Meeting]:
+        """All of them, if the public functions are differentiated by all of their arguments."""
+        differentiated: dict[str, int] = {}
+        computed: dict[str, int] = {}
+        in_rules: dict[str, int] = {}
+        public = [n for n, f in self._functions.items() if is_public(f) and not is_declaration(f)]
+        seen: set[str] = set()
+        at: dict[int, list[str]] = {0: public}
+        while at:
+            depth = min(at)
+            new = [name for name in dict.fromkeys(at.pop(depth)) if name not in seen]
+            seen.update(new)
+            self._perturb(new)
+            entered = self._closure(new, self._entered)
+            below = self._closure(entered, self._computed)
+            differentiated = dict.fromkeys(entered, depth) | differentiated
+            computed = dict.fromkeys(below, depth) | computed
+            if depth:
+                in_rules = dict.fromkeys(below, depth) | in_rules
+            for rule, name in [*self._rules(below), *self._transposed(below)]:
+                if name not in seen:
+                    at.setdefault(_next(rule, depth), []).append(name)
+        return [
+            Meeting(call, mask, depth, in_rules.get(name), name not in differentiated)
+            for name, depth in (computed | differentiated).items()
+            for call in self._calls(name)
+            if "1" in (mask := self._perturbed(call))
+        ]
+
+    def _perturb(self, names: Iterable[str]) -> None:
+        """Lets the arguments of functions move: those of a program, or of rules."""
+        for name in names:
+            if name not in self._roots:
+                self._roots.add(name)
+                moving: set[Value] = set()
+                for block in self._functions[name].regions[0].blocks:
+                    moving.update(filter(_can_move, block.arguments))
+                    self._moving.spread(block, moving)
+
+    def _perturbed(self, call: Any) -> str:
+        own, moving = call.closed_over, self._moving.everywhere
+        operands = [(i, v) for i, v in enumerate(call.operands) if inexact(v.type)]
+        return mask_of(i >= own and v in moving for i, v in operands)
+
+    def _closure(
+        self, names: Iterable[str], leads_to: Callable[[str], Iterable[str | None]]
+    ) -> list[str]:
+        """What some functions lead to, and they, each once."""
+        found = list(names)
+        seen = set[str | None](found)
+        for name in found:  # it grows
+            new = [n for n in dict.fromkeys(leads_to(name)) if n is not None and n not in seen]
+            found += [n for n in new if n in self._functions]
+            seen.update(new)
+        return found
+
+    def _computed(self, name: str) -> list[str | None]:
+        return [function for function, _ in self._in(name)]
+
+    def _entered(self, name: str) -> list[str | None]:
+        return [function for function, view in self._in(name) if view is None or _is_entered(view)]
+
+    def _rules(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The rules that calls in these functions have: as these name them, and the functions."""
+        calls = (view for name in names for view in self._calls(name))
+        rules = {rule: view for view in calls for rule in view.symbols.items()}
+        found = {(rule, n): view for (rule, n), view in rules.items() if n in self._functions}
+        for (rule, name), view in found.items():
+            self._mark_linear(view, rule, name)
+        return list(found)
+
+    def _mark_linear(self, view: Any, rule: str, name: str) -> None:
+        """Notes what in a rule depends on its tangents or cotangents: the last of its arguments."""
+        if name in self._rule_functions or is_declaration(self._functions[name]):
+            return
+        self._rule_functions.add(name)
+        block, kind = self._functions[name].regions[0].blocks[0], rule.partition(".")[0]
+        arguments, count = list(block.arguments), 0
+        if kind == "jvp":
+            count = len(arguments) - len(view.operands)
+        elif kind != "fwd":
+            count = len(ops.inexact_positions(view.results))
+        self._linear.spread(block, set(arguments[len(arguments) - count :]))
+
+    def _transposed(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The functions of calls in rules that reverse mode transposes for want of a rule.
+
+        What they compute of other operands than tangents is in the derivative then, for the next
+        one to differentiate.
+        """
+        linear = self._linear.everywhere
+        return [
+            ("transpose", view.decomposition)
+            for name in names
+            for view in self._calls(name)
+            if not any(rule.startswith(("transpose", "bwd")) for rule in view.symbols)
+            and view.decomposition in self._functions
+            and 0 < sum(v in linear for v in view.operands) < len(view.operands)
+        ]
+
+    def _calls(self, name: str) -> list[Any]:
+        """The calls in a function that have rules of their own."""
+        return [view for _, view in self._in(name) if view is not None]
+
+    def _in(self, name: str) -> list[tuple[str | None, Any]]:
+        """What a function calls, with views of the calls that have rules of their own."""
+        if name not in self._found:
+            found = operations_named(self._functions[name], *CALLS)
+            self._found[name] = [(called(op), ops.view(op)) for op in found]
+        return self._found[name]
+
+
+class _Perturbation(Dependence):
+    """What may be perturbed: where an operand is of a call with rules, all of its results.
+
+    The rules decide, not what the call computes.
+    """
+
+    def _of_results(self, operation: Any, found: set[Value]) -> list[bool]:
+        flags = super()._of_results(operation, found)
+        if ops.view(operation) is None:
+            return flags
+        return [any(v in found for v in operation.operands)] * len(flags)
+
+
+def _next(rule: str, depth: int) -> int:
+    """The depth of what a rule calls that is for a call at this depth."""
+    is_odd = depth % 2 == 1
+    return depth + (1 if rule.startswith("transpose") == is_odd else 2)
+
+
+def _is_entered(view: Any) -> bool:
+    """Whether the function of a call is differentiated in spite of the rules.
+
+    That of a linear call is, by its residuals; and one may depend on what it closes over.
+    """
+    return isinstance(view, ops.LinearCall) or view.closed_over > 0
+
+
+def _can_move(v: Value) -> bool:
+    return inexact(v.type) or hides_inexact(v.type)

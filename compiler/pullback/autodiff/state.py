@@ -1,0 +1,292 @@
+"""What one run of a differentiating pass shares: symbols, derived functions, activity."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.autodiff import registry
+from pullback.autodiff.activity import analyze, numbered
+from pullback.errors import MissingRuleError, NotDifferentiableError
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.locations import user_line
+from pullback.ir.masks import masked
+from pullback.ir.purity import differs_again, is_used, target_of
+from pullback.ir.regions import terminator
+from pullback.ir.signatures import function_type
+from pullback.ir.symbols import Symbols, called, make_private, make_public
+from pullback_runtime._erasure import erase
+from pullback_runtime._jax import operations_named
+
+_BARRIER, _STAND_IN = "stablehlo.optimization_barrier", "pullback.stand_in"
+
+
+class Differentiation:
+    """The state of one differentiating pass over one module."""
+
+    def __init__(self, module: Any, rules: Any) -> None:
+        registry.load_all()
+        self.module = module
+        self.rules = rules
+        self.symbols = Symbols(module)
+        self.functions = self.symbols.functions
+        self._known: dict[Any, dict[tuple[Any, ...], Any]] = defaultdict(dict)  # by function
+        self.making: set[tuple[Any, ...]] = set()
+        self.in_place: str | None = None  # a function that is being rewritten
+        self.bodies: dict[str, Any] = {}  # of functions that are called here, by inlining.call
+        self._analyzed: dict[Any, Any] | None = None
+        self.has_stand_ins = False
+        self.through_function = False  # of a custom_vjp call without a jvp rule, not its rules
+        self.has_checkpoints = False  # whether a loop was reversed by checkpoints
+        self._outer_loc, build.here.loc = build.here.loc, ir.Location.unknown(_jax.context())
+
+    # ---------------------------------------------------------------------------- functions
+
+    def function(self, name: str) -> Any:
+        """The func.func operation of that name."""
+        try:
+            return self.functions[name]
+        except KeyError:
+            known = ", ".join("@" + n for n in self.functions)
+            raise NotDifferentiableError(
+                f"no function `@{name}` in the module",
+                do=f"name one of: {known}" if known else "put StableHLO in func.func: it has none",
+            ) from None
+
+    def block(self, name: str) -> Any:
+        """The body of a function, which is one block."""
+        function = self.function(name)
+        blocks = function.regions[0].blocks
+        if len(blocks) != 1:
+            raise NotDifferentiableError(
+                f"`@{name}` has {f'{len(blocks)} blocks' if len(blocks) else 'no body'}",
+                where=user_line(function.location),
+                do="write control flow as stablehlo.if, case and while"
+                if len(blocks)
+                else "add its definition to the module",
+            )
+        return blocks[0]
+
+    def add_function(
+        self, name: str, arguments: Sequence[Any], results: Sequence[Any], loc: Any
+    ) -> tuple[str, Any]:
+        """A new private function with an empty entry block; returns its name and the block."""
+        name = self.symbols.unique(name)
+        operation = ir.Operation.create(
+            "func.func",
+            attributes={
+                "sym_name": build.string(name),
+                "sym_visibility": build.string("private"),
+                "function_type": function_type(arguments, results, _jax.context()),
+            },
+            regions=1,
+            loc=loc,
+            ip=ir.InsertionPoint(self.module.body),
+        )
+        self.symbols.add(name, operation)
+        block = operation.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+        return name, block
+
+    def clone_function(self, name: str, new_name: str) -> str:
+        """A private copy of a function under a new name."""
+        self.block(name)
+        if name == self.in_place:
+            raise self._recursion(name)
+        new_name = self.symbols.unique(new_name)
+        copy = self.function(name).clone(ir.InsertionPoint(self.module.body)).operation
+        make_private(copy, new_name)
+        self.symbols.add(new_name, copy)
+        return new_name
+
+    def changed(
+        self,
+        name: str,
+        suffix: str,
+        concerns: Callable[[Any], bool],
+        change: Callable[[Any], None],
+    ) -> str:
+        """A changed copy of a function, made once; itself if the change does not concern it.
+
+        Args:
+          concerns, change: take the function's block.
+        """
+
+        def derive() -> str:
+            if not concerns(self.block(name)):
+                return name
+            copy = self.clone_function(name, f"{name}.{suffix}")
+            change(self.block(copy))
+            return copy
+
+        return str(self.cached((suffix, name), derive))
+
+    def drop_function(self, name: str) -> None:
+        """Erase a function that nobody calls, and forget what was derived of it."""
+        self._forget(name)
+        erase(self.symbols.remove(name))
+
+    def _forget(self, name: str) -> None:
+        """Forget what is known of a name: another function may have it next."""
+        self.bodies.pop(name, None)
+        self._known.pop(name, None)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a function that nobody calls a new name, which must be free."""
+        self._forget(name)
+        function = self.symbols.remove(name)
+        function.attributes["sym_name"] = build.string(new_name)
+        self.symbols.add(new_name, function)
+
+    def expose(self, name: str, new_name: str) -> str:
+        """Let a function that nobody calls be an entry; its name, a number behind it if taken."""
+        if name != new_name:
+            new_name = self.symbols.unique(new_name)
+            self.rename(name, new_name)
+        make_public(self.function(new_name))
+        return new_name
+
+    def hide(self, name: str) -> None:
+        """Let a function be one that only others in the module call."""
+        make_private(self.function(name))
+
+    def take_place(self, name: str, entry: str) -> None:
+        """Let @name become the entry, with its visibility, in the place of what was there."""
+        visibility = self.function(entry).attributes.get("sym_visibility", build.string("public"))
+        self.drop_function(entry)
+        self.rename(name, entry)
+        self.function(entry).attributes["sym_visibility"] = visibility
+
+    def cached(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is made once per kind of thing and function, `key[:2]`, and the rest of the key."""
+        known = self._known[key[1]]
+        if key not in known:
+            if key in self.making:
+                raise self._recursion(key[1])
+            self.making.add(key)
+            try:
+                known[key] = make()
+            finally:
+                self.making.discard(key)
+        return known[key]
+
+    def _recursion(self, name: str) -> NotDifferentiableError:
+        return NotDifferentiableError(
+            f"`@{name}` calls itself, which XLA does not run either",
+            where=user_line(self.functions[name].location) if name in self.functions else None,
+            do="write the recursion as a loop: stablehlo.while",
+        )
+
+    def stage(self, key: str, kind: str, mask: str) -> Any:
+        """The function(s) of a rule that is not in the module yet; asked for once."""
+        return self.cached(
+            ("rule", key, kind, mask), lambda: self.rules.stage(self.symbols, key, kind, mask)
+        )
+
+    def __enter__(self) -> Differentiation:
+        self._collecting = gc.isenabled()
+        gc.disable()  # a pass makes many small objects and no cycles, next to JAX's large heap
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._collecting:
+            gc.enable()
+        self._known.clear()
+        self.bodies.clear()
+        build.here.loc = self._outer_loc
+
+    # ------------------------------------------------------------------- results left out
+
+    def stand_in(self, result: Value) -> Value:
+        """Zeros for a linear result that a call no longer gives, told from other zeros.
+
+        Behind a barrier: a backward function does not make them again, but asks for them.
+        """
+        self.has_stand_ins = True
+        zeros = build.zeros(result.type)
+        marks = {_STAND_IN: ir.UnitAttr.get(_jax.context())}
+        return build.emit(_BARRIER, [result.type], [zeros], marks).result
+
+    def stand_ins(self, block: Any) -> list[Value]:
+        """Those in the block, also inside of loops and branches."""
+        function = block.owner.operation
+        barriers = operations_named(function, _BARRIER) if self.has_stand_ins else ()
+        return [op.result for op in barriers if _STAND_IN in op.attributes]
+
+    # ------------------------------------------------------------------------------- search
+
+    def found_in(
+        self,
+        operation: Any,
+        wanted: Callable[[Any], Any],
+        through: Callable[[Any], Any] = called,
+    ) -> Any | None:
+        """An op for which `wanted` holds in an op, or in what is called there `through` a call."""
+        found, names = None, dict[str | None, None]()
+
+        def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
+            nonlocal found
+            found = each if wanted(each) else None
+            if through(each):
+                names[called(each)] = None
+            return ir.WalkResult.ADVANCE if found is None else ir.WalkResult.INTERRUPT
+
+        def of_function(name: str) -> Any:
+            return self.cached(
+                ("found in", name, wanted, through),
+                lambda: self.found_in(self.function(name), wanted, through),
+            )
+
+        operation.walk(visit)
+        if found is not None:
+            return found
+        below = (of_function(name) for name in names if name is not None)
+        return next((each for each in below if each is not None), None)
+
+    def check_runs_again(self, operation: Any, what: str) -> None:
+        """Raise MissingRuleError if reverse mode would see other values in what it runs again."""
+        found = self.found_in(operation, differs_again, _is_called_for_a_value)
+        if found is not None:
+            raise MissingRuleError(
+                f"no derivative of {what} with `{target_of(found) or found.name}` in it: reverse "
+                "mode runs it again, and that gives another result",
+                where=user_line(found.location),
+                do="take this step out of there; of callbacks, use pure ones or those without "
+                "results; draw random numbers by a key, as in jax.random",
+            )
+
+    # ----------------------------------------------------------------------------- activity
+
+    def function_activity(self, name: str, mask: str, frame: Any) -> list[bool]:
+        """Which results of a function are active, given its active arguments.
+
+        In a linear frame, those that depend on them at all, whatever rules say of tangents.
+        """
+
+        def compute() -> list[bool]:
+            block = self.block(name)
+            active = numbered(masked(block.arguments, mask))
+            analyze(block, active, frame)
+            return [v in active for v in terminator(block).operands]
+
+        return self.cached(("activity", name, mask, frame.linear), compute)
+
+    def while_analyzing(self, key: Any, find: Callable[[], Any]) -> Any:
+        """The value for a key, found once until the outermost call ends: no op changes."""
+        outermost = self._analyzed is None
+        known = self._analyzed = {} if self._analyzed is None else self._analyzed
+        try:
+            if key not in known:
+                known[key] = find()
+            return known[key]
+        finally:
+            if outermost:
+                self._analyzed = None
+
+
+def _is_called_for_a_value(operation: Any) -> bool:
+    return called(operation) is not None and any(map(is_used, operation.results))

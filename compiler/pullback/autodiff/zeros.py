@@ -1,0 +1,356 @@
+"""What is zero, or NaN, for certain: constants, and what ops make of them.
+
+So a term that is no tangent does not make a linear map affine, and a rule that gives a zero tangent
+ends the flow of derivatives there. For the latter its own derivatives have to be zero, too: what
+is zero by the code of a function with a rule, such as `x * 0`, has those that the rule gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pullback._jax import ir
+from pullback.autodiff.state import Differentiation
+from pullback.ir import build, ops
+from pullback.ir.build import Value
+from pullback.ir.masks import masked
+from pullback.ir.regions import APART, BRANCHES, MANUAL, captures, operations, terminator
+from pullback.ir.symbols import CALLS, called
+from pullback_runtime._jax import text_alone
+
+MOST_VALUES = 1000
+"""Further back than so many values, a zero is not looked for."""
+
+DEEPEST = 30
+"""Loops and calls one inside of, or behind, another: further back, a zero is not looked for."""
+
+_SHORT = {"large_elements_limit": 8, "large_resource_limit": 0}
+_COMPLEX_ZERO = re.compile(r"dense<\(-?0\.0+e\+00, ?-?0\.0+e\+00\)>")
+_TRIANGULAR_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
+_NAN = re.compile(r"dense<\(?0x(7FC0|7E00|7FF8)0*\b")
+
+
+def _stablehlo(names: str) -> list[str]:
+    return [f"stablehlo.{name}" for name in names.split()]
+
+
+_ALL = slice(None)
+_OF_NANS: dict[str, slice] = {
+    **dict.fromkeys(
+        _stablehlo("broadcast_in_dim reshape convert slice transpose reverse concatenate pad"), _ALL
+    ),
+    **dict.fromkeys(_stablehlo("gather dynamic_slice"), slice(1)),
+    "stablehlo.dynamic_update_slice": slice(2),
+    "stablehlo.select": slice(1, None),
+}
+"""Ops that are NaN where these of their operands are."""
+
+_OF_ZEROS: dict[str, slice] = {
+    **dict.fromkeys(
+        _stablehlo(
+            "broadcast_in_dim reshape convert slice transpose reverse negate real imag complex "
+            "concatenate pad add subtract reduce reduce_window reduce_precision fft all_reduce "
+            "all_gather all_to_all reduce_scatter collective_permute collective_broadcast"
+        ),
+        _ALL,
+    ),
+    **dict.fromkeys(
+        _stablehlo(
+            "gather dynamic_slice divide "
+            "dynamic_broadcast_in_dim dynamic_reshape dynamic_gather real_dynamic_slice"
+        ),
+        slice(1),
+    ),
+    **dict.fromkeys(_stablehlo("dynamic_update_slice dynamic_pad"), slice(2)),
+    "stablehlo.select": slice(1, None),
+    "stablehlo.triangular_solve": slice(1, 2),
+    "stablehlo.scatter": _ALL,  # but for its indices
+    "chlo.scan": _ALL,
+    "sdy.sharding_constraint": _ALL,
+}
+"""Ops that are zero where these of their operands are."""
+
+RETURN = "stablehlo.return"
+_PRODUCTS = frozenset(_stablehlo("multiply dot_general convolution"))
+"""Ops that are zero where one of their operands is."""
+
+_OF_ZERO_ELEMENTS = frozenset(_stablehlo("add subtract multiply maximum minimum return"))
+"""What a reduction or a scatter may apply to its elements."""
+
+
+Functions = Mapping[str, Any]
+Known = dict[Value, bool]
+
+
+def is_zero(v: Value, functions: Functions | None = None) -> bool:
+    """Whether a value is zero for certain: a constant, or what ops make of constants.
+
+    With `functions`, those of the module by name, also what calls make of them.
+    """
+    return _Search(functions or {}).holds(v, {})
+
+
+def stays_zero(v: Value, functions: Functions) -> bool:
+    """Whether a value is zero for certain, and all of its derivatives are."""
+    return _Search(functions, with_derivatives=True).holds(v, {})
+
+
+def is_nan(v: Value, functions: Functions) -> bool:
+    """Whether a value is NaN throughout for certain: a constant, or such moved around."""
+    return _NanSearch(functions).holds(v, {})
+
+
+def adds_nothing(v: Value, functions: Functions) -> bool:
+    """Whether each element of a value is zero for certain, or else NaN, but not all of them NaN.
+
+    So does a solver mark that it has failed, and what it gives for zero is no term of a sum.
+    """
+    return _TermSearch(functions).holds(v, {}) and not is_nan(v, functions)
+
+
+def is_zero_constant(v: Value) -> bool:
+    """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
+    if isinstance(v, ir.BlockArgument):
+        return False
+    operation = v.owner.operation
+    if operation.name == "stablehlo.complex":
+        return all(map(is_zero_constant, operation.operands))
+    return operation.name == "stablehlo.constant" and _is_zero_constant(operation, v.type)
+
+
+_Sources = tuple[list[Value], bool]
+_YES: _Sources = [], False
+_NO: _Sources = [], True
+
+
+class _Search:
+    """The search behind one question; `steps` are left before it is given up."""
+
+    def __init__(self, functions: Functions, with_derivatives: bool = False) -> None:
+        self.functions = functions
+        self.with_derivatives = with_derivatives
+        self.steps = MOST_VALUES
+        self.depth = 0
+        self._calls: dict[Any, tuple[Any, Known]] = {}  # by the block of the function
+
+    def holds(self, v: Value, known: Known) -> bool:
+        """Whether a value is zero, given of others whether they are; adds what it finds."""
+        todo = [v]
+        while todo:
+            self.steps -= 1
+            if self.steps < 0:
+                return False
+            sources, one_is_enough = self._sources(todo[-1], known)
+            # Of a sum, the last term is the newest, and least likely to be zero.
+            missing = None
+            answer = not one_is_enough
+            for source in reversed(sources):
+                found = known.get(source)
+                if found is one_is_enough:
+                    answer, missing = one_is_enough, None
+                    break
+                if found is None:
+                    missing = source
+                    break
+            if missing is not None:
+                todo.append(missing)
+            else:
+                known[todo.pop()] = answer
+        return known[v]
+
+    def _sources(self, v: Value, known: Known) -> _Sources:
+        """The values on which it depends whether this one is zero; and whether one is enough."""
+        if v in known:
+            return _YES if known[v] else _NO
+        if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
+            operands, outside = self._calls[v.owner]
+            return _YES if self.holds(operands[v.arg_number], outside) else _NO
+        return self._sources_of(v, known)
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
+        if 0 in build.shape(v):
+            return _YES
+        if isinstance(v, ir.BlockArgument):
+            owner = v.owner.owner.operation
+            if owner.name == MANUAL:
+                return [owner.operands[v.arg_number]], False
+            return self._of_carry(owner, v.arg_number, known)
+        operation = v.owner.operation  # the view of a composite has a name of its own
+        name = operation.name
+        if name == "stablehlo.constant":
+            return _YES if _is_zero_constant(operation, v.type) else _NO
+        if name == "chlo.constant_like":
+            return _YES if _is_zero_number(operation.attributes["value"]) else _NO
+        if name in _PRODUCTS:
+            return list(operation.operands), True
+        if name in BRANCHES or name == MANUAL:
+            ends = [terminator(region.blocks[0]) for region in operation.regions]
+            return [end.operands[v.result_number] for end in ends], False
+        if name in APART:
+            return [operation.operands[v.result_number]], False
+        if name == "stablehlo.custom_call" and _is_triangular_solve(operation):
+            return [operation.operands[1]], False
+        if name == "stablehlo.while":
+            return self._of_carry(operation, v.result_number, known)
+        if name in CALLS:
+            return self._of_call(operation, v.result_number, known)
+        chosen = _OF_ZEROS.get(name)
+        if chosen is None or not all(map(_keeps_zero, operation.regions)):
+            return _NO
+        operands = list(operation.operands)
+        if name == "stablehlo.scatter":
+            del operands[len(operation.results)]
+        captured = captures(operation) if len(operation.regions) else []
+        return [*operands[chosen], *captured], False
+
+    def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
+        """A carry is zero where it starts with zero, and each iteration leaves all such so."""
+        if loop.name != "stablehlo.while":
+            return _NO
+        inits, body = list(loop.operands), loop.regions[1].blocks[0]
+        arguments, end = list(body.arguments), terminator(body)
+        handed_on = list(end.operands)
+        if end.name != RETURN or not len(handed_on) == len(inits) == len(arguments):
+            return _NO  # the loop is being made, or rewritten
+        if handed_on[index] == arguments[index]:
+            return [inits[index]], False
+        with self._deeper() as is_allowed:
+            zero = [is_allowed and self.holds(init, known) for init in inits]
+            before: list[bool] = []
+            while zero[index] and zero != before:
+                before, carries = zero, {**known, **dict(zip(arguments, zero, strict=True))}
+                zero = [z and self.holds(v, carries) for v, z in zip(handed_on, zero, strict=True)]
+        return _YES if zero[index] else _NO
+
+    def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
+        """A result of a call is zero where the function's is, given which operands are.
+
+        Only those are looked at that it depends on: calls have thousands, and as many results.
+        """
+        function = self.functions.get(called(operation) or "")
+        if function is None or not len(function.regions[0].blocks):
+            return _NO
+        block = function.regions[0].blocks[0]
+        with self._deeper() as is_allowed, self._called(block, operation.operands, known):
+            if not is_allowed:
+                return _NO
+            inside: Known = {}
+            moved = _moved(operation, block) if self.with_derivatives else ()
+            if not all(self.holds(argument, inside) for argument in moved):
+                return _NO
+            found = self.holds(terminator(block).operands[index], inside)
+        return _YES if found else _NO
+
+    @contextlib.contextmanager
+    def _called(self, block: Any, operands: Any, outside: Known) -> Iterator[None]:
+        """A search in a function whose arguments are these operands of a call."""
+        before = self._calls.get(block)
+        self._calls[block] = operands, outside
+        yield
+        if before is None:
+            del self._calls[block]
+        else:
+            self._calls[block] = before
+
+    @contextlib.contextmanager
+    def _deeper(self) -> Iterator[bool]:
+        """A search inside of this one, unless that is too deep."""
+        self.depth += 1
+        try:
+            yield self.depth < DEEPEST
+        finally:
+            self.depth -= 1
+
+
+class _NanSearch(_Search):
+    """The same search for NaN, which only ops that move values hand on."""
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
+        if isinstance(v, ir.BlockArgument):
+            return _NO
+        operation = v.owner.operation
+        if operation.name == "stablehlo.constant":
+            return _YES if _is_nan_constant(operation) else _NO
+        if operation.name in CALLS:
+            return self._of_call(operation, v.result_number, known)
+        chosen = _OF_NANS.get(operation.name)
+        return _NO if chosen is None else (list(operation.operands)[chosen], False)
+
+
+class _TermSearch(_Search):
+    """The same search for what is zero or NaN: that is what the ops make of such operands, too."""
+
+    def _sources_of(self, v: Value, known: Known) -> _Sources:
+        if not build.inexact(v.type):  # NaN would be converted to any number
+            return _YES if is_zero(v, self.functions) else _NO
+        if not isinstance(v, ir.BlockArgument) and v.owner.name == "stablehlo.constant":
+            operation = v.owner.operation
+            is_either = _is_nan_constant(operation) or _is_zero_constant(operation, v.type)
+            return _YES if is_either else _NO
+        return super()._sources_of(v, known)
+
+
+def _moved(operation: Any, block: Any) -> Iterator[Value]:
+    """The arguments through which a rule may give a call other derivatives than its code has."""
+    view = ops.view(operation)
+    if view is not None:
+        first = view.num_residuals if isinstance(view, ops.LinearCall) else 0
+        for i in range(first, len(block.arguments)):
+            if build.inexact(block.arguments[i].type):
+                yield block.arguments[i]
+
+
+def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
+    """A copy of @name for calls in which the masked arguments are zero.
+
+    What is zero then, is a constant: else, where such an argument meets an infinite factor, NaN
+    would come into sums with the others. There is no constant of a dynamic shape.
+    """
+
+    def derive() -> str:
+        copy = diff.clone_function(name, f"{name}.given_zeros")
+        block = diff.block(copy)
+        values = masked(block.arguments, mask)
+        known = dict.fromkeys(values, True)
+        search = _Search(diff.functions, with_derivatives=True)
+        for operation in operations(block):
+            search.steps = MOST_VALUES
+            for v in operation.results:
+                if build.inexact(v.type) and search.holds(v, known):
+                    values.append(v)
+        with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
+            for v in values:
+                if -1 not in build.shape(v):
+                    v.replace_all_uses_with(build.zeros(v.type))
+        return copy
+
+    return name if "1" not in mask else diff.cached(("given zeros", name, mask), derive)
+
+
+def _is_zero_constant(operation: Any, type: Any) -> bool:
+    if build.info(type).kind == "c":  # the bindings cannot read a complex splat
+        return _COMPLEX_ZERO.search(text_alone(operation, **_SHORT)) is not None
+    value = operation.attributes["value"]
+    return value == build.splat(type, 0) or value == build.splat(type, -0.0)
+
+
+def _is_nan_constant(operation: Any) -> bool:
+    return _NAN.search(text_alone(operation, **_SHORT)) is not None
+
+
+def _is_zero_number(value: Any) -> bool:
+    """Of a complex number, which the bindings cannot read, only what `build` makes is known."""
+    return isinstance(value, ir.FloatAttr | ir.IntegerAttr) and value.value == 0
+
+
+def _is_triangular_solve(operation: Any) -> bool:
+    target = ir.StringAttr(operation.attributes["call_target_name"]).value
+    return _TRIANGULAR_SOLVE.fullmatch(target) is not None
+
+
+def _keeps_zero(region: Any) -> bool:
+    """Whether the body of a reduction or scatter gives zero for zeros."""
+    return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)

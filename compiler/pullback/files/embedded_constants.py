@@ -1,0 +1,204 @@
+"""Large constants: hidden arguments of a traced program, data of the module in a file.
+
+Their bytes go from the arrays into the file and never enter MLIR, which would copy them several
+times: the module that is serialised has a small stub for each.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pullback._jax import ir, prng_keys
+from pullback._jax.tangent_types import is_inexact
+from pullback.frontend import link
+from pullback.frontend.hoist_constants import hoist
+from pullback.ir.signatures import drop_arguments
+from pullback_runtime import (
+    _bytecode_constants,
+    _constants,
+    _jax as runtime_jax,
+    _module,
+    _resources,
+)
+from pullback_runtime._constants import Stub
+from pullback_runtime._erasure import erasing
+from pullback_runtime._jax import operations_named
+
+FIRST_STUB = 0x5A
+COMPARED_BYTES = 1 << 16
+
+
+class Held:
+    """Large constants of rules, as resources of an MLIR context in which a file is prepared.
+
+    Attributes:
+      context: where the modules are.
+      arrays: the data of each resource, by its name.
+    """
+
+    def __init__(self, context: ir.Context):
+        self.context = context
+        self.arrays: dict[str, Any] = {}
+        self._attributes: dict[int, ir.Attribute] = {}
+
+    def copy(self, module: ir.Module) -> ir.Module:
+        """A copy of a module; what it holds already, of a loaded file, is held here too."""
+        bytecode = _module.to_bytecode(module)
+        data = _resources.read(bytecode)
+        copy = _module.parse(bytecode, self.context)
+        for name, op in _resources.constants(copy) if data else ():
+            found = _resources.by_name(data, name)
+            self.arrays[name] = _resources.as_array(found, op)
+        return copy
+
+    def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
+        """What lowers a rule of this table, like its own `lowered.lower`."""
+        return functools.partial(self._lower, link.Lowered(table, self.context))
+
+    def _lower(self, lowered: link.Lowered, symbol: str, closed: Any) -> link.Source:
+        hoisted, arrays = hoist(closed)
+        source = lowered.lower(symbol, hoisted)
+        function = source.library.functions[source.entry]
+        block = function.regions[0].blocks[0]
+        with ir.Location.unknown(self.context), ir.InsertionPoint.at_block_begin(block):
+            arguments = list(block.arguments)[: len(arrays)]
+            for argument, array in zip(arguments, arrays, strict=True):
+                argument.replace_all_uses_with(
+                    self._constant(prng_keys.physical(array), argument.type)
+                )
+            drop_arguments(function, arguments)
+        return source
+
+    def _constant(self, array: Any, kind: Any) -> ir.Value:
+        if array.nbytes < _constants.SMALLEST_BYTES or not is_inexact(array):
+            return _constant(array, None)
+        if id(array) not in self._attributes:
+            name = f"held_{len(self.arrays)}"
+            self.arrays[name] = array
+            self._attributes[id(array)] = _resources.attribute(name, np.asarray(array), kind)
+        attributes = {"value": self._attributes[id(array)]}
+        return ir.Operation.create(_resources.CONSTANT, [kind], attributes=attributes).results[0]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A program's large constants, each value once; those with a stub stay out of the module.
+
+    `values` may be arrays of JAX, which are seen as NumPy's where they are used. `places` has the
+    position of its value for each hidden argument, `held` for each resource.
+    """
+
+    values: tuple[Any, ...]
+    stubs: tuple[Stub | None, ...]
+    places: tuple[int, ...]
+    held: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        hidden: Sequence[Any], module: ir.Module, held: Mapping[str, Any] | None = None
+    ) -> Embedding:
+        """Chooses a stub for each large constant, unlike any constant of the module."""
+        held = held or {}
+        given = [prng_keys.physical(value) for value in hidden]
+        values, places = _distinct([*given, *held.values()])
+        constants = operations_named(module, _resources.CONSTANT) if values else []
+        taken = set(map(_constants.value_of, constants))
+        whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
+        numbers = itertools.count(FIRST_STUB)
+        with ir.Location.unknown(module.context):
+            stubs = tuple(
+                None if _is_in(value, whole) else _stub(value, taken, numbers) for value in values
+            )
+        of_held = dict(zip(held, places[len(given) :], strict=True))
+        return Embedding(tuple(values), stubs, tuple(places[: len(given)]), of_held)
+
+    def without_stubs(self) -> Embedding:
+        """The same with all constants in the module."""
+        return replace(self, stubs=(None,) * len(self.values))
+
+    def stored(self) -> list[tuple[Stub, np.ndarray]]:
+        """The constants that a file holds in the place of a stub."""
+        pairs = zip(self.stubs, self.values, strict=True)
+        return [(stub, np.asarray(value)) for stub, value in pairs if stub is not None]
+
+    def describe(self) -> list[Any]:
+        """What a loader has to know of them."""
+        return [_constants.describe(*pair) for pair in self.stored()]
+
+    def embed(self, module: ir.Module, entries: Iterable[str]) -> None:
+        """Turns the leading arguments of the entries into constants, in place.
+
+        They hand them on to the functions that use them, so each is stored once.
+        """
+        symbols = ir.SymbolTable(module.operation)
+        for entry in entries if self.places else ():
+            self._embed(symbols[entry])
+        with erasing():
+            for name, op in _resources.constants(module) if self.held else ():
+                place = self.held[name]
+                with ir.Location.unknown(module.context), ir.InsertionPoint(op):
+                    _resources.replace(op, _constant(self.values[place], self.stubs[place]))
+
+    def _embed(self, function: Any) -> None:
+        block = function.regions[0].blocks[0]
+        with ir.Location.unknown(function.context), ir.InsertionPoint.at_block_begin(block):
+            arguments = list(block.arguments)[: len(self.places)]
+            made = {
+                place: _constant(self.values[place], self.stubs[place]) for place in {*self.places}
+            }
+            for argument, place in zip(arguments, self.places, strict=True):
+                argument.replace_all_uses_with(made[place])
+            drop_arguments(function, arguments)
+
+
+def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The values without repetitions, and for each given one its place among them."""
+    distinct: list[Any] = []
+    places = []
+    for value in values:
+        equal = (place for place, other in enumerate(distinct) if _equal(value, other))
+        place = next(equal, len(distinct))
+        places.append(place)
+        distinct += [value] if place == len(distinct) else []
+    return distinct, places
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Whether two arrays have the same bytes; most that differ do so early."""
+    if (value.shape, value.dtype) != (other.shape, other.dtype):
+        return False
+    first, second = (_bytecode_constants.as_bytes(np.asarray(array)) for array in (value, other))
+    starts = range(0, len(first), COMPARED_BYTES)
+    pairs = ((first[at : at + COMPARED_BYTES], second[at : at + COMPARED_BYTES]) for at in starts)
+    return value is other or all(bytes(one) == bytes(two) for one, two in pairs)
+
+
+def _constant(value: Any, stub: Stub | None) -> ir.Value:
+    if stub is None:
+        return runtime_jax.mlir.ir_constant(np.asarray(value))
+    constant = _constants.parse_constant(stub.text)
+    ir.InsertionPoint.current.insert(constant)
+    return constant.results[0]
+
+
+def _is_in(value: Any, whole: Sequence[np.ndarray]) -> bool:
+    """Whether a function of the module holds these data already: the file will, once."""
+    return any(_equal(value, other) for other in whole)
+
+
+def _stub(value: Any, taken: set[Any], numbers: Iterator[int]) -> Stub | None:
+    """A stub that the module does not hold; None for small arrays, and types without one."""
+    if value.nbytes < _constants.SMALLEST_BYTES:
+        return None
+    kind = ir.RankedTensorType.get(value.shape, runtime_jax.element_type(value.dtype))
+    for number in numbers:
+        stub = Stub.of(kind, value.dtype, number)
+        if stub is None or _constants.value_of_text(stub.text, kind.context) not in taken:
+            return stub
+    return None

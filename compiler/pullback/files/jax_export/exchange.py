@@ -1,0 +1,314 @@
+"""Exchange with `jax.export`, both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pullback import _jax
+from pullback._jax import dimensions, ir, prng_keys
+from pullback._jax.tangent_types import is_inexact
+from pullback.files import loaded_program, vhlo_gaps
+from pullback.files.errors import ArtifactError, as_ours
+from pullback.files.jax_export import match_expansions, match_library_calls
+from pullback.files.symbolic import refine_types
+from pullback.frontend.trace import trace
+from pullback.ir import build
+from pullback.ir.mlir_passes import run_stock
+from pullback.ir.modules import clone
+from pullback.ir.regions import replace_op
+from pullback.ir.signatures import drop_arguments, keep_arguments
+from pullback.ir.symbols import erase_unreachable
+from pullback.passes.pipelines import Stage
+from pullback.program.platform_variants import together
+from pullback.program.record import Interface
+from pullback.program.symbolic import Stored, SymbolicProgram
+from pullback.program.symbolic_in_jax import differentiable
+from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
+from pullback_runtime._callable import argument_paths
+from pullback_runtime._jax import operations_named
+
+if TYPE_CHECKING:
+    from pullback.api.program import Program
+
+
+def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> Any:
+    """A `jax.export.Exported` of the program; its own `vjp` goes through our rules.
+
+    Args:
+      platforms: as for `jax.export.export`; by default, the platform of this process.
+    """
+    args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
+    function = _for_each_platform(program) if program.variants else program
+    export = jax.export.export(jax.jit(function), platforms=platforms)
+    return export(*args, **kwargs)
+
+
+def _for_each_platform(program: Program) -> Any:
+    """A function that runs the variant of the platform that it is lowered for.
+
+    So each has its own residuals.
+    """
+    alone = {name: program.for_platform(name) for name in program.platforms}
+    return lambda *args, **kwargs: jax.lax.platform_dependent(
+        *args, **{name: functools.partial(each, **kwargs) for name, each in alone.items()}
+    )
+
+
+def from_exported(exported: Any) -> Any:
+    """Make a program of a `jax.export.Exported`, to be differentiated through its StableHLO.
+
+    Custom rules are not in there: `jax.export` drops them. The first derivative that the export has
+    itself becomes the rule of the program, so that this one honours them.
+
+    Returns: a Program; with symbolic dimensions a SymbolicProgram.
+
+    Raises:
+      ArtifactError: it is no export, or has ordered effects.
+    """
+    if not isinstance(exported, jax.export.Exported):
+        raise ArtifactError(
+            f"cannot make a program of {type(exported).__name__}",
+            do="pass a jax.export.Exported; pb.load reads what it has serialised",
+        )
+    return _from(exported, None)
+
+
+def _from(exported: Any, order: int | None) -> Any:
+    """The program of an export with so many derivatives; None where JAX still has the function."""
+    with as_ours():
+        opened = _artifact.open_exported(exported, _jax.context())
+        if order is None:
+            return _program_of(opened, order=1 if _has_vjp(exported) else 0, endless=True)
+        return _program_of(opened, order)
+
+
+def from_opened(opened: _artifact.Opened) -> Any:
+    """The program of an exported function from a file, which has derivatives up to some order."""
+    return _program_of(opened, _order(opened.exported))
+
+
+def _has_vjp(exported: Any) -> bool:
+    """Whether JAX can differentiate it: not where it has a `while`, say, which our passes can."""
+    try:
+        return exported.has_vjp() and exported.vjp() is not None
+    except Exception:  # whatever JAX or a rule of the user's raises
+        return False
+
+
+def _program_of(
+    opened: _artifact.Opened, order: int, endless: bool = False, is_rule: bool = False
+) -> Any:
+    """The program, with rules up to this order; an endless export has more than it shows."""
+    exported = opened.exported
+    _refuse_special_calls(opened)
+    if any(map(_symbolic.is_symbolic, exported.in_avals)):
+        return _with_symbols(exported, None if endless else order)
+    has_lost_rules = not (order or is_rule)
+    modules = {tuple(exported.platforms): opened.module}
+    if len(exported.platforms) > 1:
+        numbered = enumerate(exported.platforms)
+        modules = {(name,): _for_platform(opened.module, number) for number, name in numbered}
+    for module in modules.values():
+        _refine(module)
+        if len(modules) > 1:
+            _take_branches(module)
+        _add_dropped_arguments(module, exported)
+        vhlo_gaps.restore(module)
+        match_expansions.put_back(module)
+        match_library_calls.put_back(module)
+    variants = (
+        loaded_program.variant(opened, each, names, has_lost_rules=has_lost_rules)
+        for names, each in modules.items()
+    )
+    program = together(list(variants))
+    return _with_derivative(program, exported, order) if order else program
+
+
+def _refine(module: ir.Module) -> None:
+    """Infers, in place, the types in functions that were exported while dimensions were symbols."""
+    if refine_types.take_polymorphism(module):
+        with _jax.working_in(module):
+            run_stock(module, "canonicalize")  # sizes depend on the number of a platform
+            refine_types.refine(module)
+        refine_types.check(module)
+
+
+def _with_derivative(program: Program, exported: Any, order: int) -> Program:
+    """The program, of which reverse mode is what the export says."""
+    opened = _artifact.open_exported(exported.vjp(), _jax.context())
+    backward, names = _program_of(opened, order - 1, is_rule=True), exported.platforms
+    if not program.variants:
+        return _with_rule(program, backward)
+    return together([_with_rule(program.for_platform(n), backward.for_platform(n)) for n in names])
+
+
+def _with_rule(program: Program, backward: Program) -> Program:
+    """A program of one call, whose rule is another program: from leaves and cotangents of all."""
+
+    def primal(*leaves: Any) -> tuple[Any, ...]:
+        args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+        return tuple(jax.tree.leaves(program(*args, **kwargs)))
+
+    def rule(*values: Any) -> list[Any]:
+        leaves, cotangents = values[: len(program.in_avals)], iter(values[len(program.in_avals) :])
+        filled = [
+            next(cotangents) if is_inexact(aval) else jnp.zeros(aval.shape, bool)  # a float0
+            for aval in program.out_avals
+        ]
+        found = zip(program.in_avals, backward(*leaves, *filled), strict=True)
+        return [cotangent for aval, cotangent in found if is_inexact(aval)]
+
+    flat = differentiable(primal, rule)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return jax.tree.unflatten(program.out_tree, flat(*jax.tree.leaves((args, kwargs))))
+
+    args, kwargs = jax.tree.unflatten(program.in_tree, program.in_avals)
+    traced = trace(function, platforms=program.platforms)(*args, **kwargs)
+    interface = dataclasses.replace(traced._interface, arg_paths=program.arg_paths)
+    return dataclasses.replace(traced, interface=interface)
+
+
+def _refuse_special_calls(opened: _artifact.Opened) -> None:
+    """Refuses what runs on several devices without a mesh, or has effects in an order."""
+    exported = opened.exported
+    devices = _meshes.size(_meshes.axes_of({}, opened.module))
+    reasons = {
+        "it has ordered effects": bool(exported.ordered_effects),
+        "it is for several devices and names no mesh": exported.nr_devices not in (1, devices),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ArtifactError(
+                f"cannot make a program of {exported.fun_name!r}: {reason}",
+                do="export it for one device, without effects",
+            )
+
+
+def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
+    ins, outs = (
+        tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+        for avals in (exported.in_avals, exported.out_avals)
+    )
+    paths = argument_paths(jax.tree.unflatten(exported.in_tree, ins))
+    interface = Interface(exported.in_tree, exported.out_tree, ins, outs, paths)
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+        return jax.tree.leaves(exported.call(*args, **kwargs))
+
+    def member(values: Mapping[str, int]) -> Program:
+        sized = map(functools.partial(dimensions.sized, values), ins)
+        args, kwargs = jax.tree.unflatten(exported.in_tree, sized)
+        export = jax.export.export(
+            jax.jit(exported.call),
+            platforms=exported.platforms,
+            disabled_checks=exported.disabled_safety_checks,
+        )
+        return _from(export(*args, **kwargs), order)
+
+    written = Exports(exported, int(_has_vjp(exported)) if order is None else order)
+    return SymbolicProgram(
+        interface, flat, exported.platforms, member, order, Stored(exports=written)
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exports:
+    """An export with symbolic dimensions, of which a program is made once sizes are given.
+
+    Attributes:
+      exported: the export.
+      order: how many derivatives it has itself.
+      stages: the passes that make the program of it.
+    """
+
+    exported: Any
+    order: int
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def chain(self) -> list[Any]:
+        """The export and its derivatives, each of the one before."""
+        found = [self.exported]
+        for _ in range(self.order):
+            found.append(found[-1].vjp())
+        return found
+
+    @staticmethod
+    def of(chain: Sequence[Any], stages: tuple[Stage, ...]) -> Exports:
+        """What a chain was written of."""
+        exported = chain[-1]
+        for each in reversed(chain[:-1]):
+            exported = dataclasses.replace(each, _get_vjp=lambda _, vjp=exported: vjp)
+        return Exports(exported, len(chain) - 1, stages)
+
+    def program(
+        self, platforms: Sequence[str], interface: Interface, values: Mapping[str, int]
+    ) -> Program:
+        """The program where the symbols have these values."""
+        found = _with_symbols(self.exported, self.order).at(values)
+        alone = [found.for_platform(each) for each in platforms]
+        if self.stages:
+            return together([each._after(self.stages, interface, None) for each in alone])
+        return together(
+            [dataclasses.replace(each, interface=interface, retarget=None) for each in alone]
+        )
+
+
+def _order(exported: Any) -> int:
+    """How often the export can be differentiated by the derivatives in it."""
+    return 1 + _order(exported.vjp()) if exported.has_vjp() else 0
+
+
+def _for_platform(module: ir.Module, number: int) -> ir.Module:
+    """A copy for one platform: its number is the first argument of an export for several."""
+    copy = clone(module)
+    function = ir.SymbolTable(copy.operation)["main"]
+    block = function.regions[0].blocks[0]
+    with ir.Location.unknown(copy.context), ir.InsertionPoint.at_block_begin(block):
+        index = runtime_jax.mlir.ir_constant(np.int32(number))
+        block.arguments[0].replace_all_uses_with(index)
+        drop_arguments(function, [block.arguments[0]])
+    return copy
+
+
+def _take_branches(module: ir.Module) -> None:
+    """Puts what one branch of a `case` does in its place, where its index is known.
+
+    So it is of a platform's number. What other platforms do may have no derivative.
+    """
+    for case in operations_named(module, "stablehlo.case"):
+        number = build.one_number(case.operands[0])
+        if number is None:
+            continue
+        taken = case.regions[number if 0 <= number < len(case.regions) else -1].blocks[0]
+        *body, end = taken.operations
+        for op in body:
+            op.operation.move_before(case)
+        replace_op(case, list(end.operands))
+    erase_unreachable(module)
+
+
+def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
+    """`jax.export` drops arguments that nothing uses; a program takes them all."""
+    kept = exported.module_kept_var_idx
+    if len(kept) == len(exported.in_avals):
+        return
+    function = ir.SymbolTable(module.operation)["main"]
+    block = function.regions[0].blocks[0]
+    place = {position: i for i, (position, _) in enumerate(zip(kept, block.arguments, strict=True))}
+    with ir.Location.unknown(module.context) as loc:
+        for position, aval in enumerate(map(prng_keys.physical_type, exported.in_avals)):
+            if position not in place:
+                place[position] = len(place)
+                kind = ir.RankedTensorType.get(aval.shape, runtime_jax.element_type(aval.dtype))
+                block.add_argument(kind, loc)
+    keep_arguments(function, [place[position] for position in range(len(place))])

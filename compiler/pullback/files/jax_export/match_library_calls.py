@@ -1,0 +1,432 @@
+"""Calls of libraries that `jax.export` writes, with JAX's derivatives of what they compute.
+
+What JAX knows of an LU decomposition is lost in a file, where it is a call of `lapack_*getrf`, on a
+GPU of `cusolver_getrf`, and on a TPU of `LuDecomposition`. JAX is asked again for a function of the
+same results, which takes the place of the call with all its rules. It calls the same library.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from pullback._jax import ir
+from pullback.autodiff.zeros import is_zero_constant
+from pullback.frontend import link
+from pullback.frontend.trace import trace
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.purity import is_used, target_of
+from pullback.ir.symbols import CALL
+from pullback_runtime import _module
+from pullback_runtime._dtypes import element_dtype
+from pullback_runtime._erasure import erase, erasing
+from pullback_runtime._jax import operations_named
+from pullback_runtime._libraries import home_of
+
+Options = Mapping[str, str | bool]
+"""What a call is told: on a CPU by a letter each, where `uplo` is L or U; on a TPU by one text."""
+Types = Sequence[jax.ShapeDtypeStruct]
+Results = dict[int, Any]
+"""What JAX has derivatives of, by the position of the result; not what a library needs itself."""
+
+_NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
+_EIGH = re.compile(r"([01]),1,\d+,[\d.e-]+")
+_DEFAULT = chr(0)  # of algorithms
+_CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
+
+
+def _cholesky(options: Options, x: Any) -> Results:
+    """The lower triangle; the upper one is what it was."""
+    if not _takes_lower(options):
+        return {}
+    lower = lax.linalg.cholesky(x, symmetrize_input=False)
+    return {0: jnp.tril(lower) + jnp.triu(x, 1)}
+
+
+def _lu(options: Options, x: Any) -> Results:
+    lu, pivots, _ = lax.linalg.lu(x)
+    return {0: lu, 1: pivots + 1}
+
+
+def _eigh(options: Options, x: Any) -> Results:
+    if options.get("mode", "V") != "V" or options.get("algorithm", _DEFAULT) != _DEFAULT:
+        return {}
+    v, w = lax.linalg.eigh(x, lower=_takes_lower(options), symmetrize_input=False)
+    return {0: v, 1: w}
+
+
+def _lu_on_tpu(options: Options, x: Any) -> Results:
+    return dict(enumerate(lax.linalg.lu(x)))
+
+
+def _eigh_on_tpu(options: Options, x: Any) -> Results:
+    """Where the eigenvalues are sorted; what is wider than 256 is made of ones that are not.
+
+    The text says which triangle is read, whether they are sorted, and where to stop: JAX after 100
+    sweeps, TensorFlow after fewer.
+    """
+    found = _EIGH.fullmatch(str(options.get(TEXT)))
+    if found is None:
+        return {}
+    jacobi, lower = lax.linalg.EighImplementation.JACOBI, found[1] == "1"
+    v, w = lax.linalg.eigh(x, lower=lower, symmetrize_input=False, implementation=jacobi)
+    return {0: v, 1: w}
+
+
+def _takes_lower(options: Options) -> bool:
+    return options["uplo"] == "L" if "uplo" in options else bool(options["lower"])
+
+
+def _svd_on_gpu(options: Options, x: Any) -> Results:
+    """By the QR algorithm, which is called for the transpose of what is wider than high."""
+    if not options["compute_uv"]:
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=bool(options["full_matrices"]))
+    return {1: s, 2: vh, 3: u} if options["transposed"] else {1: s, 2: u, 3: vh}
+
+
+def _svd_with_v(options: Options, x: Any) -> Results:
+    """By Jacobi's or the polar method: V itself, which is square, and so is U.
+
+    Of one that is not square as a part, the rest is 0: JAX knows no derivative of it.
+    """
+    if not options["compute_uv"]:
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=False)
+    v = jnp.conj(jnp.swapaxes(vh, -1, -2))
+    return {1: s, **{i: _widened(each, options) for i, each in ((2, u), (3, v))}}
+
+
+def _widened(x: Any, options: Options) -> Any:
+    more = x.shape[-2] - x.shape[-1] if options["full_matrices"] else 0
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)])
+
+
+def _svd(options: Options, x: Any) -> Results:
+    if options["mode"] == "N":
+        return {1: lax.linalg.svd(x, compute_uv=False)}
+    u, s, vh = lax.linalg.svd(x, full_matrices=options["mode"] == "A")
+    return {1: s, 2: u, 3: vh}
+
+
+def _triangular_solve(options: Options, a: Any, b: Any) -> Results:
+    solution = lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=options["side"] == "L",
+        lower=options["uplo"] == "L",
+        transpose_a=options["trans_x"] != "N",
+        conjugate_a=options["trans_x"] == "C",
+        unit_diagonal=options["diag"] == "U",
+    )
+    return {0: solution}
+
+
+def _tridiagonal_solve(options: Options, lower: Any, d: Any, upper: Any, b: Any) -> Results:
+    return {3: lax.linalg.tridiagonal_solve(lower, d, upper, b)}
+
+
+def _tridiagonal_solve_on_gpu(options: Options, *operands: Any) -> Results:
+    return {0: _tridiagonal_solve(options, *operands)[3]}
+
+
+def _qr(options: Options, x: Any) -> Results:
+    """R in the shape of x, with zeros below it; Q, with as many columns as R has rows, after it."""
+    q, r = lax.linalg.qr(x, full_matrices=False)
+    rows = [(0, 0)] * (x.ndim - 2) + [(0, x.shape[-2] - r.shape[-2]), (0, 0)]
+    return {0: jnp.pad(r, rows), 1: q}
+
+
+TEXT = "backend_config"
+QR = "geqrf", "Qr"
+MAKES_Q = "orgqr", "ungqr", "ProductOfElementaryHouseholderReflectors"
+WITH_V = "gesvdj", "gesvdp"
+ELEMENT_BY_ELEMENT = {f"stablehlo.{name}" for name in ("real", "imag", "negate", "complex")}
+ROUTINES: dict[str, Callable[..., Results]] = {
+    "potrf": _cholesky,
+    "getrf": _lu,
+    "syevd": _eigh,
+    "heevd": _eigh,
+    "gesdd": _svd,
+    "gesvd": _svd_on_gpu,
+    **dict.fromkeys(WITH_V, _svd_with_v),
+    "trsm": _triangular_solve,
+    "gtsv": _tridiagonal_solve,
+    "gtsv2": _tridiagonal_solve_on_gpu,
+    **dict.fromkeys(QR, _qr),
+    "LuDecomposition": _lu_on_tpu,
+    "Eigh": _eigh_on_tpu,
+}
+
+
+def put_back(module: ir.Module) -> None:
+    """Puts functions with rules in the place of calls of libraries, in place."""
+    made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
+    calls = operations_named(module, "stablehlo.custom_call")
+    with erasing():
+        for routine, call in [(_routine(call), call) for call in calls]:  # some go with others
+            if routine in made:
+                whole = _without_tuple(call)
+                if whole is not None:
+                    made[routine](module, whole)
+
+
+def _without_tuple(call: ir.Operation) -> ir.Operation | None:
+    """The call with a result for each part of a tuple, as TensorFlow's modules have it.
+
+    None where the tuple is used as a whole.
+    """
+    kind = call.results[0].type if len(call.results) == 1 else None
+    if not isinstance(kind, ir.TupleType):
+        return call
+    parts = [use.owner.operation for use in call.results[0].uses]
+    if any(part.name != "stablehlo.get_tuple_element" for part in parts):
+        return None
+    attributes = {key: value for key, value in call.attributes.items() if key != "xla_shape"}
+    kinds = [kind.get_type(i) for i in range(kind.num_types)]
+    with build.inserting(ir.InsertionPoint(call), call.location):
+        new = build.emit(call.name, kinds, list(call.operands), attributes)
+    for part in parts:
+        number = ir.IntegerAttr(part.attributes["index"]).value
+        part.results[0].replace_all_uses_with(new.results[number])
+        erase(part)
+    erase(call)
+    return new
+
+
+def _routine(call: ir.Operation) -> str:
+    """What a call calls, without the library and its letter for the type."""
+    target = target_of(call) or ""
+    found = _NAME.fullmatch(target)
+    return found[2] if found else target
+
+
+def _put_back(module: ir.Module, call: ir.Operation) -> None:
+    """What is left of the call gives what a function with rules does not, if anybody uses it."""
+    results = list(call.results)
+    if _routine(call) in WITH_V:
+        count = build.info(results[1].type).shape[-1]
+        if not all(_shows_columns(v, count, build.rank(v) - 1) for v in results[2:4]):
+            return
+    given = _called(module, call, dict(enumerate(results)))
+    for i, v in given.items():
+        results[i].replace_all_uses_with(v)
+    status = results[-1]
+    if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):
+        with build.inserting(ir.InsertionPoint(call), call.location):
+            status.replace_all_uses_with(build.zeros(status.type))
+    if not any(map(is_used, results)):
+        erase(call)
+
+
+def _shows_columns(v: Value, count: int, dim: int) -> bool:
+    """Whether nothing is seen of U or V but so many columns, which lie along this dimension."""
+    if build.info(v.type).shape[dim] == count:
+        return True
+    for use in v.uses:
+        user = use.owner.operation
+        if user.name in ELEMENT_BY_ELEMENT:
+            shown = _shows_columns(user.results[0], count, dim)
+        elif user.name == "stablehlo.transpose":
+            order = build.integers(user.attributes["permutation"])
+            shown = _shows_columns(user.results[0], count, order.index(dim))
+        else:
+            shown = _is_leading_part(user) and _limit(user, dim) <= count
+        if not shown:
+            return False
+    return True
+
+
+def _asks_for_success(use: Any) -> bool:
+    """Whether a status is compared with 0; where it is another one, our results are NaN."""
+    user = use.owner.operation
+    if user.name != "stablehlo.compare" or use.operand_number:
+        return False
+    direction = build.enumerator(user.attributes["comparison_direction"])
+    return direction in ("EQ", "GE") and build.one_number(user.operands[1]) == 0
+
+
+def _put_back_qr(module: ir.Module, call: ir.Operation) -> None:
+    """R, and Q where it is made of the reflectors: JAX has no derivative of these themselves."""
+    reflectors, scales = call.results
+    makes_q = [use.owner.operation for use in scales.uses]
+    if len(makes_q) > 1 or not all(_routine(each) in MAKES_Q for each in makes_q):
+        return
+    if not _shows_r(reflectors, makes_q):
+        return
+    wanted = dict(enumerate([reflectors, *(each.results[0] for each in makes_q)]))
+    given = _called(module, call, wanted)
+    for i, v in given.items():
+        wanted[i].replace_all_uses_with(v)
+    for each in [*makes_q, call] if given else ():
+        erase(each)
+
+
+def _shows_r(v: Value, makes_q: Sequence[ir.Operation]) -> bool:
+    """Whether of the reflectors nothing is seen but the triangle above them, and Q."""
+    for use in v.uses:
+        user = use.owner.operation
+        if user in makes_q and use.operand_number == 0:
+            continue
+        if user.name == "stablehlo.pad" or _is_leading_part(user):
+            if not _shows_r(user.results[0], makes_q):
+                return False
+        elif not (use.operand_number == 2 and _takes_upper_triangle(user)):
+            return False
+    return True
+
+
+def _is_leading_part(user: ir.Operation) -> bool:
+    is_slice = user.name == "stablehlo.slice"
+    return is_slice and not any(build.integers(user.attributes["start_indices"]))
+
+
+def _limit(user: ir.Operation, dim: int) -> int:
+    return build.integers(user.attributes["limit_indices"])[dim]
+
+
+def _takes_upper_triangle(user: ir.Operation) -> bool:
+    """Whether a `select` has 0 below the diagonal, as in JAX's and TensorFlow's `triu`."""
+    if user.name != "stablehlo.select" or not is_zero_constant(_repeated(user.operands[1])):
+        return False
+    mask, rank = _repeated(user.operands[0]), build.rank(user.operands[0])
+    if not build.is_result_of(mask, "stablehlo.compare"):
+        return False
+    row, column = mask.owner.operands
+    if build.enumerator(mask.owner.attributes["comparison_direction"]) != "GE":
+        return False
+    last = build.rank(mask) - 1
+    return rank > 1 and [_counted(v) for v in (row, column)] == [(last - 1, -1), (last, 0)]
+
+
+def _counted(v: Value) -> tuple[int, int] | None:
+    """The dimension along which a value counts, and from which number."""
+    if build.is_result_of(v, "stablehlo.iota"):
+        return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value), 0
+    is_sum = build.is_result_of(v, "stablehlo.add")
+    if not (is_sum or build.is_result_of(v, "stablehlo.broadcast_in_dim")):
+        return None
+    found = _counted(v.owner.operands[0])
+    if found is None:
+        return None
+    dim, start = found
+    if not is_sum:
+        wide = build.integers(v.owner.attributes["broadcast_dimensions"])[dim]
+        same = build.shape(v.owner.operands[0])[dim] == build.shape(v)[wide]
+        return (wide, start) if same else None
+    more = build.one_number(v.owner.operands[1])
+    return None if more is None else (dim, start + int(more))
+
+
+def _repeated(v: Value) -> Value:
+    """What a broadcast repeats; any other value as it is."""
+    return v.owner.operands[0] if build.is_result_of(v, "stablehlo.broadcast_in_dim") else v
+
+
+def _arguments(types: Iterable[ir.Type]) -> Types | None:
+    """Return what JAX is asked with for arguments of these types; None where it has none of one."""
+    found = [build.info(t) for t in types]
+    if any(t.kind == "?" or -1 in t.shape for t in found):
+        return None
+    return tuple(
+        jax.ShapeDtypeStruct(t.shape, element_dtype(t.element, "a call of a library"))
+        for t in found
+    )
+
+
+def _with_rules(function: Callable[..., Any], platform: str, given: Types) -> bytes:
+    """Return the module of a function of JAX, with all rules in it."""
+    return _module.to_bytecode(trace(function, platforms=platform)(*given).stage_rules().module)
+
+
+def _called(
+    module: ir.Module, call: ir.Operation, results: Mapping[int, Value]
+) -> dict[int, Value]:
+    """What a function with rules gives in the place of results, called where the call is."""
+    if not _has_columns(call, _options(call).get("transposed") is not True):
+        return {}
+    values = call.operands, results.values()
+    given, wanted = (_arguments(v.type for v in each) for each in values)
+    if given is None or wanted is None:
+        return {}
+    options = tuple(sorted(_options(call).items()))
+    platform = home_of(target_of(call) or "")
+    assert platform is not None  # all routines are of libraries that one platform has
+    places, source = _function(_routine(call), platform, options, given, wanted)
+    if not places:
+        return {}
+    name = link.merge_main(module, source, call)
+    with build.inserting(ir.InsertionPoint(call), call.location):
+        callee = {"callee": ir.FlatSymbolRefAttr.get(name, module.context)}
+        kinds = [results[i].type for i in places]
+        new = build.emit(CALL, kinds, list(call.operands), callee)
+    return dict(zip(places, new.results, strict=True))
+
+
+def _has_columns(call: ir.Operation, by_columns: bool) -> bool:
+    """Whether matrices lie column by column, as JAX hands them to LAPACK, or row by row.
+
+    A TPU has layouts of its own.
+    """
+    if home_of(target_of(call) or "") == "tpu":
+        return True
+    rank = max(map(build.rank, call.operands))
+    for name, values in (("operand_layouts", call.operands), ("result_layouts", call.results)):
+        if name not in call.attributes:
+            return False
+        for v, layout in zip(values, call.attributes[name], strict=True):
+            expected = list(reversed(range(build.rank(v))))
+            if len(expected) == rank and by_columns:
+                expected[:2] = expected[1::-1]
+            if [int(i) for i in layout] != expected:
+                return False
+    return True
+
+
+def _options(call: ir.Operation) -> dict[str, str | bool]:
+    if isinstance(text := call.attributes.get(TEXT), ir.StringAttr) and text.value:
+        return {TEXT: text.value}
+    configurations = (call.attributes.get(name) for name in _CONFIGURATIONS)
+    found = next((each for each in configurations if isinstance(each, ir.DictAttr)), ())
+    return {each.name: option for each in found if (option := _option(each.attr)) is not None}
+
+
+def _option(a: ir.Attribute) -> str | bool | None:
+    if isinstance(a, ir.BoolAttr):
+        return a.value
+    return chr(a.value) if isinstance(a, ir.IntegerAttr) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _function(
+    routine: str,
+    platform: str,
+    options: tuple[tuple[str, str | bool], ...],
+    given: Any,
+    wanted: Any,
+) -> tuple[tuple[int, ...], bytes]:
+    """The positions of results that JAX has derivatives of, and a module of them and their rules.
+
+    There are none where a call is unlike those that JAX makes, or JAX refuses.
+    """
+
+    def function(*operands: Any) -> Results:
+        found = ROUTINES[routine](dict(options), *operands)
+        return {i: v for i, v in found.items() if i < len(wanted)}
+
+    try:
+        with jax.enable_x64(True):
+            found = jax.eval_shape(function, *given)
+            pairs = [(v, wanted[i]) for i, v in found.items()]
+            if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
+                return (), b""
+            return tuple(sorted(found)), _with_rules(function, platform, given)
+    except Exception:  # whatever JAX raises: the file is read, and has no derivative there
+        return (), b""

@@ -1,0 +1,150 @@
+"""Programs of modules that files hold: rules, platforms, and what a file says of arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback._jax import ir
+from pullback.api.program import Program
+from pullback.files import platform_variants
+from pullback.files.errors import ArtifactError, as_ours
+from pullback.ir.ops import BATCHING_RULES
+from pullback.passes.base import NoRules
+from pullback.program.environment import Environment
+from pullback.program.platform_variants import choosing
+from pullback.program.record import Interface
+from pullback_runtime import _artifact, _avals, _meshes, _module
+from pullback_runtime._backend import put_to_keep
+from pullback_runtime._lazy_values import Lazy
+from pullback_runtime._load import flat_trees
+
+ORDER = "order"
+"""In a file's description: how often its programs can be differentiated, if not any number."""
+
+LOST_RULES = "lost_rules"
+"""The same: whether what it was made of may have lost rules before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedRules(NoRules):
+    """The rule table of a loaded program: all its rules are in the module already."""
+
+    order: int | None = None  # how often the program can be differentiated, if not any number
+
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
+        """Stage none; for as many derivatives as there are rules, or as are asked for."""
+        wanted = super().stage_all(module, order, arguments)
+        return min((each for each in (wanted, self.order) if each is not None), default=None)
+
+    def of_derivative(self) -> LoadedRules:
+        """The rules for one derivative less."""
+        return LoadedRules(self.order - 1 if self.order else self.order)
+
+
+def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
+    """The program of a module in which an entry for each platform takes constants and arguments.
+
+    All but the variant for the first platforms are made when they are asked for.
+    """
+    module, constants = opened.module, _placed_later(opened.constants)
+    (first, platforms), *others = platform_variants.groups(module, entries) or [("main", ("cpu",))]
+    if not others:
+        return variant(opened, module, platforms, constants)
+
+    def alone(entry: str, platforms: tuple[str, ...]) -> Program:
+        return variant(opened, platform_variants.alone(module, entry), platforms, constants)
+
+    further = Lazy(len(others), lambda: [alone(*each) for each in others])
+    program = dataclasses.replace(alone(first, platforms), variants=further)
+    return dataclasses.replace(program, retarget=choosing(program))
+
+
+def variant(
+    opened: _artifact.Opened,
+    module: ir.Module,
+    platforms: tuple[str, ...],
+    constants: Sequence[jax.Array] = (),
+    has_lost_rules: bool = False,
+) -> Program:
+    """The program for some of its platforms, for which it is the same."""
+    metadata = opened.metadata or {}
+    read = functools.partial(_interface, module, opened, len(constants))
+    interface = functools.cache(read) if opened.is_whole else read()
+    lost, order = BATCHING_RULES in module.operation.attributes, metadata.get(ORDER)
+    environment = Environment(
+        platforms,
+        only_debugs=False,  # nothing is known of callbacks that come with a module
+        axes=_meshes.axes_of(metadata, module),
+        has_batching_rules=lost,
+        lost_batching_rules=lost,
+        has_lost_rules=has_lost_rules or metadata.get(LOST_RULES) is True,
+    )
+    rules: Any = LoadedRules(order if isinstance(order, int) else None)
+    return Program(module, interface, constants, rules, environment)
+
+
+def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
+    """The constants as arrays of JAX, from when one is used."""
+    return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
+
+
+def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Interface:
+    """What the file says of the arguments and results of `@main`, which alone is sure.
+
+    Raises: ArtifactError where it does not fit.
+    """
+    with as_ours(), _artifact.refusing_damage():
+        in_avals, out_avals = _signature(module, opened, hidden)
+        in_tree, out_tree = opened.trees() or flat_trees(len(in_avals), len(out_avals))
+        if (in_tree.num_leaves, out_tree.num_leaves) != (len(in_avals), len(out_avals)):
+            raise ArtifactError(
+                f"the file's trees have {in_tree.num_leaves} arguments and {out_tree.num_leaves} "
+                f"results, and its @main has {len(in_avals)} and {len(out_avals)}",
+                do="save the program again",
+            )
+        return Interface(
+            in_tree, out_tree, in_avals, out_avals, paths_of(in_tree, opened.metadata or {})
+        )
+
+
+def _signature(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Any:
+    """Types of the leaves: as saved where they fit the module's, which alone is sure."""
+    in_avals, out_avals = _module.signature(_module.find_entry(module, "main"), "main")
+    return tuple(map(_as_saved, opened.types(), (in_avals[hidden:], out_avals)))
+
+
+def _as_saved(described: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The types that the module has, or says in another way; all of them where none are saved."""
+    if described is None:
+        return found
+    pairs = zip(described, found, strict=True)
+    return tuple(
+        aval if saved in (None, _avals.describe(aval)) else _saved_aval(saved, aval)
+        for saved, aval in pairs
+    )
+
+
+def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    saved = _avals.restore(described)
+    if _avals.is_key(saved):
+        return saved
+    raise ArtifactError(
+        f"the file declares an argument or result of type {saved}, and its module has {found}",
+        do="save the program again",
+    )
+
+
+def paths_of(in_tree: Any, metadata: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the leaves of the arguments, as far as the file has some."""
+    saved = metadata.get("arguments")
+    if isinstance(saved, list) and len(saved) == in_tree.num_leaves:
+        return tuple(map(str, saved))
+    return tuple(f"argument {number}" for number in range(in_tree.num_leaves))

@@ -1,0 +1,120 @@
+"""Load a program from a file: its rules are functions of the module, so no Python is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.api.program import Program
+from pullback.errors import VerificationError
+from pullback.files import loaded_program, vhlo_gaps
+from pullback.files.errors import ArtifactError, as_ours
+from pullback.files.jax_export import exchange, match_expansions, match_library_calls
+from pullback.files.symbolic import save_load
+from pullback.ir.modules import exchange_entry
+from pullback.ir.verify import verify
+from pullback_runtime import _artifact, _module, _symbolic, _variants
+
+
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    entry: str = "main",
+    allow_custom_calls: Collection[str] = (),
+) -> Any:
+    """Load a program from a file, or from its bytes.
+
+    Reads what `save` wrote, any StableHLO module (text, bytecode or portable artifact), and what
+    `jax.export` serialised. Loading runs no code that the file names.
+
+    Args:
+      source: a path, or the content of a file as bytes.
+      entry: the function of a StableHLO module that the program is; it is called @main then.
+      allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
+        registered by `jax.ffi`; those of libraries that come with JAX need no word.
+
+    Returns: a Program; a SymbolicProgram where dimensions are symbols.
+
+    Raises:
+      ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops
+        break a constraint of the dialect; it makes another custom call, or one that has a meaning
+        only in the process that wrote it; or it is of one program, and `entry` is another.
+      ModuleError: the module has no such function.
+    """
+    with as_ours():
+        opened = _artifact.open_module(source, _jax.context())
+        with _artifact.naming_file(source), _artifact.refusing_damage():
+            if entry != "main":
+                return _program_of(_entered(opened, entry), allow_custom_calls)
+            if opened.exported is not None:
+                opened.check_custom_calls(allow_custom_calls)
+                return exchange.from_opened(opened)
+            return _program_of(opened, allow_custom_calls)
+
+
+def of_module(module: ir.Module, entry: str) -> Program:
+    """The program of a module in our context, which becomes part of it, constants and all."""
+    with as_ours(), _artifact.refusing_damage():
+        opened = _artifact.opened(module)
+        if entry != "main":
+            opened = _entered(dataclasses.replace(opened, metadata=None), entry)
+        program: Program = _program_of(opened, None)
+        return program
+
+
+def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
+    """With this function as the entry of a module, of which a file says no more."""
+    if opened.exported is not None or opened.metadata is not None:
+        raise ArtifactError(
+            f"the file holds a program, which is its @main, and not @{entry}",
+            do="leave out the entry; it is for modules that pullback or jax.export did not save",
+        )
+    _module.signature(_module.find_entry(opened.module, entry), entry)  # errors have this name
+    exchange_entry(opened.module, entry)
+    return opened
+
+
+def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> Any:
+    """The program of a module.
+
+    Args:
+      allowed: custom calls that the caller vouches for; None where the module is of this process.
+    """
+    metadata = opened.metadata or {}
+    if _symbolic.METADATA in metadata:
+        opened.check_custom_calls(allowed or ())
+        return save_load.load(opened.module, opened.trees(), metadata)
+    if not metadata:  # a module of others: what else calls @main would not fit derivatives
+        _module.find_entry(opened.module, "main")
+        _module.make_private(opened.module, keep="main")
+    entries = _variants.entries_of(metadata)
+    if opened.has_composites:
+        vhlo_gaps.restore(opened.module, erase=len({*entries.values()}) < 2)
+        if not opened.is_whole:  # what save wrote, it has verified
+            _verify(opened.module)
+    if not metadata:  # where names of rules are references, it does not take them for dead
+        match_expansions.put_back(opened.module)
+        match_library_calls.put_back(opened.module)
+        _module.drop_unreached(opened.module)
+    if not opened.is_whole:
+        _module.refuse_fatal(opened.module)
+    if allowed is not None:
+        opened.check_custom_calls(allowed)
+    if marked := metadata.get(vhlo_gaps.CHECKPOINTS):
+        vhlo_gaps.put_checkpoints(opened.module, marked)
+    return loaded_program.of_entries(opened, entries)
+
+
+def _verify(module: ir.Module) -> None:
+    try:
+        verify(module)
+    except VerificationError as error:
+        raise ArtifactError(
+            error.message,
+            where=error.where,
+            do="correct the module; docs/dialect.md lists the constraints by their labels",
+        ) from error

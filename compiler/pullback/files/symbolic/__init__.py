@@ -1,0 +1,1 @@
+"""Files of programs with symbolic dimensions."""

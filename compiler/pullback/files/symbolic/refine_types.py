@@ -1,0 +1,177 @@
+"""Types in modules made while dimensions were symbols, once the arguments have theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.files.errors import ArtifactError, check_valid
+from pullback.ir import build
+from pullback.ir.inline import inline
+from pullback.ir.mlir_passes import run_stock
+from pullback.ir.verify import verify
+from pullback_runtime._erasure import erase, erasing
+from pullback_runtime._jax import operations_where
+
+POLYMORPHIC = "jax.uses_shape_polymorphism"
+REFINE = (
+    "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),"
+    "func.func(stablehlo-check-shape-assertions)"
+)
+
+
+def take_polymorphism(module: ir.Module) -> bool:
+    """Whether JAX says that dimensions were symbols; it says so no more."""
+    attributes = module.operation.attributes
+    found = POLYMORPHIC in attributes
+    is_so = found and ir.BoolAttr(attributes[POLYMORPHIC]).value
+    if found:
+        del attributes[POLYMORPHIC]
+    return is_so
+
+
+def refine(module: ir.Module) -> None:
+    """Infers all types from those of the arguments of @main."""
+    run_stock(module, REFINE)
+    while _follow_all(module):
+        run_stock(module, REFINE)
+
+
+def _follow_all(module: ir.Module) -> int:
+    """Infer the types that StableHLO does not, and return how many are new."""
+    with erasing():
+        return sum(map(_follow, operations_where(module, _name_of_dynamic)))
+
+
+def _name_of_dynamic(op: ir.Operation) -> str | None:
+    """The name of an op, or of a call that stands for one, whose type StableHLO does not infer."""
+    name = op.name
+    if name == "stablehlo.custom_call":
+        name = ir.StringAttr(op.attributes["call_target_name"]).value
+    return name if name in FOLLOWING else None
+
+
+def _follow(op: ir.Operation) -> bool:
+    """Infers the types of what such an op gives, where its operands tell; whether that is new."""
+    number, infer = FOLLOWING[_name_of_dynamic(op) or ""]
+    values, sizes = list(op.operands)[:-number], list(op.operands)[-number:]
+    if not all(map(build.is_constant, sizes)) or any(map(_is_dynamic, values)):
+        return False
+    return infer(op, values, [np.asarray(_constant(size)) for size in sizes])
+
+
+def _constant(value: ir.Value) -> ir.DenseElementsAttr:
+    return ir.DenseElementsAttr(value.owner.attributes["value"])
+
+
+def _gather(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -> bool:
+    if not _is_dynamic(op.result):
+        return False
+    indices = values[1]
+    numbers = _jax.stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    slices = sizes[0].tolist()
+    inner = iter([size for i, size in enumerate(slices) if i not in dropped])
+    batch = [n for i, n in enumerate(indices.type.shape) if i != numbers.index_vector_dim]
+    outer, rank = iter(batch), len(batch) + len(numbers.offset_dims)
+    shape = tuple(next(inner if i in numbers.offset_dims else outer) for i in range(rank))
+    op.result.set_type(of_shape(op.result.type, shape))
+    return True
+
+
+def _reduce_window(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -> bool:
+    dims, strides, base, window, padding = sizes
+    whole = (np.array(values[0].type.shape) - 1) * base + 1 + padding.sum(1)
+    shape = tuple(np.maximum((whole - ((dims - 1) * window + 1)) // strides + 1, 0).tolist())
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    attributes = {
+        name: build.i64s(tuple(each.tolist()))
+        for name, each in zip(names, (dims, strides, base, window), strict=True)
+    }
+    attributes["padding"] = build.i64_rows(padding.tolist())
+    kinds = [of_shape(result.type, shape) for result in op.results]
+    made = _instead(op, "stablehlo.reduce_window", kinds, values, attributes, regions=1)
+    scalars = [of_shape(value.type, ()) for value in values]
+    block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
+    (reducer,) = ir.ArrayAttr(op.attributes["called_computations"])
+    function = _function(op, ir.FlatSymbolRefAttr(reducer).value)
+    with build.inserting(ir.InsertionPoint(block), op.location):
+        build.return_(inline(function, list(block.arguments)))
+    erase(op)
+    return True
+
+
+def _function(op: ir.Operation, name: str) -> ir.Operation:
+    """The function of this name in the module around an op."""
+    while op.parent is not None:
+        op = op.parent.operation
+    return ir.SymbolTable(op)[name].operation
+
+
+def _top_k(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -> bool:
+    k = int(sizes[0])
+    kinds = [of_shape(each.type, (*each.type.shape[:-1], k)) for each in op.results]
+    attributes = {"k": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), k)}
+    _instead(op, "chlo.top_k", kinds, values, attributes)
+    erase(op)
+    return True
+
+
+def _random_bits(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -> bool:
+    state, bits = op.results
+    kinds = [state.type, of_shape(bits.type, tuple(sizes[0].tolist()))]
+    attributes = {"rng_algorithm": op.attributes["rng_algorithm"]}
+    _instead(op, "stablehlo.rng_bit_generator", kinds, values, attributes)
+    erase(op)
+    return True
+
+
+def _instead(
+    op: ir.Operation, name: str, kinds: Any, values: Any, attributes: Any, regions: int = 0
+) -> ir.Operation:
+    """Another op in the place of one, whose results are used no more."""
+    with build.inserting(ir.InsertionPoint(op), op.location):
+        made = build.emit(name, kinds, values, attributes, regions)
+    for old, new in zip(op.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    return made
+
+
+DYNAMIC = "stablehlo.dynamic_"
+FOLLOWING = {
+    f"{DYNAMIC}gather": (1, _gather),
+    f"{DYNAMIC}reduce_window": (5, _reduce_window),
+    f"{DYNAMIC}rng_bit_generator": (1, _random_bits),
+    f"{DYNAMIC}top_k": (1, _top_k),
+}
+"""What gives types that StableHLO does not infer: how many operands tell the sizes, and how."""
+
+
+def check(module: ir.Module) -> None:
+    """Raises ArtifactError where a type is not known, or is not right."""
+    dynamic = operations_where(module, lambda op: any(map(_is_dynamic, op.results)))
+    if dynamic:
+        raise ArtifactError(
+            f"the type of what `{dynamic[0].name}` gives does not follow from the sizes of the "
+            "arguments",
+            where=str(dynamic[0].location),
+            do="trace the program for arrays of known shapes, and save that",
+        )
+    check_valid(
+        module,
+        "the types that follow from the sizes of the arguments are not right",
+        do="trace the program for arrays of known shapes, and save that",
+    )
+    verify(module)
+
+
+def of_shape(kind: Any, shape: tuple[int, ...]) -> ir.Type:
+    """The type of the same elements in another shape."""
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(kind).element_type)
+
+
+def _is_dynamic(value: Any) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape

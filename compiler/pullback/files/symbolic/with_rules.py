@@ -1,0 +1,315 @@
+"""A function of symbolic dimensions with its rules, and the program that it is for given sizes.
+
+All its functions take the sizes of the symbols first. JAX has told the types of those that calls
+with rules name; given the sizes, they are types like others, from which StableHLO infers the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback import _jax
+from pullback._jax import dimensions, ir, tracing
+from pullback.api.program import Program
+from pullback.errors import PipelineError
+from pullback.files import vhlo_gaps
+from pullback.files.errors import ArtifactError, NotPortableError
+from pullback.files.loaded_program import LoadedRules
+from pullback.files.symbolic import refine_types
+from pullback.frontend import link
+from pullback.frontend.closures import lift
+from pullback.frontend.keep import without_mutable_arrays
+from pullback.frontend.rules.rule_table import RuleTable
+from pullback.ir import ops
+from pullback.ir.locations import user_line_of
+from pullback.ir.modules import ReorderOperands, SelectResults, clone, take_entry
+from pullback.ir.regions import replace_op, terminator
+from pullback.ir.signatures import drop_arguments, set_signature
+from pullback.ir.symbols import CALL, CALLS, called, callee, functions, make_private, symbol
+from pullback.passes.base import NO_RULES
+from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.jvp import JVP
+from pullback.passes.manager import run_stages
+from pullback.passes.options import build_pass
+from pullback.passes.pipelines import Stage
+from pullback.passes.vjp import VJP
+from pullback.program.environment import Environment
+from pullback.program.platform_variants import together
+from pullback.program.record import Interface
+from pullback_runtime._jax import operations_named, symbols_in
+
+ENTRY = "main.kept"
+METADATA, ORIGIN = "kept", "kept_origin"
+"""The program with its rules; or what it is derived from, and the passes that make it of that.
+
+Under another name: who does not know of the passes must not take one for the other."""
+STAGES = "stages"
+PASSES = {each.name: each for each in (InlineCalls, JVP, VJP, ReorderOperands, SelectResults)}
+TIDY = "symbol-dce"
+WHY_NOT = "not_kept"
+SMALL = 64  # ops of functions to inline: those that compute sizes, such as a quotient, are smaller
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What holds the function for each platform.
+
+    Attributes:
+      module: where it is, beside other functions.
+      entries: its name, by platform.
+      sizes: by function, the shapes of its arguments and of its results.
+      checkpoints: the functions of `jax.checkpoint`.
+      stages: the passes that make the program of the function, for given sizes.
+    """
+
+    module: ir.Module
+    entries: Mapping[str, str]
+    sizes: Mapping[str, Sequence[Sequence[str]]]
+    checkpoints: Sequence[str]
+    stages: tuple[Stage, ...] = ()
+
+    @staticmethod
+    def read(module: ir.Module, metadata: Mapping[str, Any]) -> Kept | None:
+        """What the metadata of a file say of its module; None where it holds no rules."""
+        (name,) = {METADATA, ORIGIN} & metadata.keys() or (None,)
+        if name is None:
+            return None
+        try:
+            described = metadata[name]
+            entries, sizes = dict(described["entries"]), dict(described["sizes"])
+            if missing := set(entries.values()) - functions(module).keys():
+                raise ValueError(f"no function {missing.pop()}")
+            stages = tuple(map(stage, described[STAGES])) if name == ORIGIN else ()
+            return Kept(module, entries, sizes, list(described[vhlo_gaps.CHECKPOINTS]), stages)
+        except (AttributeError, KeyError, TypeError, ValueError, PipelineError) as error:
+            raise ArtifactError(
+                f"the file's metadata are damaged: {name}: {error}", do="save the program again"
+            ) from error
+
+    def modules(self) -> dict[str, ir.Module]:
+        """A module for each platform, as `of` makes them."""
+        made = {entry: self._alone(entry) for entry in {*self.entries.values()}}
+        for entry, module in made.items():
+            _name_entry(module)
+            with module.context:
+                for name, function in functions(module).items():
+                    sides = self.sizes.get(entry if name == ENTRY else name)
+                    dimensions.mark_again(function, sides, f"{name} of {entry}")
+        return {platform: made[entry] for platform, entry in self.entries.items()}
+
+    def _alone(self, entry: str) -> ir.Module:
+        """A copy in which this is `@main`, with what a file cannot hold put back."""
+        module = clone(self.module)
+        vhlo_gaps.restore(module, erase=False)
+        take_entry(module, entry)
+        refine_types.take_polymorphism(module)
+        names = functions(module)
+        vhlo_gaps.put_checkpoints(module, [each for each in self.checkpoints if each in names])
+        return module
+
+    def program(self, interface: Interface, values: Mapping[str, int]) -> Program:
+        """The program where the symbols have these values."""
+        modules: dict[str, ir.Module] = {}
+        for entry in self.entries.values():
+            if entry not in modules:
+                modules[entry] = self._fixed(entry, values)
+                run_stages(modules[entry], self.stages)
+        rules: Any = LoadedRules()
+        return together(
+            [
+                Program(
+                    modules[entry],
+                    interface,
+                    (),
+                    rules,
+                    Environment((platform,), only_debugs=False),
+                )
+                for platform, entry in self.entries.items()
+            ]
+        )
+
+    def _fixed(self, entry: str, values: Mapping[str, int]) -> ir.Module:
+        module = self._alone(entry)
+        table = functions(module)
+        shapes = {
+            "main" if name == entry else name: [
+                [dimensions.shape_of(text, values) for text in side] for side in sides
+            ]
+            for name, sides in self.sizes.items()
+            if name == entry or name in table
+        }
+        with _jax.working_in(module):
+            _give_sizes(table, set(shapes), list(values.values()))
+            InlineCalls(max_ops=SMALL).run(module, NO_RULES)
+            table = functions(module)
+            shapes = {name: sides for name, sides in shapes.items() if name in table}
+            _give_types(table, shapes)
+            _refine(module, table, shapes)
+        refine_types.check(module)
+        return module
+
+
+def of(function: Any, in_avals: Sequence[Any], platforms: Sequence[str]) -> dict[str, ir.Module]:
+    """For each platform, a module whose `@main.kept` is a flat function, all rules beside it.
+
+    Raises: what JAX or a rule raises, and PullbackError.
+    """
+    stages = jax.jit(function).trace(*in_avals)
+    if tracing.lifted_tracers(stages):
+        raise NotPortableError(
+            "a program that closes over values of a trace that still goes on cannot be saved",
+            do="pass these values as arguments, or trace the program outside",
+        )
+    closed = without_mutable_arrays(lift.close(stages.jaxpr))
+    return {each: _of_platform(closed, symbols_in(in_avals), each) for each in platforms}
+
+
+def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Module:
+    rules = RuleTable((platform,), names)
+    module = rules.lower_entry(rules.keeper.keep(closed), "main")
+    rules.stage_all(module)
+    _refuse_unknown(module)
+    _name_entry(module)
+    return module
+
+
+def _refuse_unknown(module: ir.Module) -> None:
+    """Raises for what is no op of StableHLO, nor one that is made once sizes are known."""
+    for op in operations_named(module, "stablehlo.custom_call"):
+        name = ir.StringAttr(op.attributes["call_target_name"]).value
+        if name.startswith(refine_types.DYNAMIC) and name not in refine_types.FOLLOWING:
+            raise ArtifactError(
+                f"the sizes of what `{name.removeprefix(refine_types.DYNAMIC)}` gives are not "
+                f"inferred from those of the arguments ({user_line_of(op)})",
+                do="trace the program for arrays of known shapes, and save that",
+            )
+
+
+def _name_entry(module: ir.Module) -> None:
+    symbols = ir.SymbolTable(module.operation)
+    symbols.set_symbol_name(symbols["main"], ENTRY)
+
+
+def stage(text: str) -> Stage:
+    """A pass as text; a file can name no other than those that derive programs."""
+    name, _, options = text.removesuffix("}").partition("{")
+    return TIDY if text == TIDY else build_pass(PASSES[name], options)
+
+
+def put_into(
+    module: ir.Module, kept: Mapping[str, ir.Module], stages: Sequence[Stage]
+) -> dict[str, Any]:
+    """Copies the functions for each platform into a module; what `Kept` needs besides, as JSON."""
+    entries = {platform: link.merge(module, each, ENTRY) for platform, each in kept.items()}
+    table = functions(module)
+    for name in entries.values():
+        make_private(table[name])
+    described = {
+        "entries": entries,
+        "sizes": dimensions.take(table),
+        vhlo_gaps.CHECKPOINTS: vhlo_gaps.take_checkpoints(module),
+    }
+    return (
+        {ORIGIN: described | {STAGES: list(map(str, stages))}} if stages else {METADATA: described}
+    )
+
+
+def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]) -> None:
+    """Puts the sizes of the symbols in the place of the arguments that stand for them."""
+    taking = _taking_sizes(table, known, len(values))
+    for name in taking:
+        block = table[name].regions[0].blocks[0]
+        with ir.InsertionPoint.at_block_begin(block):
+            arguments = list(block.arguments)[: len(values)]
+            for argument, value in zip(arguments, values, strict=True):
+                argument.replace_all_uses_with(_scalar(value, argument.type))
+        drop_arguments(table[name], arguments)
+    for function in table.values():
+        for name in CALLS:
+            for call in operations_named(function, name):
+                if called(call) in taking:
+                    _without_leading(call, len(values))
+
+
+def _taking_sizes(table: Mapping[str, Any], known: set[str], count: int) -> set[str]:
+    """The functions that take the sizes: those known to, and those that such hand them on to."""
+    calls: dict[str, list[tuple[str, bool]]] = {}
+    for name, function in table.items():
+        given = list(function.regions[0].blocks[0].arguments)[:count]
+        for call in operations_named(function, CALL):
+            hands_on = list(call.operands)[:count] == given and len(given) == count
+            calls.setdefault(callee(call), []).append((name, hands_on))
+    taking = known | calls.keys()
+    while others := {
+        name
+        for name in taking - known
+        if not all(hands_on and caller in taking for caller, hands_on in calls[name])
+    }:
+        taking -= others
+    return taking
+
+
+def _scalar(value: int, kind: Any) -> ir.Value:
+    element = np.dtype(f"int{ir.IntegerType(ir.RankedTensorType(kind).element_type).width}")
+    return _jax.stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(value, element)))
+
+
+def _without_leading(call: ir.Operation, count: int) -> None:
+    new = ir.Operation.create(
+        call.name,
+        results=[result.type for result in call.results],
+        operands=list(call.operands)[count:],
+        attributes=dict(call.attributes.items()),
+        loc=call.location,
+        ip=ir.InsertionPoint(call),
+    )
+    replace_op(call, new.results)
+
+
+def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+    """Gives the arguments of functions, and the results of calls with rules, their types."""
+    for name, (inputs, outputs) in shapes.items():
+        block = table[name].regions[0].blocks[0]
+        _set_types(block.arguments, inputs)
+        given = zip(terminator(block).operands, outputs, strict=True)
+        set_signature(
+            table[name], results=[refine_types.of_shape(v.type, shape) for v, shape in given]
+        )
+    for function in table.values():
+        for call in operations_named(function, ops.COMPOSITE):
+            if (name := called(call) or "") in shapes:
+                _set_types(call.results, shapes[name][1])
+
+
+def _set_types(values: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    for value, shape in zip(values, shapes, strict=True):
+        value.set_type(refine_types.of_shape(value.type, shape))
+
+
+def _refine(module: ir.Module, table: Mapping[str, Any], shapes: Iterable[str]) -> None:
+    """Infers all other types, by a function that calls all whose arguments have theirs."""
+    _name_entry(module)
+    roots = [table[name] for name in shapes]
+    for function in roots:
+        make_private(function)
+    inputs = [kind for each in roots for kind in each.regions[0].blocks[0].arguments.types]
+    with ir.InsertionPoint.at_block_begin(module.body):
+        caller = _jax.func.FuncOp("main", ir.FunctionType.get(inputs, []))
+        block = caller.add_entry_block()
+        given = iter(block.arguments)
+        with ir.InsertionPoint(block):
+            for function in roots:
+                kind = function.opview.type
+                operands = [next(given) for _ in kind.inputs]
+                name = ir.FlatSymbolRefAttr.get(symbol(function))
+                _jax.func.CallOp(kind.results, name, operands)
+            _jax.func.ReturnOp([])
+    refine_types.refine(module)
+    take_entry(module, ENTRY)
+    for function in functions(module).values():
+        set_signature(function)

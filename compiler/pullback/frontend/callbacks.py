@@ -1,0 +1,52 @@
+"""What ties a module to this Python process: callbacks and debug prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pullback._jax import ir, jaxprs
+from pullback.ir import locations
+
+CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_callback"})
+"""Primitives whose lowering holds a Python function of this process."""
+
+ATTRIBUTE = "pullback.not_portable"
+"""Module attribute: `["debug_callback at model.py:12", …]`; a later save refuses these by name."""
+
+
+def mark(module: ir.Module, jaxpr: Any) -> None:
+    """Note on the module every callback into Python that the jaxpr makes, wherever it stands."""
+    found = dict.fromkeys(callbacks_in(jaxpr))
+    if not found:
+        return
+    attributes = module.operation.attributes
+    with module.context:
+        if ATTRIBUTE in attributes:
+            found = dict.fromkeys([text.value for text in attributes[ATTRIBUTE]]) | found
+        attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in found])
+
+
+def callbacks_in(jaxpr: Any) -> Iterator[str]:
+    """Yield each callback into Python with its place: `debug_callback at model.py:12, in loss`."""
+    return _callbacks(jaxpr, "an unknown line", None, set())
+
+
+def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iterator[str]:
+    """The callbacks in a jaxpr.
+
+    Args:
+      caller: the place of the equation that holds it.
+      own: the innermost line around it that is of no installed library. A library that traces a
+        function by itself, as Equinox does for its checks, has none in there.
+    """
+    if id(jaxpr) in seen:
+        return
+    seen.add(id(jaxpr))
+    for equation in jaxpr.eqns:
+        place = locations.of_equation(equation) or caller
+        here = locations.own_of_equation(equation) or own
+        if equation.primitive.name in CALLBACKS:
+            yield f"{equation.primitive.name} at {locations.called_at(place, here)}"
+        for inner in jaxprs.jaxprs_in(equation.params.values()):
+            yield from _callbacks(inner, place, here, seen)

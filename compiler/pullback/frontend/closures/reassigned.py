@@ -1,0 +1,78 @@
+"""Warn of a variable that a rule reads and that is assigned again after the rule's call.
+
+A rule is traced when the function around its call has been, and reads what variables hold then: of
+a loop, what the last turn left there. JAX's eager mode runs a `jvp` or `fwd` rule at the call.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import os
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pullback._jax import reflect, source_info
+from pullback.errors import warn_of_late_binding
+from pullback.frontend.closures.reflect import variables
+from pullback.ir import locations
+
+_FRONTEND = os.path.dirname(__file__)
+
+
+def warn(rule: Any, name: str, tracebacks: Sequence[Any], where: str | None) -> None:
+    """Warn where a function that was running at a call assigns a variable of its rule later."""
+    if not (found := list(variables(rule))):
+        return
+    for frame, (function, variable, value) in itertools.product(_running(tracebacks), found):
+        code, place = frame
+        if _is_inside(function.__code__, code):
+            for line in _assigned_after(code, place, variable, is_made=_is_made_in(value, code)):
+                at = locations.describe(code.co_filename, line, code.co_qualname)
+                warn_of_late_binding(name, variable, at, where)
+
+
+def _running(tracebacks: Sequence[Any]) -> Iterator[tuple[types.CodeType, int]]:
+    """Yield the functions that the trace called, and the instruction that each was at."""
+    for frames in map(source_info.frames_of, tracebacks):
+        yield from itertools.takewhile(lambda f: not f[0].co_filename.startswith(_FRONTEND), frames)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_inside(code: types.CodeType, outer: types.CodeType) -> bool:
+    inner = [const for const in outer.co_consts if isinstance(const, types.CodeType)]
+    return code in inner or any(_is_inside(code, each) for each in inner)
+
+
+def _is_made_in(value: Any, code: types.CodeType) -> bool:
+    """Return whether a value is a function that `code` makes, and holds nothing but variables."""
+    parts = [value] if isinstance(value, types.FunctionType) else reflect.functions_of(value)
+    return bool(parts) and all(
+        isinstance(each, types.FunctionType)
+        and _is_inside(each.__code__, code)
+        and not (each.__defaults__ or each.__kwdefaults__)
+        for each in (*parts, *reflect.rules_of(value))
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _assigned_after(code: types.CodeType, place: int, name: str, is_made: bool) -> list[int]:
+    """Return the first line that assigns below an instruction, or in a loop around it, if any.
+
+    One that makes a function anew each time (`is_made`), and is the only one, changes nothing.
+    Handlers of exceptions stand at the end of a code, and lead back by jumps without interrupts.
+    """
+    every = list(dis.get_instructions(code))
+    jumps = (e for e in every if "JUMP" in e.opname and not e.opname.endswith("NO_INTERRUPT"))
+    loops = [(e.argval, e.offset) for e in jumps if e.argval < e.offset]
+    lines = {e.offset: (e.positions.lineno or 0) if e.positions else 0 for e in every}
+    stores = [e.offset for e in every if e.opname == "STORE_DEREF" and e.argval == name]
+    after = (
+        lines[store]
+        for store in ([] if is_made and len(stores) == 1 else stores)
+        if (store > place and lines[store] >= lines.get(place, 0))
+        or any(start <= store < end and start <= place < end for start, end in loops)
+    )
+    return list(itertools.islice(after, 1))

@@ -1,0 +1,79 @@
+"""A program called inside another one: its module comes along, derivative rules included.
+
+A derivative such as `pb.grad(f)` is a program that JAX sees as one primitive. Where a function that
+calls it is traced, the program's functions are copied into the new module, and its rules into the
+new rule table; so the call can be differentiated like any other.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pullback._jax import ir
+from pullback.frontend import link
+from pullback.ir import ops
+from pullback.ir.modules import clone
+from pullback.ir.symbols import make_private
+from pullback.passes.base import NoRules
+from pullback.program.handles import program_of
+from pullback.program.platform_variants import on
+from pullback_runtime._callbacks import shift_callbacks
+from pullback_runtime._handle import LOST_CHECKS
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules.rule_table import RuleTable
+
+
+def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
+    """What copies the module that an equation calls into the one that is being lowered.
+
+    It must not keep the table alive, which has what its equations are lowered to: JAX holds their
+    parameters for as long as that is there.
+    """
+    table = weakref.ref(rules)
+
+    def merge(target: ir.Module) -> tuple[str, list[Any]]:
+        rules = table()
+        assert rules is not None  # it is what lowers the equation
+        program = on(program_of(equation.params["handle"]), rules.environment.platforms[0])
+        source, symbol = _prepared(program, rules)
+        before = {op.operation for op in target.body.operations}
+        name = link.merge(target, source, symbol)
+        return name, [op for op in target.body.operations if op.operation not in before]
+
+    return merge
+
+
+def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
+    """A copy of the program's module that refers to rules of this table only."""
+    module = clone(program.module)
+    symbol = _free_entry(module)
+    if program.rules is not rules:
+        _adopt_rules(module, program.rules, rules)
+        shift_callbacks(module, len(rules.environment.host_callbacks))
+        has_lost_checks = LOST_CHECKS in module.operation.attributes
+        rules.environment = rules.environment.with_called(program._environment, has_lost_checks)
+    return module, symbol
+
+
+def _free_entry(module: ir.Module) -> str:
+    """Makes the entry a private function of another name than `main`."""
+    symbols = ir.SymbolTable(module.operation)
+    entry = symbols["main"]
+    name = "program"
+    while name in symbols:
+        name += "_"
+    make_private(entry, name)
+    for attributes in ("arg_attrs", "res_attrs"):
+        if attributes in entry.attributes:
+            del entry.attributes[attributes]
+    return name
+
+
+def _adopt_rules(module: ir.Module, old: Any, new: RuleTable) -> None:
+    """Give calls the keys of this table; none where the rules were not written with the module."""
+    for call in ops.walk_calls(module):
+        if (key := call.rule_key) is not None:
+            call.update(rule=None if isinstance(old, NoRules) else new.adopt(old, key))

@@ -1,0 +1,1 @@
+"""Equations whose rules are simpler in other terms."""

@@ -1,0 +1,1 @@
+"""Derivative rules of calls: traced when asked for, lowered and linked."""

@@ -1,0 +1,173 @@
+"""One kept call, what is asked of its rules, and the errors of what these do wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pullback._jax import call_operands, hijax, named_axes, tracing, user_rules
+from pullback._jax.tangent_types import is_inexact
+from pullback.errors import LeakedValueError, MissingRuleError, headline
+from pullback.frontend.closures import reflect
+from pullback.frontend.rules import leaked_values, trace_rule
+from pullback.ir import locations, masks
+from pullback.ir.ops import SEES_ZEROS
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The calls of a rule for a batch: which operands have the batch axis, and its size."""
+
+    rule: Rule
+    flags: tuple[bool, ...]
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One kept call: what it computes, and the original call that knows its derivatives."""
+
+    key: str
+    op: str
+    primitive: str
+    call: Any
+    decomposition: Any
+    num_residuals: int | None
+    where: str
+    settings: tracing.Settings
+    generation: int = 0
+    checked_axes: tuple[str, ...] = ()
+    policy: Callable[..., Any] | None = None
+    closed_over: int = 0
+    literals: tuple[tuple[int, Any], ...] = ()
+    batch: Batch | None = None
+    transpose_only: str | None = None
+
+    @contextlib.contextmanager
+    def as_called(self) -> Iterator[None]:
+        """Trace under what held at the call: settings of JAX, notes of the equation, named axes."""
+        checked = bool(self.checked_axes)
+        with (
+            self.settings(),
+            self.call.eqns[0].ctx.manager,
+            named_axes.tracing_context_of(self.call, checked),
+        ):
+            yield
+
+    @functools.cached_property
+    def inexact(self) -> list[int]:
+        """The positions of the operands that have tangents."""
+        return [i for i, aval in enumerate(self.call.in_avals) if is_inexact(aval)]
+
+    @property
+    def inexact_results(self) -> list[int]:
+        """The positions of the results that have cotangents."""
+        return [i for i, aval in enumerate(self.call.out_avals) if is_inexact(aval)]
+
+    @property
+    def notes(self) -> tuple[tuple[str, int | str], ...]:
+        """The attributes of a call that are not about functions."""
+        found: list[tuple[str, int | str]] = []
+        if self.num_residuals is not None:
+            found.append(("num_residuals", self.num_residuals))
+        elif "0" in self.own_mask:
+            found.append(("closed_over", self.closed_over))
+        if self.transpose_only is not None:
+            found.append(("transpose_only", self.transpose_only))
+        if self.sees_zeros:
+            found.append((SEES_ZEROS, 1))
+        return tuple(found)
+
+    @property
+    def own_mask(self) -> str:
+        """The mask of the inexact operands, but for those that the function closes over."""
+        return masks.behind(self.inexact, self.closed_over)
+
+    @property
+    def single_masks(self) -> list[str]:
+        """The masks in which one of these operands is perturbed."""
+        return masks.singles(self.own_mask)
+
+    @property
+    def right_sides(self) -> range:
+        """The positions of the operands that a linear solve is linear in, jointly."""
+        return call_operands.right_sides(self.call.eqns[0])
+
+    @property
+    def places(self) -> str:
+        """The line of the call, and those where a user's rule begins."""
+        functions = map(reflect.of_user, user_rules.written(self.call.eqns[0]))
+        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
+        return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
+
+    @property
+    def knows_operands_apart(self) -> bool:
+        """Whether its rules can see which operands are perturbed, and refuse by some of them."""
+        return self.primitive not in trace_rule.USERS or self.sees_zeros
+
+    @functools.cached_property
+    def sees_zeros(self) -> bool:
+        """Whether its rules are told which tangents, or which cotangents, are zero."""
+        return user_rules.wants_symbolic_zeros(self.call)
+
+    @property
+    def goes_forward(self) -> bool:
+        """Whether a call with a backward rule has one for forward mode, too."""
+        is_high = self.primitive == "call_hi_primitive"
+        return is_high and hijax.rules_of(self.call.eqns[0]) >= {"jvp", "vjp"}
+
+    @property
+    def linear_mask(self) -> str:
+        """The mask of the operands that a linear call is linear in."""
+        return masks.behind(self.inexact, self.num_residuals or 0)
+
+    def symbols(self, kind: str, mask: str) -> tuple[str, ...]:
+        """The names of the functions of a rule."""
+        key, asked = self.key, masks.Asked.parse(mask)
+        mask = str(asked._replace(types=()))
+        suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
+        if asked.types:
+            types = re.sub(r"\W+", "_", ".".join(asked.types))
+            return tuple(f"{name}.{types}" for name in self.symbols(kind, mask))
+        if kind == "vjp":
+            return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
+        if kind == "transpose" and self.op == "pullback.linear_call" and mask == self.linear_mask:
+            return (f"{key}.t",)
+        if kind == "transpose":
+            return (f"{key}.t.{mask}",)
+        return (f"{key}.jvp{suffix}",)
+
+    def leaking(self, error: Exception) -> LeakedValueError:
+        """The error of a rule that uses a value of a trace that is over."""
+        name = self.key.removesuffix("_forward")
+        made_at = (
+            locations.of_tracer(error.value)
+            if isinstance(error, leaked_values.LeakedError)
+            else None
+        )
+        return LeakedValueError(
+            f"the rule of `{name}` uses a value of the function around it, which is not there when "
+            "the rule runs",
+            where=f"{self.places}; the value is made at {made_at}" if made_at else self.places,
+            do="pass the value as an argument of the function, and on to the backward rule of a "
+            "custom_vjp as a residual; a cache that it comes from must keep NumPy arrays instead",
+        )
+
+    def no_transpose(self, error: Exception) -> str:
+        """Says why a linear map is not known whose transpose is a backward rule."""
+        name = self.key.removesuffix("_forward")
+        return f"its backward rule `{name}` cannot be transposed: {headline(error)}"
+
+    def missing(self, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
+        """The error where JAX has no such rule."""
+        positions = ", ".join(map(str, chosen))
+        return MissingRuleError(
+            f"JAX has no {kind} rule for `{self.key}` with respect to operand {positions}: "
+            f"{headline(error)}",
+            where=self.where,
+            do="wrap this step in jax.custom_vjp or jax.custom_jvp",
+        )

@@ -1,0 +1,431 @@
+"""The rule table of a program: derivative rules, staged to IR once, when first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
+from pullback.autodiff.batching import Batching, Signature
+from pullback.autodiff.state import Differentiation
+from pullback.errors import MissingRuleError
+from pullback.frontend import keep, link
+from pullback.frontend.closures import lift, reassigned
+from pullback.frontend.closures.same_rule import Identities
+from pullback.frontend.keep import Keeper
+from pullback.frontend.rewrites import pallas_kernels
+from pullback.frontend.rules import leaked_values, stage_all, trace_rule
+from pullback.frontend.rules.kept_call import Batch, Rule
+from pullback.ir import build, masks
+from pullback.ir.modules import clone
+from pullback.ir.ops import BATCHING_RULES
+from pullback.ir.symbols import Symbols
+from pullback.program.environment import Environment
+from pullback_runtime._handle import LOST_CHECKS
+
+LEAKS = (leaked_values.LeakedError, jax.errors.UnexpectedTracerError)
+"""What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
+
+_elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
+"""The table of the program that this thread saves, how to lower its rules, and those that are."""
+
+
+class RuleTable:
+    """Rules by key; each is traced once per kind and mask, and linked into modules on demand."""
+
+    def __init__(
+        self, platforms: tuple[str, ...] = ("cpu",), dimensions: tuple[str, ...] = ()
+    ) -> None:
+        self.dimensions = dimensions  # symbols, whose sizes all functions take first
+        self.environment = Environment(platforms)  # of all that was kept until now
+        self.hands_on = False  # a rule gives cotangents of other types than its operands have
+        self.traces = 0
+        self._rules: dict[str, Rule] = {}
+        self._keys: dict[Any, str] = {}
+        self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
+        self.lowered = link.Lowered(self)
+        self._sources_of: dict[int, link.Source] = {}
+        self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
+        self._generation = 0
+        self._checked_axes = named_axes.axes_checked_here()
+        self.policy: Callable[..., Any] | None = None
+        self.settings = tracing.settings()
+        self.constants = leaked_values.TraceConstants()
+        self._identities = Identities()
+        self.keeper = Keeper(self)
+
+    def for_platform(self, platform: str) -> RuleTable:
+        """A new table for the same function on another platform."""
+        table = RuleTable((platform,), self.dimensions)
+        table._checked_axes, table.settings = self._checked_axes, self.settings
+        table.constants = self.constants
+        return table
+
+    def lower_entry(self, kept: Any, name: str) -> ir.Module:
+        """The module of a program, of this name.
+
+        It is a copy where there are rules, so that these are lowered beside the function.
+        """
+        with self.settings.where(jaxprs.types_of_values(kept))():
+            module = self.lowered.lower("main", kept, entry=True).library.module
+        with module.context:
+            module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        self._mark(module)
+        return clone(module) if self._rules else self.lowered.taken()
+
+    def __getitem__(self, key: str) -> Rule:
+        return self._rules[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def around(self, environment: Environment) -> Environment:
+        """Return the environment of a module that rules of this table were written into."""
+        return self.environment
+
+    def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
+        """Calls met now are in the body of this `shard_map`."""
+        axes = *self._checked_axes, *named_axes.checked_axes(equation)
+        return self._under(axes, self.policy, self.settings)
+
+    def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
+        """Calls met now are in a checkpoint of this policy."""
+        return self._under(self._checked_axes, policy, self.settings)
+
+    def as_called(self, equation: Any) -> contextlib.AbstractContextManager[None]:
+        """Calls met now are inside of this equation, or are it."""
+        settings = self.settings.where(_types_at(equation))
+        if settings is self.settings:
+            return contextlib.nullcontext()
+        return self._under(self._checked_axes, self.policy, settings)
+
+    @contextlib.contextmanager
+    def _under(
+        self,
+        checked_axes: tuple[str, ...],
+        policy: Callable[..., Any] | None,
+        settings: tracing.Settings,
+    ) -> Iterator[None]:
+        outer = self._checked_axes, self.policy, self.settings
+        self._checked_axes, self.policy, self.settings = checked_axes, policy, settings
+        try:
+            with settings():
+                yield
+        finally:
+            self._checked_axes, self.policy, self.settings = outer
+
+    def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
+        """The rule of a kept equation: the one already known for equal calls, or a new one."""
+        key, identities = self._find(op, equation, decomposition)
+        if key is None:
+            key = self._new_key(_name(equation))
+            call = jaxprs.equation_alone(lift.of_operands(equation), debug_info)
+            self._rules[key] = self._rule(key, op, equation, call, decomposition)
+            self._keys.update(dict.fromkeys(identities, key))
+        rule = user_rules.rule_inside(equation).rule
+        if rule is not None:
+            reassigned.warn(rule, key, self.keeper.tracebacks, self.keeper.place)
+        return self._rules[key]
+
+    def register_backward(self, equation: Any, debug_info: Any) -> Rule:
+        """The rule of a linear call that JAX knows by its transpose only.
+
+        Its map is the transpose of the user's backward rule. Where that has none, the call is for
+        reverse mode, which does not need the map.
+        """
+        key, identities = self._find("backward only", equation, None)
+        if key is None:
+            call = jaxprs.equation_alone(equation, debug_info)
+            key = self._new_key(_name(equation))
+            rule = self._rule(key, "pullback.linear_call", equation, call, None)
+            unknown = None
+            with rule.as_called():
+                try:
+                    forward = trace_rule.forward_of_backward(rule)
+                    (forward,) = leaked_values.without_leaks([forward], self.constants)
+                except LEAKS as error:
+                    raise rule.leaking(error) from None
+                except Exception as error:
+                    unknown, forward = rule.no_transpose(error), trace_rule.unknown_map(rule)
+            self._keys.update(dict.fromkeys(identities, key))
+            kept = self.keeper.keep(forward)
+            self._rules[key] = dataclasses.replace(rule, decomposition=kept, transpose_only=unknown)
+        return self._rules[key]
+
+    def adopt(self, other: RuleTable, key: str) -> str:
+        """The key here of a rule of another table, whose program is called in one of ours."""
+        if id(other) not in self._adopted:
+            self.constants.include(other.constants)
+        adopted = self._adopted.setdefault(id(other), (other, {}))[1]
+        if key not in adopted:
+            rule = other[key]
+            if rule.batch is not None:  # of a rule that has a name of its own here, too
+                of_one = self._rules[self.adopt(other, rule.batch.rule.key)]
+                batch = dataclasses.replace(rule.batch, rule=of_one)
+                rule = dataclasses.replace(rule, batch=batch)
+            adopted[key] = self._new_key(key)
+            self._rules[adopted[key]] = dataclasses.replace(rule, key=adopted[key])
+        return adopted[key]
+
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+        """The symbol(s) of a rule in a module; traced, lowered and linked on first request.
+
+        Args:
+          symbols: those of the module to link the rule into.
+          key: the rule's key, as in a composite's attribute `rule`.
+          kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
+          mask: one character per inexact operand, '1' for perturbed. For 'vjp', '|' and one per
+            inexact result may follow, '1' for one with a cotangent; those without are zero, which
+            the rule sees if it has symbolic zeros. Then, or for 'transpose', '|' and the element
+            types of the cotangents may follow: see `masks.Asked`.
+
+        Raises:
+          MissingRuleError: neither JAX nor the user's program has such a rule.
+        """
+        sources = self.sources(key, kind, mask)
+        names = [link.merge_source(symbols, source) for source in sources]
+        self._mark(symbols.module)
+        return names[0] if len(names) == 1 else (names[0], names[1])
+
+    def _mark(self, module: ir.Module) -> None:
+        """Note on the module that it has lost rules of batching, or checks, if it has."""
+        found = self.environment
+        marks = {BATCHING_RULES: found.has_batching_rules, LOST_CHECKS: found.has_lost_checks}
+        for name in (name for name, holds in marks.items() if holds):
+            module.operation.attributes[name] = ir.UnitAttr.get(module.context)
+
+    def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
+        """What `stage` links, without linking it: a module for each function of the rule."""
+        return self._sources(self._rules[key], kind, mask)
+
+    def _sources(self, rule: Rule, kind: str, mask: str) -> list[link.Source]:
+        if not rule.sees_zeros:
+            mask = str(masks.Asked.parse(mask)._replace(results=""))
+        if rule.batch is not None:
+            return self._batched_sources(rule.batch, kind, mask)
+        return self._lowered(rule, kind, mask, self.traced_rule(rule, kind, mask))
+
+    def _lowered(
+        self, rule: Rule, kind: str, mask: str, traced: Sequence[Any]
+    ) -> list[link.Source]:
+        names = rule.symbols(kind, mask)
+        with self._under(rule.checked_axes, rule.policy, rule.settings):
+            return [self._lower(*each) for each in zip(names, traced, strict=True)]
+
+    def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
+        """The functions for one item, batched in a module of their own."""
+        if batch.rule.batch is None and any(
+            map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
+        ):
+            return self._lowered(batch.rule, kind, mask, self._trace(batch.rule, kind, mask, batch))
+        sources = self._sources(batch.rule, kind, mask)
+        module = ir.Module.create(ir.Location.unknown(_jax.context()))
+        with _jax.working_in(module), build.inserting(None):
+            symbols = Symbols(module)
+            names = [link.merge_source(symbols, source) for source in sources]
+            rule = batch.rule
+            results = len(rule.call.out_avals), len(rule.inexact_results)
+            signature = Signature(batch.flags, tuple(rule.inexact), *results)
+            with Differentiation(module, self) as functions:
+                batching = Batching(functions, batch.size)
+                names = list(signature.functions(batching, kind, mask, names))
+                batching.finish()
+        library = link.Library(module)
+        return [link.Source(library, name) for name in names]
+
+    def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
+        """The key of the rule for a batch of calls, of whose operands those flagged are batched."""
+        identity = "batch", key, flags, size
+        if identity not in self._keys:
+            new = self._keys[identity] = self._new_key(f"{key}.batched")
+            rule = self._rules[key]
+            batch = Batch(rule, flags, size)
+            self._rules[new] = dataclasses.replace(rule, key=new, batch=batch)
+        return self._keys[identity]
+
+    def stops(self, key: str) -> bool:
+        """Whether a call lets no tangent pass, which need not be staged to be known."""
+        return self._rules[key].primitive in trace_rule.STOPS
+
+    def goes_forward(self, key: str) -> bool:
+        """Whether a call with a backward rule has one for forward mode, too."""
+        return self._rules[key].goes_forward
+
+    def of_derivative(self) -> RuleTable:
+        """This one: it has rules of rules."""
+        return self
+
+    def stage_all(
+        self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
+    ) -> int | None:
+        """Stage every rule that `module` can need; see `frontend.stage_all`."""
+        return stage_all.stage_all(self, module, order, arguments)
+
+    @contextlib.contextmanager
+    def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
+        """For a while, this thread lowers rules in another way, such as into another context."""
+        kept = self.environment.host_callbacks, self.environment.keepalives
+        counts = [len(each) for each in kept]
+        token = _elsewhere.set((self, lower, {}))
+        try:
+            yield
+        finally:
+            _elsewhere.reset(token)
+            for each, count in zip(kept, counts, strict=True):
+                del each[count:]
+
+    def traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+        """The functions of a rule, kept, before they are lowered; raises what `stage` raises."""
+        key = rule.key, kind, mask
+        if key not in self._traced:
+            self._traced[key] = self._trace(rule, kind, mask)
+        return self._traced[key]
+
+    def _trace(
+        self, rule: Rule, kind: str, mask: str, batch: Batch | None = None
+    ) -> tuple[Any, ...]:
+        """The functions of a rule, kept; for a batch if one is given, where JAX batches them."""
+        asked = masks.Asked.parse(mask)
+        of_operands, of_results, _ = asked
+        if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
+            raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
+        self.traces += 1
+        self._generation = rule.generation + 1
+        outer, self.keeper.place = self.keeper.place, rule.where
+        chosen = masks.masked(rule.inexact, of_operands)
+        given = masks.masked(rule.inexact_results, of_results) if of_results else None
+        try:
+            with rule.as_called(), tracing.whole_tracebacks():
+                closed = trace_rule.traced(rule, kind, chosen, given, asked.types)
+            self.hands_on = self.hands_on or trace_rule.hands_on(rule, kind, chosen, closed)
+            closed = leaked_values.without_leaks(closed, self.constants)
+            self.constants.add(*closed, *user_rules.traced_rules(rule.call.eqns[0]))
+            with self._under(rule.checked_axes, rule.policy, rule.settings):
+                functions = _with_marks(rule, kind, closed)
+                if batch is not None:
+                    functions = trace_rule.batched(rule, kind, chosen, functions, batch)
+                return tuple(map(self.keeper.keep, functions))
+        except LEAKS as error:
+            raise rule.leaking(error) from None
+        except MissingRuleError:
+            raise
+        except Exception as error:
+            pallas_kernels.check_grid(error, kind, rule.key, rule.where)
+            if trace_rule.says_missing(rule, kind, error):
+                raise rule.missing(kind, chosen, error) from error
+            error.add_note(f"in the {kind} rule of `{rule.key}`, called at {rule.places}")
+            raise
+        finally:
+            self._generation = 0
+            self.keeper.place = outer
+
+    def _lower(self, name: str, closed: Any) -> link.Source:
+        """The function of a rule, lowered on first request."""
+        here = self, self.lowered.lower, self._sources_of
+        table, lower, lowered = _elsewhere.get() or here
+        if table is not self:  # a rule may trace programs of its own
+            _, lower, lowered = here
+        if id(closed) not in lowered:
+            with self.as_traced(closed):
+                lowered[id(closed)] = lower(name, closed)
+        return lowered[id(closed)]
+
+    @contextlib.contextmanager
+    def as_traced(self, closed: Any) -> Iterator[None]:
+        """The settings of JAX, and the named axes, with which this was traced."""
+        checked = bool(self._checked_axes)
+        settings = self.settings.where(jaxprs.types_of_values(closed))
+        with settings(), named_axes.tracing_context_of(closed, checked):
+            yield
+
+    def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
+        """The key of the rule of an equal call, if there is one; and what tells whether it is."""
+        settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx
+        identities = []
+        for by_contents in (False, True) if self._generation else (False,):
+            identity = self._identity(equation, decomposition, by_contents)
+            identities.append((op, settings, by_contents, identity))
+            if (key := self._keys.get(identities[-1])) is not None:
+                return key, identities
+        return None, identities
+
+    def _identity(self, equation: Any, decomposition: Any, by_contents: bool) -> Any:
+        self._identities.begin(by_contents)
+        types = tuple(atom.aval for atom in equation.invars)
+        functions = user_rules.rule_functions(equation)
+        if functions is None:
+            params = self._identities.parameters(equation.params)
+            return equation.primitive, types, params
+        function = self._identities.rules(equation, functions)
+        primal = None if decomposition is None else self._identities.jaxpr(decomposition)
+        return types, function, primal, _literals(equation)
+
+    def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
+        return Rule(
+            key=key,
+            op=op,
+            primitive=jaxprs.name_of(equation),
+            call=call,
+            decomposition=decomposition,
+            num_residuals=user_rules.num_residuals(equation),
+            where=self.keeper.place or "an unknown line",
+            generation=self._generation,
+            settings=self.settings,
+            checked_axes=self._checked_axes,
+            policy=self._policy_of(equation),
+            closed_over=user_rules.rule_inside(equation).closed_over,
+            literals=_literals(equation),
+        )
+
+    def _policy_of(self, equation: Any) -> Callable[..., Any] | None:
+        """The policy for what the rules of a call compute; they must be a user's."""
+        return self.policy if jaxprs.name_of(equation) in trace_rule.USERS else None
+
+    def _new_key(self, name: str) -> str:
+        key, number = name, 0
+        while key in self._rules:
+            number += 1
+            key = f"{name}_{number}"
+        return key
+
+
+def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
+    """The functions of a rule, with marks on what the policy of the checkpoint around it keeps.
+
+    A backward function does not run again.
+    """
+    functions = list(map(lift.close, closed))
+    if rule.policy is not None:
+        last = 1 if kind == "vjp" else len(functions)
+        functions[:last] = [
+            remat.with_saved(each, rule.policy, keep.warn_of_offload) for each in functions[:last]
+        ]
+    return functions
+
+
+def _types_at(equation: Any) -> Iterator[Any]:
+    """Yield the types of an equation's operands and results; and of what the user's function has.
+
+    Other functions that it calls are looked at equation by equation.
+    """
+    yield from (atom.aval for atom in (*equation.invars, *equation.outvars))
+    if jaxprs.name_of(equation) in trace_rule.USERS:
+        for _, body in jaxprs.bodies_of(equation):
+            yield from jaxprs.types_of_values(body)
+
+
+def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
+    """The operands that are integers of Python, which a backward rule may ask for their value."""
+    if jaxprs.name_of(equation) != "custom_vjp_call":
+        return ()
+    return jaxprs.literal_integers(equation)
+
+
+def _name(equation: Any) -> str:
+    return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)

@@ -1,0 +1,559 @@
+"""Trace one derivative rule of one call, through JAX's public transformations.
+
+Binding the single equation under `jax.jvp`, `jax.vjp` or `jax.linear_transpose` lets JAX handle
+symbolic zeros, float0, cotangents that are None, and trees. A user's rules that are to know none of
+what is zero are taken as JAX has traced them, which saves to trace the equations again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback._jax import (
+    call_operands,
+    derivatives,
+    hijax,
+    jaxprs,
+    named_axes,
+    source_info,
+    tracing,
+    user_rules,
+)
+from pullback.errors import RuleResultError
+from pullback.frontend.closures.same_rule import Identities
+from pullback.frontend.rewrites.pallas_kernels import as_loops
+from pullback.frontend.rewrites.reduce_as_fold import as_fold
+from pullback.frontend.rules import batched_rules
+from pullback.ir import locations
+from pullback.memo import has_hash
+from pullback.program import argument_leaves
+from pullback_runtime._dtypes import dtype_named
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules.kept_call import Batch, Rule
+
+
+USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
+"""Calls whose rules a user has written."""
+
+OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
+    "reduce": as_fold,
+    "pallas_call": as_loops,
+}
+"""Primitives that are differentiated as another function that computes the same."""
+
+STOPS = frozenset({"stop_gradient"})
+"""Primitives that are there to have no derivative."""
+
+
+def _function_of(rule: Rule) -> Any:
+    """The call; operations that a user's rule makes have their lines there."""
+    if rule.primitive in OTHERWISE:
+        return OTHERWISE[rule.primitive](rule.call)
+    user_rules.forget_runs(rule.call)
+    return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
+
+
+def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
+    """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
+    call = _function_of(rule)
+    results, outs = rule.call.out_avals, rule.inexact_results
+    pushed = _by_linearize if hijax.goes_by_linearize(rule.call.eqns[0]) else jax.jvp
+
+    def jvp(args, tangents):
+        primals = [args[i] for i in chosen]
+        results, derivatives = pushed(_restricted(call, args, chosen), primals, list(tangents))
+        return results, [derivatives[i] for i in outs]
+
+    args = tracing.structs(rule.call.in_avals)
+    tangents = [args[i] for i in chosen]
+    closed = _own_jvp(rule, chosen) or tracing.traced(jvp, args, tangents)
+    if (axes := batched_rules.axes_of_results(rule, closed)) is not None:
+        moves = [each.to_function for each in axes]
+        closed = batched_rules.moved(closed, [*moves, *(moves[i] for i in outs)])
+    _check_results(rule, "jvp", closed, [*results, *(results[i] for i in outs)])
+    if rule.primitive in USERS:
+        return (closed,)
+    given = [False] * len(args) + [True] * len(tangents)
+    moving = jaxprs.depending(closed, given)[len(results) :]
+
+    def linear(args, tangents):
+        """The rule of a primitive: what does not depend on its tangents is zero.
+
+        That may not be seen of it, as of the solution of a system whose right side is zero.
+        """
+        results, derivatives = jvp(args, tangents)
+        pairs = zip(derivatives, moving, strict=True)
+        return results, [t if moves else jax.numpy.zeros_like(t) for t, moves in pairs]
+
+    return (closed if all(moving) else tracing.traced(linear, args, tangents),)
+
+
+def _by_linearize(function: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """`jax.jvp` of a call that has a rule for `jax.linearize` only."""
+    results, linear = jax.linearize(function, *primals)
+    return results, linear(*tangents)
+
+
+def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
+    """The jaxpr of a user's `jvp` rule, which JAX traces anyway, where it is all that is wanted.
+
+    None where some operand has no tangent.
+    """
+    if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
+        return None
+    closed, zeros = user_rules.traced_jvp(rule.call.eqns[0])
+    count, outs = len(zeros), jaxprs.outputs_of(closed)
+    given = iter(range(count, len(outs)))
+    places = [None if is_zero else next(given) for is_zero in zeros]
+    tangents = [(places[i], rule.call.out_avals[i]) for i in rule.inexact_results]
+    moving = [outs[place] for place, _ in tangents if place is not None]
+    if len(moving) == len(tangents):
+        return jaxprs.with_outputs(closed, [*outs[:count], *moving])
+
+    def filled(*values):
+        found = tracing.apply(closed, values)
+        zeros = derivatives.zeros_of
+        return found[:count], [zeros(t) if i is None else found[i] for i, t in tangents]
+
+    return tracing.traced(filled, *tracing.structs(closed.in_avals))
+
+
+def vjp_rule(
+    rule: Rule, chosen: list[int], given: list[int] | None = None, types: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`.
+
+    `given` are the outs that have cotangents, if not all inexact ones; the user's rule sees which.
+    `types` are the element types of the cotangents, if they are not those of the outs.
+    """
+    outs, inexact = rule.call.out_avals, rule.inexact_results
+    forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
+    axes = batched_rules.axes_of_results(rule, forward)
+    if axes is not None:
+        forward = batched_rules.moved(forward, [each.to_function for each in axes])
+    _check_results(rule, "vjp", forward, outs)
+
+    def backward(residuals, cotangents):
+        cts = dict(zip(inexact, cotangents, strict=True))
+        if axes is not None:
+            cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}
+        found = pull(residuals, cts)
+        wanted = [rule.call.in_avals[i] for i in chosen]
+        return [_part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
+
+    residuals = tracing.structs(forward.out_avals[len(outs) :])
+    cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
+    backward_of_all = tracing.traced(backward, residuals, cotangents)
+    needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
+    batched_rules.check_shared_results(rule, axes, dict(zip(inexact, needed, strict=True)))
+    return forward, backward_of_all
+
+
+Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
+"""Of residuals, and the cotangents of results by position, the cotangents of chosen operands."""
+
+
+def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) -> tuple[Any, Pull]:
+    """`args -> (outs, residuals)` by `jax.vjp`, and what pulls cotangents of `given` back."""
+    call = _function_of(rule)
+    others = dict(zip(rule.inexact_results, types, strict=True)) if types else {}
+    structure = []
+
+    def forward(args):
+        restricted = _restricted(call, args, chosen)
+
+        def chosen_results(*values):
+            results = restricted(*values)
+            return [_with_cotangent(results[i], others.get(i)) for i in given], results
+
+        _, pull, results = jax.vjp(chosen_results, *[args[i] for i in chosen], has_aux=True)
+        residuals, tree = jax.tree.flatten(pull)
+        structure.append(tree)
+        return results, residuals
+
+    def pull(residuals, cotangents):
+        pull = jax.tree.unflatten(structure[0], residuals)
+        return pull([_whole(rule, rule.call.out_avals[i], cotangents[i]) for i in given])
+
+    return tracing.traced(forward, tracing.structs(rule.call.in_avals)), pull
+
+
+def _with_cotangent(value: Any, element: str | None) -> Any:
+    """A value whose cotangent has another element type: `jax.vjp` takes none for the value itself.
+
+    Its rule hands the cotangent on as it is, which JAX lets it do.
+    """
+    if element is None or value.dtype == dtype_named(element):
+        return value
+    function = jax.custom_vjp(lambda x: jax.lax.convert_element_type(x, dtype_named(element)))
+    function.defvjp(lambda x: (function(x), None), lambda _, ct: (ct,))
+    return function(value)
+
+
+def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
+    """The same by the user's own `fwd`, which JAX traces anyway, and `bwd`.
+
+    None where these want to know what is zero, or cotangents have parts on other devices.
+    """
+    if rule.primitive != "custom_vjp_call" or rule.sees_zeros or rule.checked_axes:
+        return None
+    (equation,) = rule.call.eqns
+    user_rules.forget_runs(rule.call)
+    perturbed = [i in chosen for i in range(len(rule.call.in_avals))]
+    forward, name = user_rules.traced_fwd(equation, perturbed, dict(rule.literals))
+
+    def pull(residuals, cotangents):
+        cts = [
+            cotangents[i] if i in cotangents else derivatives.zeros_of(aval)
+            for i, aval in enumerate(rule.call.out_avals)
+        ]
+        found = user_rules.run_bwd(equation, name(residuals), cts)
+        pairs = [(found[i], rule.call.in_avals[i]) for i in chosen]
+        return [derivatives.zeros_of(aval) if derivatives.is_zero(ct) else ct for ct, aval in pairs]
+
+    return forward, pull
+
+
+def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
+    """What a rule of the user's receives: in a checked `shard_map`, one cotangent for all devices.
+
+    In the IR, the cotangent of a value that is equal on all devices is in parts, whose sum it is.
+    """
+    axes = named_axes.equal_along(aval, rule.checked_axes)
+    return jax.lax.psum(jax.lax.pcast(ct, axes, to="varying"), axes) if axes else ct
+
+
+def _part(rule: Rule, aval: Any, ct: Any) -> Any:
+    """One device's part of a cotangent that is equal on all of them."""
+    axes = named_axes.equal_along(aval, rule.checked_axes)
+    terms = named_axes.of_terms(jax.typeof(ct)) if axes else ()
+    if not terms:
+        return ct / jax.lax.axis_size(axes) if axes else ct
+    share = jax.numpy.asarray(1 / jax.lax.axis_size(axes), ct.dtype)
+    return ct * jax.lax.pcast(share, terms, to="reduced")  # JAX divides no sums of terms
+
+
+def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """Cotangents as a backward rule returns them; in their argument's type where that holds them.
+
+    JAX lets a rule return another type than its argument's, and hands it on.
+    """
+    return [
+        converted(ct, aval.dtype) if _holds(aval.dtype, jax.typeof(ct).dtype) else ct
+        for aval, ct in zip(avals, cotangents, strict=True)
+    ]
+
+
+def hands_on(rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any]) -> bool:
+    """True if a rule gives cotangents of other types than its operands have."""
+    if kind == "jvp":
+        return False
+    wanted = [rule.call.in_avals[i].dtype for i in chosen]
+    return [aval.dtype for aval in functions[-1].out_avals] != wanted
+
+
+def _holds(dtype: Any, other: Any) -> bool:
+    """True if a cotangent of another type loses nothing in this one, or is no cotangent at all."""
+    if not jax.numpy.issubdtype(other, jax.numpy.inexact):
+        return True
+    if jax.numpy.issubdtype(other, jax.numpy.complexfloating) and not jax.numpy.issubdtype(
+        dtype, jax.numpy.complexfloating
+    ):
+        return False
+    mine, theirs = jax.numpy.finfo(dtype), jax.numpy.finfo(other)
+    return (
+        mine.nmant >= theirs.nmant and mine.maxexp >= theirs.maxexp and mine.minexp <= theirs.minexp
+    )
+
+
+def converted(value: Any, dtype: Any) -> Any:
+    """An array, or one of Python's numbers, in this type; of a complex one the real part."""
+    found = jax.typeof(value).dtype
+    if found == dtype:
+        return value
+    if found.kind == "c" and dtype.kind != "c":
+        value = jax.numpy.real(value)
+    return jax.lax.convert_element_type(value, dtype)
+
+
+def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
+    return ct
+
+
+def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
+    """Abstract cotangents, of other element types if there are any."""
+    dtypes = [dtype_named(name) for name in types] or [ct.dtype for ct in cotangents]
+    return [ct.update(dtype=dtype) for ct, dtype in zip(cotangents, dtypes, strict=True)]
+
+
+def transpose_rule(
+    rule: Rule, chosen: list[int], given: None = None, types: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`.
+
+    `types` are as for `vjp_rule`.
+    """
+    if types:
+        return (_transposed_for(rule, chosen, types),)
+    if rule.op == "pullback.linear_call" or call_operands.calls_functions(rule.call):
+        return (_transposed(rule, chosen, _whole, _part),)
+    return (_transposed(rule, chosen),)
+
+
+def _transposed(
+    rule: Rule,
+    chosen: list[int],
+    whole: Callable[..., Any] = _as_it_is,
+    part: Callable[..., Any] = _as_it_is,
+) -> Any:
+    call = _function_of(rule)
+    avals = tracing.structs(rule.call.in_avals)
+    kept = [i for i in range(len(avals)) if i not in chosen]
+
+    def transpose(args, cotangents):
+        full = [None] * len(avals)
+        for i, value in zip(kept, args, strict=True):
+            full[i] = value
+        restricted = _restricted(call, full, chosen)
+
+        def linear(*values):
+            results = restricted(*values)
+            return [results[i] for i in outs]
+
+        cts = [whole(rule, *each) for each in zip(given, cotangents, strict=True)]
+        if taken is None:
+            found = jax.linear_transpose(linear, *[avals[i] for i in chosen])(cts)
+        else:
+            found = _run_transpose(rule, kept, args, list(map(converted, cts, taken)))
+            found = [found[i] for i in chosen]
+        wanted = [rule.call.in_avals[i] for i in chosen]
+        return [part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
+
+    def alone(args, cotangents):
+        _run_transpose(rule, kept, args, cotangents)
+
+    outs = rule.inexact_results
+    given = [rule.call.out_avals[i] for i in outs]
+    types = [avals[i] for i in kept], tracing.cotangents(given)
+    taken = _taken_otherwise(rule)
+    if rule.primitive.endswith(jaxprs.OF_A_LIBRARY):  # whose types may take long to find
+        tracing.traced(alone, *types)
+    return tracing.traced(transpose, *types)
+
+
+def _taken_otherwise(rule: Rule) -> list[Any] | None:
+    """The dtypes that the transpose of a linear call takes, where they are not its results'."""
+    if rule.primitive != "linear_call":
+        return None
+    taken = user_rules.linear_cotangents(rule.call.eqns[0])
+    return None if taken == [aval.dtype for aval in rule.call.out_avals] else taken
+
+
+def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> Sequence[Any]:
+    """The cotangents of operands by JAX's rule for the primitive; `args` are those `kept`."""
+    operands, cts = [None] * len(rule.call.in_avals), [None] * len(rule.call.out_avals)
+    for places, values, full in (
+        (kept, args, operands),
+        (rule.inexact_results, cotangents, cts),
+    ):
+        for i, value in zip(places, values, strict=True):
+            full[i] = value
+    return derivatives.run_transpose(rule.call.eqns[0], operands, cts)
+
+
+def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
+    """The transpose by JAX's rule for the primitive, of cotangents of other element types.
+
+    Raises:
+      TypeError: it takes those of the results only.
+    """
+    call, (equation,) = rule.call, rule.call.eqns
+    kept = [i for i in range(len(call.in_avals)) if i not in chosen]
+
+    def transpose(args, cotangents):
+        found = (
+            user_rules.run_linear_transpose(equation, args, cotangents)
+            if rule.primitive == "linear_call"
+            else _run_transpose(rule, kept, args, cotangents)
+        )
+        pairs = [(found[i], call.in_avals[i]) for i in chosen]
+        cts = [derivatives.zeros_of(aval) if derivatives.is_zero(ct) else ct for ct, aval in pairs]
+        return _typed(cts, [aval for _, aval in pairs])
+
+    args = tracing.structs(call.in_avals[i] for i in kept)
+    cotangents = tracing.cotangents(call.out_avals[i] for i in rule.inexact_results)
+    found = tracing.traced(transpose, args, _of_types(cotangents, types))
+    if not jaxprs.bodies_fit(found):
+        raise TypeError(f"the transpose of `{rule.key}` calls functions of other types")
+    return found
+
+
+def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
+    """The call as a function of the chosen arguments, the others held fixed."""
+
+    def restricted(*values):
+        full = list(args)
+        for i, value in zip(chosen, values, strict=True):
+            full[i] = value
+        return call(*full)
+
+    return restricted
+
+
+def forward_of_backward(rule: Rule) -> Any:
+    """The linear map whose transpose is the rule of a call that has no other meaning."""
+    count = rule.num_residuals or 0
+    linear = list(range(count, len(rule.call.in_avals)))
+    backward = _transposed(rule, linear)
+    pull = tracing.equations_to_function(backward)
+    avals = tracing.structs(rule.call.in_avals)
+    cotangents = tracing.structs(backward.in_avals[count:])
+
+    def forward(residuals, tangents):
+        (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)
+        return results
+
+    return tracing.traced(forward, avals[:count], avals[count:])
+
+
+def unknown_map(rule: Rule) -> Any:
+    """In the place of that map where it is not known: NaN, linear in all that it is linear in."""
+    count = rule.num_residuals or 0
+    avals = tracing.structs(rule.call.in_avals)
+    results = [rule.call.out_avals[i] for i in rule.inexact_results]
+
+    def unknown(_, tangents):
+        nan = sum(jax.numpy.sum(jax.numpy.real(t)) for t in tangents) * jax.numpy.nan
+        return [jax.numpy.full(aval.shape, nan, aval.dtype) for aval in results]
+
+    return tracing.traced(unknown, avals[:count], avals[count:])
+
+
+STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
+
+
+def traced(
+    rule: Rule,
+    kind: str,
+    chosen: list[int],
+    given: list[int] | None = None,
+    types: Sequence[str] = (),
+) -> tuple[Any, ...]:
+    """The functions of a rule; `given` and `types` are as for `vjp_rule`.
+
+    Those of a primitive depend on its parameters and types only. They are traced once for all
+    programs, and placed in each where its own call is.
+    """
+    stage, key = STAGES[kind], None if types else _key(rule, kind, chosen)
+    if key is None:
+        return stage(rule, chosen, given, types)
+    found = tracing.known().get(key)
+    if found is None:
+        found = stage(rule, chosen, given)
+        if not all(map(_stands_alone, found)):
+            return found
+        tracing.remember(key, found)
+    return tuple(_placed(closed, rule.call.eqns[0]) for closed in found)
+
+
+def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
+    """What the functions of a primitive's rule depend on; None if that may be anything."""
+    (equation,) = rule.call.eqns
+    if user_rules.rule_functions(equation) is not None or any(jaxprs.bodies_of(equation)):
+        return None
+    primitive, params = equation.primitive, tuple(sorted(equation.params.items()))
+    known_by = Identities().parameters(equation.params)  # equal numbers may be different ones
+    types = tuple(rule.call.in_avals)
+    rules = derivatives.rules_of(primitive)
+    key = kind, primitive, rules, params, known_by, equation.ctx, types, tuple(chosen)
+    return key if has_hash(key) else None
+
+
+def _stands_alone(closed: Any) -> bool:
+    """Whether nothing in a function says where it was traced, but its equations themselves.
+
+    Jitted functions inside do; but those JAX shares between programs as they are.
+    """
+    others = (e for e in closed.eqns if e.primitive.name != jaxprs.JITTED)
+    bodies = any(any(jaxprs.bodies_of(e)) for e in others)
+    return not bodies and not closed.effects and not jaxprs.constants_of(closed)
+
+
+def batched(
+    rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any], batch: Batch
+) -> list[Any]:
+    """The functions of a rule for a batch, by JAX: with rules of batching in them.
+
+    Batched operands and all results lead with the batch. The cotangent of an operand that all items
+    share is the sum of those of the items.
+    """
+    moved = [batch.flags[i] for i in chosen]
+    if kind == "jvp":
+        takes = [[*batch.flags, *moved]]
+    elif kind == "vjp":
+        takes = [list(batch.flags), [True] * len(functions[-1].in_avals)]
+    else:
+        others = [flag for i, flag in enumerate(batch.flags) if i not in chosen]
+        takes = [[*others, *[True] * len(rule.inexact_results)]]
+    found = [_for_items(*each, batch.size) for each in zip(functions, takes, strict=True)]
+    return found if kind == "jvp" else [*found[:-1], _summed(found[-1], moved)]
+
+
+def _for_items(closed: Any, flags: Sequence[bool], size: int) -> Any:
+    axes = tuple(0 if flag else None for flag in flags)
+    items = zip(tracing.structs(closed.in_avals), axes, strict=True)
+    types = [tracing.batch_type(*item, size) for item in items]
+    function = tracing.equations_to_function(closed)
+    return tracing.traced(jax.vmap(function, axes, 0, axis_size=size), *types)
+
+
+def _summed(closed: Any, flags: Sequence[bool]) -> Any:
+    """The function with sums over the items in the place of the results that are not flagged."""
+
+    def summed(*args: Any) -> list[Any]:
+        pairs = zip(tracing.apply(closed, args), flags, strict=True)
+        return [v if flag else jax.numpy.sum(v, 0) for v, flag in pairs]
+
+    return tracing.traced(summed, *tracing.structs(closed.in_avals))
+
+
+def _placed(closed: Any, place: Any) -> Any:
+    """The function as if it had been traced where this equation was."""
+    return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
+
+
+def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
+    """Raises RuleResultError where the results of a rule have other shapes than its function's.
+
+    JAX batches a function and its rules each for itself, and keeps what does not depend on the
+    batch without one: so a result that does not, but whose tangent does, has a rule that misfits.
+    """
+    for expected, found in zip(wanted, closed.out_avals, strict=False):
+        if getattr(expected, "shape", None) != getattr(found, "shape", None):
+            raise RuleResultError(
+                f"the {kind} rule of `{rule.key}` gives {argument_leaves.spell(found)} where its "
+                f"function gives {argument_leaves.spell(expected)}: jax.vmap gave all items one "
+                "result, and each item a derivative of its own",
+                where=rule.places,
+                do="map by pb.vmap(f), or map a program, jax.vmap(pb.jit(f)): each item then has "
+                "its own result, too",
+            )
+
+
+def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
+    """Return whether an error says that there is no rule.
+
+    JAX's own primitives say so in many ways. Whether one is linear in its operands is found out by
+    trying: the transpose is given an `UndefinedPrimal` for them. Errors in a user's rule are the
+    user's to see as they are.
+    """
+    is_of_trial = isinstance(error, AssertionError) or "UndefinedPrimal" in str(error)
+    if locations.is_raised_by_user(error) and not is_of_trial:
+        return False
+    if rule.primitive == "linear_call" or (rule.primitive in USERS and kind != "transpose"):
+        return isinstance(error, NotImplementedError) and locations.of_error(error) is None
+    return True

@@ -1,0 +1,379 @@
+"""The rules that a call gets before its program leaves Python: those that derivatives want."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pullback._jax import derivatives, ir
+from pullback.autodiff.reachable_calls import order_of
+from pullback.autodiff.specialized import kinds_in
+from pullback.errors import LeakedValueError, MissingRuleError, PullbackError
+from pullback.ir import locations
+from pullback.ir.masks import Asked, jointly, mask_of, parted, singles
+from pullback.ir.modules import clone
+from pullback.ir.ops import REFUSED, RuleName
+from pullback.ir.symbols import Symbols, functions
+from pullback.passes.jvp import JVP
+from pullback.passes.vjp import VJP
+
+if TYPE_CHECKING:
+    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.rule_table import RuleTable
+
+_FEW = 3
+"""Arguments of which all sets are tried."""
+
+Arguments = Sequence[Sequence[int]]
+"""For each argument of a program, the positions of its leaves."""
+
+ByKey = dict[str, dict[tuple[str, Asked], None]]
+"""By key of a rule, what is asked of it: the kind, the operands and the results."""
+
+Found = dict[str, Any]
+"""The attributes of a call that name its rules; under `REFUSED`, what the others say."""
+
+
+class Wanted(NamedTuple):
+    """What derivatives want of the rules of equal calls.
+
+    Attributes:
+      mask: the operands that they perturb.
+      depth: that of the calls, at least: see `Meeting`.
+      in_rules: whether rules make such calls.
+    """
+
+    mask: str
+    depth: int
+    in_rules: bool
+
+    def also(self, other: Wanted) -> Wanted:
+        """What both want."""
+        mask, depth = jointly([self.mask, other.mask]), min(self.depth, other.depth)
+        return Wanted(mask, depth, self.in_rules or other.in_rules)
+
+
+class CallRules:
+    """The rules of the calls of a module, staged into it.
+
+    Attributes:
+      arguments: the positions of the leaves of each argument, which derivatives may be by.
+      linked: the functions of the module.
+      transposes_of: by key, the transposes that are staged.
+    """
+
+    def __init__(self, table: RuleTable, module: ir.Module, arguments: Arguments = ()) -> None:
+        self.table = table
+        self.module = module
+        self.arguments = arguments
+        self.linked = Symbols(module)
+        self.transposes_of: dict[str, Found] = {}
+        self._asked: ByKey | None = None  # by derivatives; empty where there are none
+        self._known: dict[tuple[str, str, int], str] = {}  # what the last call of a kind accepts
+        self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
+
+    def of(self, rule: Rule, wanted: Wanted, order: int) -> Found:
+        """Every rule of equal calls that there is, and that derivatives up to an order want."""
+        found: Found = {}
+        if order_of("transpose", wanted.depth) > order:
+            return found
+        differentiated = order_of("jvp", wanted.depth) <= order
+        if rule.op == "pullback.custom_vjp_call":
+            if differentiated:
+                self._pairs(found, rule, wanted)
+                self.add(found, rule, "jvp", [rule.own_mask] * rule.goes_forward)
+            return found
+        if rule.op == "pullback.linear_call":
+            with _noting(found, "transpose"):
+                found["transpose"] = self._stage(rule, "transpose", rule.linear_mask)
+            return found
+        if differentiated:
+            self._pushforwards(found, rule, wanted)
+        transposes = self.transposes(rule)
+        refused = found.get(REFUSED, {}) | transposes.get(REFUSED, {})
+        return found | transposes | ({REFUSED: refused} if refused else {})
+
+    def _pushforwards(self, found: Found, rule: Rule, wanted: Wanted) -> None:
+        """Adds the jvp for all operands; if there is none, for those perturbed that have one.
+
+        One that sees which are, and refuses all, is for those that are perturbed together.
+        """
+        self.add(found, rule, "jvp", [rule.own_mask])
+        if rules_in(found) and rule.sees_zeros:
+            self._parts(found, rule, "jvp")
+        if rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
+            return
+        if rule.sees_zeros:
+            if REFUSED not in found:
+                return
+            asked = [each.operands for each in self._asked_of(rule, wanted, "jvp")]
+            self.add(found, rule, "jvp", [mask for mask in asked if mask != rule.own_mask])
+            if not asked or _name("jvp", asked[-1]) in found:
+                found.pop(REFUSED, None)  # nobody asks for the others
+                return
+        elif "1" in (joint := self._accepted(found, rule, "jvp", wanted.mask)):
+            self.add(found, rule, "jvp", [joint])
+            if _name("jvp", joint) in found:
+                return
+        alone = singles(wanted.mask)
+        self.add(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
+
+    def transposes(self, rule: Rule) -> Found:
+        """The transposes of a call: for all operands, and for each that it is linear in.
+
+        Beside residuals there may be many operands that it is linear in: these together, too.
+        JAX knows the right-hand sides of a linear solve together only.
+        """
+        if rule.key in self.transposes_of:
+            return self.transposes_of[rule.key]
+        found = self.transposes_of[rule.key] = Found()
+        if not derivatives.has_transpose(rule.call.eqns[0]):
+            return found
+        sides = mask_of(i in rule.right_sides for i in rule.inexact)
+        masks = dict.fromkeys([rule.own_mask, *rule.single_masks, *[sides] * ("1" in sides)])
+        self.add(found, rule, "transpose", masks)
+        accepted = [mask for mask in masks if f"transpose.{mask}" in found]
+        if rule.own_mask not in accepted and len(accepted) > 1:
+            joint = jointly(accepted)
+            self.add(found, rule, "transpose", [joint] * (joint not in masks))
+        return found
+
+    def _pairs(self, found: Found, rule: Rule, wanted: Wanted) -> None:
+        """Adds fwd and bwd for all operands; where they refuse, for those that are perturbed.
+
+        Where they refuse these, for those among them that they accept.
+        """
+        accepted = self._pair(found, rule, Asked(rule.own_mask))
+        if accepted and rule.sees_zeros:
+            self._parts(found, rule, "vjp")
+        if accepted or not rule.knows_operands_apart:
+            return
+        asked = self._asked_of(rule, wanted, "vjp")
+        for each in asked:
+            self._pair(found, rule, each)
+        if not asked or _pair_names(asked[-1])[0] in found:
+            found.pop(REFUSED, None)  # nobody asks for the others
+        if not asked or rules_in(found):
+            return
+        if "1" in (joint := self._accepted(found, rule, "vjp", wanted.mask)):
+            self._pair(found, rule, Asked(joint))
+
+    def _parts(self, found: Found, rule: Rule, kind: str) -> None:
+        """Add the rules for other operands and results, which may say something else of these.
+
+        Who asks for one that fails is told that it is not there.
+        """
+        for asked in self._recorded(rule, kind):
+            part = Found()
+            with contextlib.suppress(Exception):  # the user's rule may raise anything
+                if kind == "vjp":
+                    self._pair(part, rule, asked)
+                else:
+                    self.add(part, rule, kind, [asked.operands])
+            found |= {name: part[name] for name in rules_in(part)}
+
+    def _pair(self, found: Found, rule: Rule, asked: Asked) -> bool:
+        """Adds fwd and bwd for some operands and results; whether they accept these."""
+        names = _pair_names(asked)
+        with _noting(found, _name("vjp", asked.operands)):
+            found |= zip(names, self._stage(rule, "vjp", str(asked)), strict=True)
+            return True
+        return False
+
+    def _accepted(self, found: Found, rule: Rule, kind: str, perturbed: str) -> str:
+        """The mask of the perturbed operands that there is a rule by.
+
+        Found by halving, after those that another call of the primitive has a rule by: there may be
+        many operands, and to trace a rule takes long.
+        """
+
+        def part(mask: str) -> str:
+            if "1" not in mask or self._accepts(found, rule, kind, mask):
+                return mask
+            alone = singles(mask)
+            if len(alone) == 1:
+                return "0" * len(mask)
+            middle = len(alone) // 2
+            return jointly([part(jointly(alone[:middle])), part(jointly(alone[middle:]))])
+
+        alike = kind, rule.primitive, len(rule.inexact)
+        first, rest = parted(perturbed, self._known.get(alike, perturbed))
+        self._known[alike] = jointly([part(first), part(rest)])
+        return self._known[alike]
+
+    def _accepts(self, found: Found, rule: Rule, kind: str, mask: str) -> bool:
+        """Whether there is a rule for a mask; notes what it says that refuses one operand."""
+        notes = found if mask.count("1") == 1 else Found()
+        return self._try(notes, rule, kind, mask, self.table.traced_rule) is not None
+
+    def _asked_of(self, rule: Rule, wanted: Wanted, kind: str) -> list[Asked]:
+        """What derivatives ask of a rule that tells its operands apart; the widest is last.
+
+        It is what those of the program ask for, and what may be perturbed in rules.
+        """
+        found = self._recorded(rule, kind)
+        if not self._asked or wanted.in_rules:
+            found.append(Asked(jointly([*(each.operands for each in found), wanted.mask])))
+        return list(dict.fromkeys(found))
+
+    def _recorded(self, rule: Rule, kind: str) -> list[Asked]:
+        """What derivatives of the program ask of a rule; the widest is last."""
+        if self._asked is None:
+            self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
+        found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
+        return sorted(found, key=lambda a: (a.operands.count("1"), a.results.count("1")))
+
+    def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
+        """Adds to `found` the rules of this kind that there are."""
+        for mask in masks:
+            if (staged := self._try(found, rule, kind, mask, self._stage)) is not None:
+                found[_name(kind, mask)] = staged
+
+    def _try(
+        self, found: Found, rule: Rule, kind: str, mask: str, get: Callable[[Rule, str, str], Any]
+    ) -> Any:
+        """What `get` gives of a rule; None, and a note of what it says, if it refuses or is not."""
+        name = _name(kind, mask)
+        if (rule.key, name) in self._missing:
+            return None
+        try:
+            with _noting(found, name):
+                return get(rule, kind, mask)
+        except MissingRuleError:
+            self._missing.add((rule.key, name))
+        return None
+
+    def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
+        return self.table.stage(self.linked, rule.key, kind, mask)
+
+    def for_types(self, key: str, kind: str, asked: Asked) -> tuple[RuleName, str] | None:
+        """Stage a rule for cotangents of other element types; what a call names it, and its name.
+
+        None if it does not fit the forward function that is there.
+        """
+        rule, mask = self.table[key], asked.operands
+        staged = self.table.stage(self.linked, key, kind, str(asked))
+        if kind == "vjp":
+            own = self.linked.functions[self._stage(rule, "vjp", mask)[1]]
+            other, count = self.linked.functions[staged[1]], len(asked.types)
+            if _inputs(own)[:-count] != _inputs(other)[:-count]:
+                return None
+            return RuleName("bwd", mask if "0" in mask else "", asked.types), staged[1]
+        mask = "" if rule.op == "pullback.linear_call" else mask
+        return RuleName("transpose", mask, asked.types), str(staged)
+
+
+def _inputs(function: Any) -> list[Any]:
+    return list(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs)
+
+
+class _Asked:
+    """A rule table that notes for which operands it gives rules, and for which cotangents."""
+
+    def __init__(self, table: RuleTable) -> None:
+        self._table = table
+        self.masks: dict[str, dict[tuple[str, Asked], None]] = {}
+        self.typed: dict[tuple[str, str, Asked], None] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> Any:
+        found = self._table.stage(symbols, key, kind, mask)
+        self._note(key, kind, mask)
+        return found
+
+    def sources(self, key: str, kind: str, mask: str) -> Any:
+        found = self._table.sources(key, kind, mask)
+        self._note(key, kind, mask)
+        return found
+
+    def _note(self, key: str, kind: str, mask: str) -> None:
+        asked = Asked.parse(mask)
+        if asked.types:
+            self.typed[key, kind, asked._replace(results="")] = None
+        if kind != "transpose":
+            sees = self._table[key].sees_zeros
+            asked = Asked(asked.operands, asked.results if sees and "0" in asked.results else "")
+            self.masks.setdefault(key, {})[kind, asked] = None
+
+
+def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Arguments) -> ByKey:
+    """By key, what derivatives of a module ask of rules; empty if it has no gradient by all.
+
+    First derivatives are by sets of arguments, and second ones by all.
+    """
+    asked = _Asked(table)
+    takes, gives = kinds_in(functions(module)["main"])
+    every = [i for i, kind in enumerate(takes) if kind.inexact]
+    groups = [[i for i in group if i in every] for group in arguments or [[i] for i in every]]
+    results = [i for i, kind in enumerate(gives) if kind.inexact]
+    try:
+        VJP().run(clone(module), asked)
+    except Exception:  # whoever asks for it will be told
+        return {}
+    alone = [VJP(outs=(i,)) for i in results if len(results) > 1]
+    parts = [each(wrt=wrt) for wrt in _parts(list(filter(None, groups))) for each in (VJP, JVP)]
+    twice = [(a, b(wrt=tuple(every))) for a in (VJP(), JVP()) for b in (VJP, JVP)]
+    for passes in [*((each,) for each in (*alone, *parts)), *twice]:
+        copy = clone(module)
+        with contextlib.suppress(Exception):
+            for each in passes:
+                each.run(copy, asked)
+    return asked.masks
+
+
+def _parts(arguments: Arguments) -> list[tuple[int, ...]]:
+    """Sets of arguments to differentiate by; where there are many, of one and of all but one."""
+    count = len(arguments)
+    sizes = range(1, count + 1) if count <= _FEW else (1, count - 1, count)
+    parts = [part for size in sizes for part in itertools.combinations(arguments, size)]
+    return [tuple(itertools.chain(*part)) for part in parts]
+
+
+def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
+    """The keys, kinds and masks of rules for cotangents of other types than their results have.
+
+    They are those that derivatives up to the second order ask for, by each result and by all.
+    """
+    _, gives = kinds_in(functions(module)["main"])
+    outs = [i for i, kind in enumerate(gives) if kind.inexact]
+    asked = _Asked(table)
+    for chosen in (None, *((i,) for i in outs if len(outs) > 1)):
+        copy = clone(module)
+        with contextlib.suppress(Exception):  # whoever asks for it will be told
+            for _ in range(min(order, 2)):
+                VJP(outs=chosen).run(copy, asked)
+                chosen = None
+    return list(asked.typed)
+
+
+def _name(kind: str, mask: str) -> str:
+    """What a call names the rule that is for a mask."""
+    return f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
+
+
+def _pair_names(asked: Asked) -> tuple[str, str]:
+    """What a call names the functions of a backward rule that is for these."""
+    full = "0" not in asked.results
+    if full and "0" not in asked.operands:
+        return "fwd", "bwd"
+    name = RuleName("fwd", asked.operands, results="" if full else asked.results)
+    return str(name), str(name._replace(kind="bwd"))
+
+
+def rules_in(found: Found) -> set[str]:
+    return found.keys() - {REFUSED}
+
+
+@contextlib.contextmanager
+def _noting(found: Found, name: str) -> Iterator[None]:
+    """Write down the words of what the rule of this name raises; not that there is none."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, PullbackError) and not isinstance(error, LeakedValueError):
+            raise
+        found.setdefault(REFUSED, {})[name] = locations.words_of(error)

@@ -1,0 +1,1 @@
+"""The derivative ops: views, builders, and the verifier. Specified in docs/dialect.md."""

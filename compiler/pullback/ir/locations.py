@@ -1,0 +1,148 @@
+"""The user's line behind an operation, for error messages.
+
+Where that is a line of an installed library, the one that called the library is named as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import re
+import traceback
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+
+from pullback._jax import ir, source_info
+from pullback.errors import PullbackError
+from pullback_runtime._jax import unescaped
+
+# What JAX's inliner puts around a location has no name: loc(""("model.mlir":7:3)).
+_FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
+_PLAIN = re.compile(r'(?<![^"]"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
+
+
+def user_line(location: ir.Location) -> str | None:
+    """The innermost line of the user's code in a location: `model.py:42, in loss`.
+
+    None where the location names no Python line, as in a module written by hand.
+    """
+    return user_frame(location) or _plain_line(location)
+
+
+def user_frame(location: ir.Location) -> str | None:
+    """The same where it names the function around that line, as JAX does, and parsers do not."""
+    return _described(_frames(location))
+
+
+def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
+    for found in _FRAME.finditer(str(location)):
+        file = unescaped(found["file"])
+        if not file.startswith(_INSIDE_JAX):
+            yield file, int(found["line"]), unescaped(found["function"])
+
+
+def user_line_of(operation: Any) -> str | None:
+    """The user's line that an operation, or an operation view, comes from."""
+    return user_line(operation.operation.location)
+
+
+def own_line_of(operation: Any) -> str | None:
+    """Return the innermost line behind an operation that is of no installed library."""
+    return _own(_frames(operation.operation.location))
+
+
+def of_equation(equation: Any) -> str | None:
+    """The user's line that an equation of a jaxpr comes from.
+
+    None inside a function of JAX's own that was traced by itself; its caller then has the line.
+    """
+    return _described(source_info.user_frames(equation))
+
+
+def own_of_equation(equation: Any) -> str | None:
+    """Return the innermost line behind an equation that is of no installed library."""
+    return _own(source_info.user_frames(equation))
+
+
+def called_at(place: str | None, own: str | None) -> str | None:
+    """Add the user's own line to a place in a library, unless it names that line already."""
+    if place is None or own is None or own in place:
+        return place or own
+    return f"{place}, called at {own}"
+
+
+def of_tracer(tracer: Any) -> str | None:
+    """The user's line where a value of a trace was made, if JAX has kept it."""
+    return _described(source_info.user_frames_of(tracer))
+
+
+def of_code(code: types.CodeType) -> str:
+    """The line where a function of the user's begins."""
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+
+
+def of_error(error: BaseException) -> str | None:
+    """The user's innermost line that an error came through; None if it came through none."""
+    passed = [(f.f_code, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    frames = [(code.co_filename, line, code.co_qualname) for code, line in reversed(passed)]
+    return _described(frame for frame in frames if source_info.is_user_file(frame[0]))
+
+
+def is_raised_by_user(error: BaseException) -> bool:
+    """Return whether a line of the user's raised an error itself, and not JAX, called by one."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and source_info.is_user_file(frames[-1].f_code.co_filename)
+
+
+def words_of(error: BaseException) -> str:
+    """Return the type and text of an error, and the user's innermost line that it came through."""
+    text, line = str(error), of_error(error)
+    if isinstance(error, PullbackError):
+        text, line = error.message, error.where
+    said = f"{type(error).__name__}: {text}{f' ({line})' if line else ''}"
+    return said.encode(errors="backslashreplace").decode()
+
+
+def _described(frames: Iterable[source_info.Frame]) -> str | None:
+    """The innermost of some frames, and the innermost one that is of no installed library."""
+    frames = iter(frames)
+    if (first := next(frames, None)) is None:
+        return None
+    place = describe(*first)
+    return place if not _is_installed(first[0]) else called_at(place, _own(frames))
+
+
+def _own(frames: Iterable[source_info.Frame]) -> str | None:
+    own = next((frame for frame in frames if not _is_installed(frame[0])), None)
+    return own and describe(*own)
+
+
+def _is_installed(file: str) -> bool:
+    return not _INSTALLED.isdisjoint(pathlib.PurePath(file).parts)
+
+
+def describe(file: str, line: int, function: str) -> str:
+    """A place in a program as our messages write it, relative to the working directory."""
+    return f"{_short(file)}:{line}, in {function.replace('<locals>.', '')}"
+
+
+def _plain_line(location: ir.Location) -> str | None:
+    """The first bare `file:line:column`: MLIR's parser, and other frontends, put these on ops."""
+    found = _PLAIN.search(str(location))
+    return f"{_short(unescaped(found['file']))}:{found['line']}" if found else None
+
+
+def _short(file: str) -> str:
+    return _relative(file, os.getcwd()) if os.path.isabs(file) else file
+
+
+@functools.lru_cache(maxsize=1024)
+def _relative(file: str, directory: str) -> str:
+    relative = os.path.relpath(file, directory)
+    return file if relative.startswith("..") else relative

@@ -1,0 +1,110 @@
+"""Which values are used, which ops can be erased when nobody uses their results, and callbacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pullback._jax import ir
+from pullback.ir.build import flag
+from pullback.ir.symbols import called, is_declaration
+from pullback_runtime import _custom_calls
+
+IMPURE = frozenset(
+    {
+        "stablehlo.infeed",
+        "stablehlo.outfeed",
+        "stablehlo.recv",
+        "stablehlo.rng",
+        "stablehlo.send",
+    }
+)
+"""What the host or the outside world can notice.
+
+A collective is not among them: all devices run the same program, so where nobody uses its results,
+none of them takes part. JAX leaves it out as well.
+"""
+
+
+ANNOTATIONS = frozenset(
+    {"Sharding", "LayoutConstraint", "annotate_device_placement", "xla.sdy.FuncResultSharding"}
+)
+"""Custom calls that say how a value is laid out over devices or in memory, and do nothing else."""
+
+_KEPT_APART = ANNOTATIONS | {"tpu_custom_call"}
+"""Those of which JAX says so only to keep XLA from taking them away, or from merging kernels."""
+
+
+_PURE = frozenset(
+    "func.func func.return sdy.manual_computation sdy.return sdy.sharding_constraint".split()
+)
+
+
+def target_of(op: ir.Operation) -> str | None:
+    """What a custom call calls; None for every other op."""
+    if op.name != "stablehlo.custom_call":
+        return None
+    return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def callback(op: ir.Operation) -> str | None:
+    """Return the target of a custom call, if it takes what exists only in this process."""
+    target = target_of(op)
+    return target if target is not None and _custom_calls.is_of_process(target) else None
+
+
+def is_used(value: ir.Value) -> bool:
+    return next(iter(value.uses), None) is not None
+
+
+def acts(op: ir.Operation) -> bool:
+    """Whether the outside world may notice that an op runs, or it something of that."""
+    target = target_of(op)
+    if target is None:
+        return op.name in IMPURE
+    return target not in _KEPT_APART and flag(op, "has_side_effect")
+
+
+def differs_again(op: ir.Operation) -> bool:
+    """Whether an op gives what another run of it need not give, and something uses it."""
+    return acts(op) and any(map(is_used, op.results))
+
+
+@dataclass
+class Purity:
+    """Whether ops can be erased when nobody uses their results; functions are looked up once."""
+
+    table: dict[str, ir.Operation]
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def is_pure(self, root: ir.Operation) -> bool:
+        """Whether nothing at or below `root` has an effect besides its results."""
+        pure, names = True, dict[str, None]()
+
+        def check(op: ir.Operation) -> ir.WalkResult:
+            nonlocal pure
+            if (name := called(op)) is not None:
+                names[name] = None
+                return ir.WalkResult.ADVANCE
+            pure = self._is_pure_alone(op)
+            return ir.WalkResult.ADVANCE if pure else ir.WalkResult.INTERRUPT
+
+        root.walk(check, ir.WalkOrder.PRE_ORDER)
+        return pure and all(map(self._is_pure_function, names))
+
+    @staticmethod
+    def _is_pure_alone(op: ir.Operation) -> bool:
+        name = op.name
+        if name == "stablehlo.custom_call":
+            return not flag(op, "has_side_effect")
+        if name in IMPURE:
+            return False
+        return name.startswith(("stablehlo.", "chlo.")) or name in _PURE
+
+    def _is_pure_function(self, name: str) -> bool:
+        """A function in a cycle counts as impure, for it may not end."""
+        if name not in self.known:
+            self.known[name] = False
+            function = self.table.get(name)
+            if function is not None and not is_declaration(function):
+                self.known[name] = self.is_pure(function)
+        return self.known[name]

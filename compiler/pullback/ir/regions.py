@@ -1,0 +1,141 @@
+"""Blocks: the operations of one, what it returns, and the values from outside that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.ir.build import Value, is_result_of
+from pullback_runtime._erasure import erase
+
+BRANCHES = ("stablehlo.case", "stablehlo.if")
+MANUAL = "sdy.manual_computation"
+"""A body that runs on every device, which takes the operands and uses nothing else."""
+
+TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
+"""Ops that hand each operand on, in an order that depends on some of them."""
+
+
+def operations(block: Any) -> list[Any]:
+    """The operations of a block, without what is inside of them."""
+    found: list[Any] = []
+    append, after = found.append, ir.InsertionPoint.after
+    operation = ir.InsertionPoint.at_block_begin(block).ref_operation
+    while operation is not None:  # takes half the time of the block's own iterator, or of a walk
+        append(operation)
+        operation = after(operation).ref_operation
+    return found
+
+
+def operands_of(operation: Any) -> list[Value]:
+    """The operands of an operation."""
+    values = operation.operands
+    count = len(values)
+    if count == 2:  # the binding's iterator takes twice as long
+        return [values[0], values[1]]
+    return [values[0]] if count == 1 else list(values)
+
+
+def results_of(operation: Any) -> list[Value]:
+    """The results of an operation."""
+    try:
+        return [operation.result]  # faster than asking for a list of one
+    except ValueError:
+        return list(operation.results)
+
+
+def terminator(block: Any) -> Any:
+    return ir.InsertionPoint.at_block_terminator(block).ref_operation
+
+
+def block_of(operation: Any) -> Any:
+    """The block that an operation is in."""
+    return ir.InsertionPoint(operation).block
+
+
+def blocks(operation: Any) -> list[Any]:
+    """The block of each region; control flow has one in each."""
+    return [region.blocks[0] for region in operation.regions]
+
+
+def move_regions(operation: Any, new: Any) -> None:
+    """Move each region's block of one op into the other's."""
+    for block, region in zip(blocks(operation), list(new.regions), strict=True):
+        block.append_to(region)
+
+
+def replace_op(operation: Any, values: Iterable[Value]) -> None:
+    """Let values stand for the results of an op, which is erased."""
+    for old, new in zip(list(operation.results), values, strict=True):
+        old.replace_all_uses_with(new)
+    erase(operation)
+
+
+def replace_terminator(block: Any, values: Sequence[Value]) -> None:
+    """Return `values` instead."""
+    old = terminator(block)
+    ir.Operation.create(
+        old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
+    )
+    erase(old)
+
+
+def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
+    """What stands for a value now, given what was put in the place of which."""
+    while v in replaced:
+        v = replaced[v]
+    return v
+
+
+def captures(operation: Any) -> list[Value]:
+    """Values defined outside of an op that its regions use, each once, in order."""
+    return captured_by([block for region in operation.regions for block in region.blocks])
+
+
+def captured_elements(operation: Any) -> list[Value]:
+    """The same, once elements that regions take out of tuples from outside are used as they are.
+
+    A cotangent has a place for each of them, and none for a tuple.
+    """
+    found = captures(operation)
+    while reads := [read for v in found for read in _reads_inside(v)]:
+        for read in reads:
+            index = ir.IntegerAttr(read.attributes["index"]).value
+            whole = read.operands[0].owner
+            read.result.replace_all_uses_with(whole.operands[index])
+            erase(read)
+        found = captures(operation)
+    return found
+
+
+def _reads_inside(v: Value) -> list[Any]:
+    """The ops in regions that take an element out of a tuple that was made outside of these."""
+    if not is_result_of(v, "stablehlo.tuple"):
+        return []
+    users = (use.owner.operation for use in v.uses)
+    reads = (user for user in users if user.name == "stablehlo.get_tuple_element")
+    return [read for read in reads if read.parent != v.owner.parent]
+
+
+def captured_by(blocks: Sequence[Any]) -> list[Value]:
+    """Values defined outside of blocks that they use, each once, in order."""
+    inside: set[Any] = set()
+    found: dict[Value, None] = {}
+    for block in blocks:
+        _collect_captures(block, inside, found)
+    return list(found)
+
+
+def _collect_captures(block: Any, inside: set[Any], found: dict[Value, None]) -> None:
+    inside.update(block.arguments)
+    for view in block.operations:
+        operation = view.operation
+        for v in operation.operands:
+            if v not in inside:
+                found[v] = None
+        for region in operation.regions:
+            for nested in region.blocks:
+                _collect_captures(nested, inside, found)
+        inside.update(operation.results)

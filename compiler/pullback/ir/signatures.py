@@ -1,0 +1,161 @@
+"""The arguments and results of functions, which change with their types and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.purity import is_used
+from pullback.ir.regions import replace_terminator, terminator
+from pullback.ir.symbols import symbol
+from pullback_runtime._erasure import erase_arguments
+
+
+def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any) -> Any:
+    kind = ir.FunctionType.get(list(arguments), list(results), context=context)
+    return ir.TypeAttr.get(kind, context=context)
+
+
+def keep_arguments(function: Any, order: Sequence[int]) -> None:
+    """Leave a function its arguments at these positions, in this order, with their attributes.
+
+    No result depends on others. Where ops still take one, such as calls that have other results
+    too, they get zeros.
+    """
+    block = function.regions[0].blocks[0]
+    old = list(block.arguments)
+    kept = frozenset(order)
+    going = [v for i, v in enumerate(old) if i not in kept]
+    if used := list(filter(is_used, going)):
+        with build.inserting(ir.InsertionPoint.at_block_begin(block), function.location):
+            for v in used:
+                v.replace_all_uses_with(build.zeros(v.type))
+    if list(order) != sorted(order):
+        for v in (old[i] for i in order):
+            v.replace_all_uses_with(block.add_argument(v.type, v.location))
+        going = old
+    erase_arguments(block, [v.arg_number for v in going])
+    _follow(function, "arg_attrs", order)
+    set_signature(function)
+
+
+def drop_arguments(function: Any, values: Iterable[Value]) -> None:
+    """The same for all arguments but these."""
+    going = {v.arg_number for v in values}
+    count = len(function.regions[0].blocks[0].arguments)
+    keep_arguments(function, [i for i in range(count) if i not in going])
+
+
+def keep_results(function: Any, order: Sequence[int]) -> None:
+    """Leave a function its results at these positions, in this order, with their attributes.
+
+    An argument that names one of them as its alias names it still.
+    """
+    block = function.regions[0].blocks[0]
+    old = list(terminator(block).operands)
+    replace_terminator(block, [old[i] for i in order])
+    _follow(function, "res_attrs", order)
+    place = {old: new for new, old in reversed(list(enumerate(order)))}
+    _rename_aliases(function, lambda _, k: place.get(k))
+    set_signature(function)
+
+
+def forget_results(function: Any) -> None:
+    """Take off what is said of the results of a function: it is to return other ones."""
+    if "res_attrs" in function.attributes:
+        del function.attributes["res_attrs"]
+    _rename_aliases(function, lambda i, k: None)
+
+
+def set_signature(
+    function: Any, arguments: Sequence[Any] | None = None, results: Sequence[Any] | None = None
+) -> None:
+    """Make a function's type agree with its entry block and its return, of which one may know.
+
+    What is added has no attributes. An argument of another type than the result that it names as
+    its alias does not name it any more, and what the module says of layouts of @main goes.
+    """
+    block = function.regions[0].blocks[0]
+    arguments = block.arguments.types if arguments is None else arguments
+    results = [v.type for v in terminator(block).operands] if results is None else results
+    context, attributes = function.context, function.attributes
+    old, new = attributes["function_type"], function_type(arguments, results, context)
+    attributes["function_type"] = new
+    for name, count in (("arg_attrs", len(arguments)), ("res_attrs", len(results))):
+        if name in attributes and _says_nothing(attributes[name]):
+            del attributes[name]
+        elif name in attributes:
+            attrs = list(attributes[name])[:count]
+            attrs += [ir.DictAttr.get({}, context=context)] * (count - len(attrs))
+            attributes[name] = ir.ArrayAttr.get(attrs, context=context)
+    if old != new and symbol(function) == "main":
+        of_module = function.parent.attributes
+        for name in [name for name in of_module if name.startswith(OF_ENTRY)]:
+            del of_module[name]
+    _rename_aliases(function, lambda i, k: k if arguments[i] in results[k : k + 1] else None)
+
+
+@_jax.cached
+def _says_nothing(attrs: Any) -> bool:
+    """Whether no argument or result has an attribute."""
+    return not any(len(ir.DictAttr(of_one)) for of_one in ir.ArrayAttr(attrs))
+
+
+LAYOUT = "mhlo.layout_mode"
+OF_ENTRY = (
+    "mhlo.input_output_alias",
+    "mhlo.spmd_output_sharding",
+    "mhlo.spmd_parameters_sharding",
+    "mhlo.xla_entry_computation_",
+    "stablehlo.spmd_output_sharding",
+    "stablehlo.spmd_parameters_sharding",
+)
+"""How attributes of a module begin that are about the arguments and results of @main."""
+
+
+def forget_layouts(function: Any) -> None:
+    """Takes layouts off arguments and results: they are of fewer axes than a batch has."""
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            found = map(_without_layout, ir.ArrayAttr(function.attributes[name]))
+            function.attributes[name] = ir.ArrayAttr.get(list(found), context=function.context)
+
+
+def _without_layout(attrs: Any) -> Any:
+    named = {n.name: n.attr for n in ir.DictAttr(attrs)}
+    if LAYOUT not in named or ir.StringAttr(named[LAYOUT]).value in ("default", "auto"):
+        return attrs
+    del named[LAYOUT]
+    return ir.DictAttr.get(named, context=attrs.context)
+
+
+ALIAS = "tf.aliasing_output"
+
+
+def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> None:
+    """Let an argument i whose alias was the result k name another one, or none."""
+    context, attributes = function.context, function.attributes
+    if "arg_attrs" not in attributes:
+        return
+    found = []
+    for i, of_one in enumerate(ir.ArrayAttr(attributes["arg_attrs"])):
+        named = {n.name: n.attr for n in ir.DictAttr(of_one)}
+        if ALIAS in named:
+            old = ir.IntegerAttr(named.pop(ALIAS))
+            new = rename(i, old.value)
+            if new is not None:
+                named[ALIAS] = ir.IntegerAttr.get(old.type, new)
+        found.append(ir.DictAttr.get(named, context=context))
+    attributes["arg_attrs"] = ir.ArrayAttr.get(found, context=context)
+
+
+def _follow(function: Any, name: str, order: Sequence[int]) -> None:
+    if name in function.attributes:
+        old = dict(enumerate(ir.ArrayAttr(function.attributes[name])))  # not of what is new
+        empty = ir.DictAttr.get({}, context=function.context)
+        found = [old.get(i, empty) for i in order]
+        function.attributes[name] = ir.ArrayAttr.get(found, context=function.context)

@@ -1,0 +1,229 @@
+"""The functions of a module by name, who refers to them, and the removal of those out of reach."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from pullback._jax import ir
+from pullback.ir.mlir_passes import run_stock
+from pullback.ir.regions import operations
+from pullback_runtime._jax import operations_named
+
+FUNC = "func.func"
+CALL = "func.call"
+
+CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
+"""Ops that compute what a function does, and the attribute that names it."""
+
+
+class Symbols:
+    """The symbols of a module, kept while functions come and go: a module may have thousands.
+
+    Who adds a function to the module, or takes one away, says so here.
+
+    Attributes:
+      functions: every `func.func` by name.
+      others: the other operations with a name, such as meshes.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.functions: dict[str, ir.Operation] = {}
+        self.others: dict[str, ir.Operation] = {}
+        self._relatives: dict[str, _Relatives] = defaultdict(_Relatives)
+        self._unsorted: list[tuple[str, ir.Operation]] = []
+        self._numbers: dict[str, int] = {}
+        for operation in operations(module.body):
+            if operation.name == FUNC:
+                self.add(symbol(operation), operation, shared=True)
+            elif "sym_name" in operation.attributes:
+                self.others[symbol(operation)] = operation
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions or name in self.others
+
+    def add(self, name: str, function: ir.Operation, *, shared: bool = False) -> None:
+        """Enter a function. One that is shared stays what it is, and `equal` may find it."""
+        self.functions[name] = function
+        if shared:
+            self._unsorted.append((name, function))
+
+    def remove(self, name: str) -> ir.Operation:
+        """Forget a function, which is given back."""
+        self._numbers.pop(_NUMBER.sub("", name), None)
+        self._relatives_of(name).functions.pop(name, None)
+        return self.functions.pop(name)
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it if it is taken."""
+        if name not in self:
+            return name
+        number = self._numbers.get(name, 0)
+        while f"{name}_{number}" in self:
+            number += 1
+        self._numbers[name] = number  # those below are taken
+        return f"{name}_{number}"
+
+    def relatives(self, name: str) -> dict[str, ir.Operation]:
+        """The shared functions whose names differ from this one by numbers."""
+        return self._relatives_of(name).functions
+
+    def equal(self, name: str, type: Any, text: Callable[[], str]) -> str | None:
+        """A relative of this type that does what a function of this text does."""
+        return self._relatives_of(name).equal(type, text)
+
+    def _relatives_of(self, name: str) -> _Relatives:
+        for each, function in self._unsorted:
+            self._relatives[_base(each)].add(each, function)
+        self._unsorted.clear()
+        return self._relatives[_base(name)]
+
+
+class _Relatives:
+    """Functions whose names differ by numbers; each is read once, when another has its type."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, ir.Operation] = {}
+        self._unread: dict[Any, list[str]] = defaultdict(list)
+        self._names: dict[str, tuple[str, ir.Operation]] = {}
+
+    def add(self, name: str, function: ir.Operation) -> None:
+        self.functions[name] = function
+        self._unread[function.attributes["function_type"]].append(name)
+
+    def equal(self, type: Any, text: Callable[[], str]) -> str | None:
+        for name in self._unread.pop(type, ()):
+            if (function := self.functions.get(name)) is not None:
+                read = text_of(function)
+                if self._named(read) is None:
+                    self._names[read] = name, function
+        return self._named(text()) if self._names else None
+
+    def _named(self, text: str) -> str | None:
+        name, function = self._names.get(text, ("", None))
+        return name if function is not None and self.functions.get(name) is function else None
+
+
+def symbol(operation: ir.Operation) -> str:
+    """The name of an operation that has one."""
+    return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def text_of(function: Any) -> str:
+    """A function as text, without its name."""
+    text = function.operation.get_asm(
+        assume_verified=True, use_local_scope=True, large_resource_limit=0
+    )
+    kind, _, named = text.partition("@")
+    return str(kind + named.partition("(")[2])
+
+
+_NUMBER = re.compile(r"_\d+$")
+_NUMBERS = re.compile(r"(_\d+)+$")
+
+
+@functools.lru_cache
+def _base(name: str) -> str:
+    """The name without the numbers that made it unique."""
+    return _NUMBERS.sub("", name)
+
+
+def functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """Name to `func.func`, in the order of the module."""
+    return {symbol(op): op for op in operations(module.body) if op.name == FUNC}
+
+
+def is_public(function: ir.Operation) -> bool:
+    """Whether code outside the module may call this function."""
+    attributes = function.attributes
+    if "sym_visibility" not in attributes:
+        return True
+    return ir.StringAttr(attributes["sym_visibility"]).value == "public"
+
+
+def make_public(function: Any, name: str | None = None) -> None:
+    """Let code outside the module call a function, by another name if one is given."""
+    _declare(function, name, "public")
+
+
+def make_private(function: Any, name: str | None = None) -> None:
+    """Let nobody but the module call a function, by another name if one is given."""
+    _declare(function, name, "private")
+
+
+def _declare(function: Any, name: str | None, visibility: str) -> None:
+    context, attributes = function.context, function.attributes
+    attributes["sym_visibility"] = ir.StringAttr.get(visibility, context)
+    if name is not None:
+        attributes["sym_name"] = ir.StringAttr.get(name, context)
+
+
+def is_declaration(function: ir.Operation) -> bool:
+    """Whether the function has no body."""
+    return len(function.regions[0].blocks) == 0
+
+
+def callee(call: ir.Operation) -> str:
+    """Name of the function that a `func.call` calls."""
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def called(operation: ir.Operation) -> str | None:
+    """Name of the function that the results of an op come from, if it is a call."""
+    attribute = CALLS.get(operation.name)
+    return attribute and ir.FlatSymbolRefAttr(operation.attributes[attribute]).value
+
+
+def leave_copy(module: ir.Module, entry: str) -> None:
+    """Leaves what calls or names `entry` a private copy, for a pass changes the entry in place.
+
+    The function of a rule may call what it is the rule of. An entry that calls itself gets none:
+    the pass says that there is no recursion.
+    """
+    if len(module.body.operations) == 1:
+        return
+    known = functions(module)
+    calls = operations_named(module, *CALLS)
+    if entry not in known or not any(entry in names_in(op) for op in calls):
+        return
+    if _calls_itself(known, entry):
+        return
+    numbered = (f"{entry}.primal_{i}" for i in itertools.count())
+    taken = ir.SymbolTable(module.operation)
+    name = next(n for n in itertools.chain([f"{entry}.primal"], numbered) if n not in taken)
+    copy = known[entry].clone(ir.InsertionPoint(module.body))
+    make_private(copy, name)
+    with module.context:
+        ir.SymbolTable.replace_all_symbol_uses(entry, name, module.operation)
+
+
+def names_in(operation: ir.Operation) -> list[str | None]:
+    """The functions that a call names: the one that it calls, and those of rules."""
+    name = "composite_attributes"
+    attributes = ir.DictAttr(operation.attributes[name]) if name in operation.attributes else ()
+    values = (attribute.attr for attribute in attributes)
+    symbols = (value for value in values if isinstance(value, ir.FlatSymbolRefAttr))
+    return [called(operation), *(symbol.value for symbol in symbols)]
+
+
+def _calls_itself(known: dict[str, ir.Operation], entry: str) -> bool:
+    seen, pending = set[str | None](), [known[entry]]
+    while pending:
+        function = pending.pop()
+        names = set(map(called, operations_named(function, *CALLS)))
+        pending += [known[name] for name in names - seen if name in known]
+        seen |= names
+    return entry in seen
+
+
+def erase_unreachable(module: ir.Module) -> None:
+    """Erases private functions that no public one refers to, by calls or by attributes.
+
+    MLIR's `symbol-dce` also follows the references inside `composite_attributes`.
+    """
+    run_stock(module, "symbol-dce")

@@ -1,0 +1,117 @@
+"""What is derived from a function or a program is kept as long as that lives.
+
+JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so that
+`pb.grad(f)(x)` in a loop costs what a call of a jitted function costs.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import jax
+
+from pullback.program.record import AnyProgram
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_DERIVED: dict[int, tuple[weakref.ref[Any], Any, dict[Hashable, Any]]] = {}
+"""What was derived from the function with this `id`, and its code then, until it dies."""
+
+
+def once(method: Method) -> Method:
+    """Decorator: what a function makes of a program is made once for equal options."""
+
+    @functools.wraps(method)
+    def made(program: AnyProgram, *options: Any) -> Any:
+        if not has_hash(options):
+            return method(program, *options)
+        return program._once((method, options), lambda: method(program, *options))
+
+    return made  # type: ignore[return-value]
+
+
+def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], Any]) -> Any:
+    """`make(get)`, made once per function and key; `get()` gives the function.
+
+    What is made must not hold the function itself, which would then never die: only `get`.
+    Functions that are equal, such as two bound methods of one object, are told apart: each has a
+    life of its own.
+    """
+    if isinstance(fun, AnyProgram):
+        return fun._once(key, lambda: make(weakref.ref(fun)))
+    known = _known_of(fun)
+    if known is None:
+        return make(lambda: fun)
+    if key not in known:
+        known[key] = make(weakref.ref(fun))
+    return known[key]
+
+
+def jitted(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> Any:
+    """`jax.jit`, in whose messages the function is, say, `grad(loss)`."""
+    of = get()
+    function.__name__ = name
+    function.__qualname__ = f"{name}({getattr(of, '__name__', type(of).__name__)})"
+    return jax.jit(function)
+
+
+def has_hash(value: Any) -> bool:
+    """Whether this may be a key."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _known_of(fun: Any) -> dict[Hashable, Any] | None:
+    """None for what has no weak references, or no hash: such an object may change.
+
+    A notebook that loads a module again (`%autoreload`) puts new code into the same functions.
+    """
+    number, code = id(fun), fun.__code__ if isinstance(fun, types.FunctionType) else None
+    try:
+        hash(fun)
+        found = _DERIVED.get(number)
+        if found is None or found[0]() is not fun or found[1] is not code:
+            reference = weakref.ref(fun, lambda dead: _forget(number, dead))
+            found = _DERIVED[number] = reference, code, {}
+    except TypeError:
+        return None
+    return found[2]
+
+
+def _forget(number: int, dead: weakref.ref[Any]) -> None:
+    """An object of the same number may live already."""
+    if number in _DERIVED and _DERIVED[number][0] is dead:
+        del _DERIVED[number]
+
+
+@jax.tree_util.register_static
+class Ticket:
+    """What stands among the results of a jitted function for an object that is no array."""
+
+
+class Cloakroom:
+    """Objects that a jitted function gives beside its arrays, as long as the function lives.
+
+    JAX keeps the trees of results for long after that. What is in them itself would stay with
+    them: for a map of cotangents that is a program, and all that it was compiled to.
+    """
+
+    def __init__(self) -> None:
+        self._kept: weakref.WeakKeyDictionary[Ticket, Any] = weakref.WeakKeyDictionary()
+
+    def leave(self, item: Any) -> Ticket:
+        """Keeps an object; it is called for where the function is traced."""
+        ticket = Ticket()
+        self._kept[ticket] = item
+        return ticket
+
+    def fetch(self, ticket: Ticket) -> Any:
+        """The object; the ticket is one of the function's results."""
+        return self._kept[ticket]

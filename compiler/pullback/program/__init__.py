@@ -1,0 +1,1 @@
+"""What a program is, how others are derived from it, and how it is made again."""

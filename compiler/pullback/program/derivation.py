@@ -1,0 +1,604 @@
+"""Programs from programs: forward mode, reverse mode, linear parts and transposes.
+
+Each function clones the module, runs one differentiating pass on the copy, and pairs the result
+with the argument trees that a JAX user expects. Positions count the operands of `@main`: hidden
+constants first, then the leaves of the arguments, then those of keyword arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import jax
+
+from pullback._jax import ir
+from pullback._jax.tangent_types import is_inexact
+from pullback.errors import (
+    ArgumentMismatchError,
+    DerivativeTypeError,
+    NotDifferentiableError,
+    PullbackError,
+)
+from pullback.ir.dependence import Dependence
+from pullback.ir.modules import (
+    ConvertResults,
+    ReorderOperands,
+    SelectResults,
+    clone,
+    drop_function,
+    result_types,
+    take_entry,
+)
+from pullback.ir.purity import acts
+from pullback.ir.regions import terminator
+from pullback.ir.symbols import functions, is_public
+from pullback.memo import once
+from pullback.passes import manager
+from pullback.passes.differentiating_pass import Through
+from pullback.passes.inline_calls import InlineCalls
+from pullback.passes.jvp import JVP
+from pullback.passes.linearize import Linearize
+from pullback.passes.transpose import Transpose
+from pullback.passes.vjp import VJP
+from pullback.program import argument_leaves
+from pullback.program.argument_leaves import (
+    Positions,
+    Slot,
+    argnums_of,
+    inexact_positions,
+    is_complex,
+    moving,
+    one_of,
+    slots,
+)
+from pullback.program.platform_variants import for_each
+from pullback.program.record import AnyProgram, Interface, P, with_result_types
+from pullback_runtime import _module
+from pullback_runtime._jax import operations_where
+
+if TYPE_CHECKING:
+    from pullback.api.program import Program
+
+INLINE = InlineCalls(max_ops=8, in_loops=True)
+"""Before differentiation: a small callee costs more as functions of its own than as ops."""
+
+
+class Split(NamedTuple):
+    """A derivative in two programs.
+
+    `forward: args -> (out, residuals)`; `linear: (residuals, tangents…) -> tangents of out`, or
+    `(residuals, cotangents of out) -> cotangents of the arguments`.
+    """
+
+    forward: Program
+    linear: Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The trees of a program, with slots as leaves."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+    @staticmethod
+    def of(program: AnyProgram) -> Signature:
+        """The signature of a program."""
+        hidden = len(program.constants)
+        leaves = slots(program.in_avals, program.arg_paths, hidden)
+        args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
+        names = result_paths(program)
+        return Signature(
+            args, kwargs, jax.tree.unflatten(program.out_tree, slots(program.out_avals, names))
+        )
+
+    def results(self, has_aux: bool) -> tuple[Any, tuple[Any, ...]]:
+        """The differentiated result, and a tuple with the auxiliary data if there is any."""
+        if not has_aux:
+            return self.out, ()
+        if isinstance(self.out, (tuple, list)) and len(self.out) == 2:
+            return self.out[0], (self.out[1],)
+        raise DerivativeTypeError(
+            "with has_aux=True the function must return a pair (value, auxiliary data), "
+            f"but it returned {_described(self.out)}",
+            do="return a tuple or a list of two, or leave out has_aux",
+        )
+
+
+def result_paths(program: AnyProgram) -> list[str]:
+    """`result`, or `result[0]['w']`, for the leaves of a result."""
+    result = jax.tree.unflatten(program.out_tree, program.out_avals)
+    paths = jax.tree_util.tree_flatten_with_path(result)[0]
+    return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
+
+
+def jvp(
+    program: P,
+    argnums: Positions = None,
+    has_aux: bool = False,
+    through: Through = "rules",
+    *,
+    wrt: Positions = None,
+) -> P:
+    """Return forward mode as a program: `(args…, tangents…) -> (out, tangents of out)`.
+
+    Tangents have the shapes and dtypes of their primal values.
+
+    Args:
+      program: of a function `f(args…) -> out`.
+      argnums: positions of the arguments that have tangents; all of them if not given. Integer
+        leaves have no tangent: None stands in their place, in arguments and results.
+      has_aux: the function returns a pair, of which only the first item is differentiated;
+        the second comes last in the result. Other methods have the same option.
+      through: "function" differentiates the code of each `custom_vjp` function that has no `jvp`
+        rule, instead of its backward rule transposed.
+      wrt: another name for `argnums`, also of other methods.
+
+    Raises:
+      NotLinearError: a backward rule that forward mode has to transpose is not linear.
+      MissingRuleError: an op on the way has no derivative rule. Other methods raise it, too.
+    """
+    _check_through(through)
+    argnums = argument_leaves.several(_positions(program, argnums, wrt))
+    return _jvp(program, argnums, has_aux, through)
+
+
+@once
+@for_each
+def _jvp(program: P, argnums: tuple[int, ...], has_aux: bool, through: Through) -> P:
+    old = Signature.of(program)
+    out, aux = old.results(has_aux)
+    primals = argument_leaves.chosen(old.args, argnums)
+    derivative = JVP(wrt=inexact_positions(primals), through=through)
+    new = Signature(
+        (*old.args, *moving(primals, "tangent")), old.kwargs, (out, moving(out, "tangent"), *aux)
+    )
+    return _derived(program, derivative, new, len(program.out_avals))
+
+
+def _positions(
+    program: AnyProgram, argnums: Positions, wrt: Positions = None, default: Positions = None
+) -> Any:
+    """Return the position, or the tuple of positions, that two names and defaults stand for."""
+    count = len(program.in_tree.children()[0].children())
+    return argnums_of(one_of(argnums, wrt, default), count)
+
+
+def _check_through(through: str) -> None:
+    if through not in get_args(Through):
+        raise ArgumentMismatchError(
+            f"through={through!r} is nothing to differentiate through",
+            do='give "rules", or "function" for the code of functions with a backward rule',
+        )
+
+
+def vjp(
+    program: P, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
+) -> P:
+    """Return reverse mode as a program: `(args…, cotangents of out) -> (out, cotangents)`.
+
+    Cotangents have the structure and shapes of what they are cotangents of. One position gives one
+    tree; several, or None for all, give a tuple. Integer leaves have None.
+    """
+    return _vjp(program, _positions(program, argnums, wrt), has_aux)
+
+
+@once
+@for_each
+def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool) -> P:
+    old = Signature.of(program)
+    out, aux = old.results(has_aux)
+    primals = argument_leaves.chosen(old.args, argnums)
+    _check_not_shared(program)
+    derivative = VJP(wrt=inexact_positions(primals), outs=inexact_positions(out))
+    cts = moving(primals, "cotangent")
+    new = Signature((*old.args, moving(out, "cotangent")), old.kwargs, (out, cts, *aux))
+    return _derived(program, derivative, new, len(program.out_avals))
+
+
+def split_vjp(
+    program: Program,
+    argnums: Positions = None,
+    has_aux: bool = False,
+    perturbed: Sequence[bool] | None = None,
+) -> Split:
+    """Reverse mode in two programs, the second of which is the map of cotangents.
+
+    `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
+    """
+    return _split_vjp(program, _positions(program, argnums), has_aux, _some(perturbed))
+
+
+def _some(flags: Sequence[bool] | None) -> tuple[bool, ...] | None:
+    """Return None for flags that are all set."""
+    return None if flags is None or all(flags) else tuple(flags)
+
+
+@once
+@for_each
+def _split_vjp(
+    program: Program,
+    argnums: int | tuple[int, ...],
+    has_aux: bool,
+    perturbed: tuple[bool, ...] | None,
+) -> Split:
+    old = Signature.of(program)
+    out, _ = old.results(has_aux)
+    chosen = argument_leaves.chosen(old.args, argnums)
+    primals = argument_leaves.only(perturbed, chosen, chosen)
+    _check_not_shared(program)
+    wanted = inexact_positions(primals), inexact_positions(out)
+    cts = (moving(out, "cotangent"),)
+    derivative = VJP(wrt=wanted[0], outs=wanted[1], split=True)
+    return _split(program, derivative, cts, moving(primals, "cotangent"))
+
+
+def linearize(
+    program: Program,
+    argnums: Positions = None,
+    has_aux: bool = False,
+    perturbed: Sequence[bool] | None = None,
+    through: Through = "rules",
+) -> Split:
+    """Forward mode in two programs, the second of which is the map of tangents.
+
+    `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
+    """
+    _check_through(through)
+    argnums = argument_leaves.several(_positions(program, argnums))
+    return _linearize(program, argnums, has_aux, _some(perturbed), through)
+
+
+@once
+@for_each
+def _linearize(
+    program: Program,
+    argnums: tuple[int, ...],
+    has_aux: bool,
+    perturbed: tuple[bool, ...] | None,
+    through: Through,
+) -> Split:
+    old = Signature.of(program)
+    out, _ = old.results(has_aux)
+    chosen = argument_leaves.chosen(old.args, argnums)
+    primals = argument_leaves.only(perturbed, chosen, chosen)
+    derivative = Linearize(
+        wrt=inexact_positions(primals), outs=inexact_positions(out), through=through
+    )
+    tangents = moving(primals, "tangent")
+    return _split(program, derivative, tangents, moving(out, "tangent"))
+
+
+def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = None) -> Program:
+    """Return the transpose: `(other args…, cotangents of out) -> cotangents of the arguments`.
+
+    Raises:
+      NotLinearError: the program is not linear in the arguments at `argnums`.
+    """
+    return _transposed(program, _positions(program, argnums, wrt), None)
+
+
+def transpose_of_results(
+    program: Program, argnums: Sequence[int], outs: tuple[int, ...]
+) -> Program:
+    """The same of the results at `outs`, which alone are linear; these are not in a tree."""
+    return _transposed(program, tuple(argnums), outs)
+
+
+class Parts(NamedTuple):
+    """The results of a program in two programs, the first of which takes some arguments only.
+
+    Attributes:
+      late: for each result, whether it is one of `rest`.
+    """
+
+    known: Program
+    rest: Program
+    late: tuple[bool, ...]
+
+
+@once
+def by_dependence(program: Program, unknown: tuple[int, ...]) -> Parts | None:
+    """Apart from the results that depend on the arguments at `unknown`, those that do not.
+
+    Arguments and results are not in trees. None if all results depend on them, or if the program
+    has an effect, which would come twice.
+    """
+    if operations_where(program.module, acts):
+        return None
+    late = dependent(program, unknown)
+    if all(late):
+        return None
+    args = range(len(program.in_avals))
+    known = _part(program, [i for i in args if i not in unknown], late, False)
+    return Parts(known, _part(program, args, late, True), late)
+
+
+def dependent(program: Program, unknown: Iterable[int]) -> tuple[bool, ...]:
+    """Return whether each result depends on these operands of `@main`."""
+    (block,) = functions(program.module)["main"].regions[0].blocks
+    found = _dependence(program, unknown)
+    return tuple(v in found for v in terminator(block).operands)
+
+
+def dependent_operation(program: Program, names: Collection[str]) -> Any:
+    """Return the first operation of these names that depends on an argument; None without one."""
+    hidden = len(program.constants)
+    found = _dependence(program, range(hidden, hidden + len(program.in_avals)))
+
+    def wanted(operation: Any) -> bool:
+        return operation.name in names and any(value in found for value in operation.operands)
+
+    operations = operations_where(program.module, wanted)
+    return operations[0] if operations else None
+
+
+def _dependence(program: Program, unknown: Iterable[int]) -> set[Any]:
+    """Return the values, also in nested blocks, that depend on these operands of `@main`."""
+    table = functions(program.module)
+    (block,) = table["main"].regions[0].blocks
+    dependence = Dependence(table)
+    dependence.spread(block, {block.arguments[i] for i in unknown})
+    return dependence.everywhere
+
+
+@for_each
+def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bool) -> Program:
+    """The results flagged as said, from these arguments, on which they depend alone.
+
+    Raises:
+      PullbackError: on this platform they depend on others too.
+    """
+    old = Signature.of(program)
+    outs = tuple(i for i, flag in enumerate(late) if flag is which)
+    depend = dependent(program, set(range(len(program.in_avals))) - set(args))
+    if any(depend[i] for i in outs):
+        raise PullbackError(
+            "what a result depends on differs by the platform: JAX, which knows some arguments, "
+            f"takes one for known that is not on {', '.join(program._environment.platforms)}",
+            do="let the result depend on the same arguments on each platform",
+        )
+    new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
+    stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
+    recipe = program.recipe and program.recipe.then(stages, (), args)
+    return program._after(stages, _interface(new), recipe)
+
+
+@for_each
+def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
+    """The program whose results are converted to these element types."""
+    old = Signature.of(program)
+    interface = _interface(Signature(old.args, old.kwargs, old.out))
+    return program._after((ConvertResults(elements),), interface, None)
+
+
+@once
+@for_each
+def _transposed(
+    program: Program, argnums: int | tuple[int, ...], outs: tuple[int, ...] | None
+) -> Program:
+    old = Signature.of(program)
+    primals = argument_leaves.chosen(old.args, argnums)
+    argument_leaves.check_inexact(primals, "transpose", "convert it to a float")
+    linear = argument_leaves.several(argnums)
+    others = tuple(arg for i, arg in enumerate(old.args) if i not in linear)
+    _check_not_shared(program)
+    derivative = Transpose(wrt=inexact_positions(primals), outs=outs)
+    cts = moving(primals, "cotangent")
+    out = old.out if outs is None else tuple(old.out[i] for i in outs)
+    new = Signature((*others, moving(out, "cotangent")), old.kwargs, cts)
+    return _derived(program, derivative, new, 0)
+
+
+def value_and_grad(
+    program: P,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    wrt: Positions = None,
+) -> P:
+    """Return a program of `(value, gradient)`, and with `has_aux` of `((value, aux), gradient)`."""
+    argnums = _positions(program, argnums, wrt, default=0)
+    return _value_and_grad(program, argnums, has_aux, holomorphic, allow_int)
+
+
+@once
+@for_each
+def _value_and_grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+    derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
+    out, aux = old.results(has_aux)
+    value = (out, *aux) if has_aux else out  # a tuple also where the pair is a list
+    new = Signature(old.args, old.kwargs, (value, gradients))
+    return _derived(program, derivative, new, len(program.out_avals))
+
+
+def grad(
+    program: P,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    wrt: Positions = None,
+) -> P:
+    """Return the gradient of a scalar result as a program; with `has_aux`, `(gradient, aux)`.
+
+    It has the arguments of the program. A gradient has the structure and shapes of its argument;
+    several `argnums` give a tuple.
+
+    Raises:
+      DerivativeTypeError: the result is not a scalar, or something is not a float.
+    """
+    argnums = _positions(program, argnums, wrt, default=0)
+    return _grad(program, argnums, has_aux, holomorphic, allow_int)
+
+
+@once
+@for_each
+def _grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
+    derivative, old, gradients = _gradients(program, argnums, has_aux, *more)
+    out = (gradients, old.out[1]) if has_aux else gradients
+    return _derived(
+        program, derivative, Signature(old.args, old.kwargs, out), len(program.out_avals)
+    )
+
+
+def _gradients(
+    program: AnyProgram, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+) -> tuple[VJP, Signature, Any]:
+    """The pass that appends the gradients to the results, and their trees."""
+    old = Signature.of(program)
+    primals = check_gradients(old, argnums, has_aux, holomorphic, allow_int)
+    _check_not_shared(program)
+    derivative = VJP(wrt=inexact_positions(primals), outs=(0,), unit_cotangent=True)
+    return derivative, old, moving(primals, "gradient")
+
+
+# ------------------------------------------------------------------------------- checks
+
+
+def check_gradients(
+    old: Signature,
+    argnums: Any,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Any:
+    """The arguments that gradients are for; raises DerivativeTypeError where there are none."""
+    primals = argument_leaves.chosen(old.args, argnums)
+    do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
+    argument_leaves.check_inexact(primals, "grad", do, allow_int)
+    _check_loss(old, primals, has_aux, holomorphic)
+    return primals
+
+
+def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) -> None:
+    """Raises DerivativeTypeError unless the result is a scalar that has a gradient."""
+    loss = old.results(has_aux)[0]
+    shape = loss.aval.shape if isinstance(loss, Slot) else None
+    if shape != ():
+        found = f"was {_described(loss)}" if shape is None else f"had shape: {shape}"
+        raise DerivativeTypeError(
+            f"Gradient only defined for scalar-output functions. Output {found}",
+            do="return a scalar; for further results has_aux=True, for others pb.vjp or pb.jacrev "
+            "(--vjp in a shell)",
+        )
+    _check_holomorphic(primals, loss, holomorphic)
+
+
+def _check_not_shared(program: AnyProgram) -> None:
+    """Raises NotDifferentiableError where JAX would count cotangents that we have in parts."""
+    if program._shares_values:
+        raise NotDifferentiableError(
+            "no reverse mode in the body of a checked shard_map, of a function that makes values "
+            "equal on all devices (as psum does) or uses such values",
+            do="differentiate the function that calls shard_map, use jax.grad in its body, "
+            "or give shard_map check_vma=False, which makes psum its own transpose",
+        )
+
+
+def _described(tree: Any) -> str:
+    return str(jax.tree.map(lambda slot: argument_leaves.spell(slot.aval), tree))
+
+
+def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
+    for slot in (*jax.tree.leaves(primals), loss) if holomorphic else ():
+        if not is_complex(slot.aval):
+            raise DerivativeTypeError(
+                "grad with holomorphic=True requires inputs and outputs with complex dtype, "
+                f"but {slot.path} is {slot.aval.dtype.name}",
+                where=slot.path,
+                do="convert it to a complex dtype, or leave out holomorphic",
+            )
+    if holomorphic:
+        return
+    if is_complex(loss.aval):
+        raise DerivativeTypeError(
+            "grad requires real-valued outputs (a float dtype), but the result is "
+            f"{loss.aval.dtype.name}",
+            where=loss.path,
+            do="for holomorphic differentiation pass holomorphic=True; "
+            "for other complex functions use pb.vjp",
+        )
+    if not is_inexact(loss.aval):
+        raise DerivativeTypeError(
+            "grad requires real-valued outputs (a float dtype), but the result is "
+            f"{loss.aval.dtype.name}",
+            where=loss.path,
+            do="return a float: an integer has no derivative",
+        )
+
+
+# ------------------------------------------------------------------------------ modules
+
+
+def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
+    """The program after a pass that keeps old operands and `outs` old results in front."""
+    hidden = len(program.constants)
+    leaves = jax.tree.leaves((new.args, new.kwargs))
+    kept = sorted(slot.position for slot in leaves if slot.position >= 0)
+    place = {position: hidden + i for i, position in enumerate(kept)}
+    operands = (*range(hidden), *_order(leaves, place, hidden + len(kept)))
+    results = _order(jax.tree.leaves(new.out), range(outs), outs)
+    edits = ReorderOperands(operands), SelectResults(results)
+    stages = (INLINE, derivative, *edits, "symbol-dce")
+    before = [*range(hidden), *(s.position if s.position >= 0 else None for s in leaves)]
+    recipe = program.recipe and program.recipe.then(stages, derivative.wrt, before)
+    return program._after(stages, _interface(new), recipe)
+
+
+def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
+    """Where each leaf is: old ones at their place, new ones from `first` on, as their sources."""
+    sources = sorted(slot.source for slot in leaves if slot.position < 0)
+    fresh = {source: first + i for i, source in enumerate(sources)}
+    return tuple(
+        place[slot.position] if slot.position >= 0 else fresh[slot.source] for slot in leaves
+    )
+
+
+def _interface(new: Signature) -> Interface:
+    ins, in_tree = jax.tree.flatten((new.args, new.kwargs))
+    outs, out_tree = jax.tree.flatten(new.out)
+    return Interface(
+        in_tree,
+        out_tree,
+        tuple(slot.aval for slot in ins),
+        tuple(slot.aval for slot in outs),
+        tuple(slot.path for slot in ins),
+    )
+
+
+def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split:
+    """Two programs of the two functions that a splitting pass leaves in a module."""
+    old = Signature.of(program)
+    module = clone(program.module)
+    before = _entries(module)
+    manager.run_stages(module, (INLINE, derivative), program.rules)
+    (second,) = _entries(module) - before
+    linear = clone(module)
+    take_entry(linear, second)
+    drop_function(module, second)
+    residuals = _residuals(module, len(program.out_avals))
+    forward = Signature(old.args, old.kwargs, (old.out, residuals))
+    backward = Signature((residuals, *inputs), {}, result)
+    operands = _order(jax.tree.leaves(backward.args), range(len(residuals)), len(residuals))
+    edits = ReorderOperands(operands), SelectResults(_order(jax.tree.leaves(result), {}, 0))
+    manager.run_stages(linear, edits, program.rules)
+    interface = with_result_types(_interface(backward), result_types(linear))
+    half = program._derivative(module, interface=_interface(forward), recipe=None)
+    return Split(half, dataclasses.replace(half, module=linear, interface=interface, constants=()))
+
+
+def _entries(module: ir.Module) -> set[str]:
+    """Functions that can be called from outside; a rule of the user's may be `@main.bwd`."""
+    return {name for name, function in functions(module).items() if is_public(function)}
+
+
+def _residuals(module: ir.Module, outs: int) -> list[Slot]:
+    types = _module.signature(_module.find_entry(module, "main"), "main")[1][outs:]
+    return [Slot(aval, f"residual {i}", i) for i, aval in enumerate(types)]

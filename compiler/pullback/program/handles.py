@@ -1,0 +1,161 @@
+"""Handles: programs as values that `pullback_runtime.call_module` calls, and back.
+
+How JAX's transformations of a call become programs is in `_calls`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from pullback import _jax
+from pullback._jax import prng_keys
+from pullback.ir.modules import as_run
+from pullback.ir.purity import acts
+from pullback.memo import once
+from pullback.program import platform_variants
+from pullback.program.environment import Environment
+from pullback.program.record import Interface
+from pullback_runtime import ModuleHandle, _module
+from pullback_runtime._handle import LOST_CHECKS
+from pullback_runtime._jax import operations_where
+
+if TYPE_CHECKING:
+    from pullback.api.program import Program
+
+
+@dataclass(eq=False)
+class Origin:
+    """What a handle is known by: the program behind it, made when it is first needed.
+
+    JAX keeps handles in what it has traced, for as long as the traced function lives. So the
+    program here is not the one that is called: it would hold that function, and neither would die.
+
+    Attributes:
+      make: gives the program, of which every operand of the handle is an argument, and every
+        result an item of a tuple.
+      linear: operands that the program is known to be linear in, in all of them together.
+      transposed: the handle of the transpose in these, where one is known.
+    """
+
+    make: Callable[[], Program]
+    linear: tuple[int, ...] = ()
+    transposed: ModuleHandle | None = None
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The program, with the operands and results of the handle."""
+        return self.make()
+
+    def handle(
+        self, around: Environment, in_avals: Any, out_avals: Any, **more: Any
+    ) -> ModuleHandle:
+        """A handle that loads the program when it is lowered.
+
+        Making the program may add callbacks to those of what it is derived from.
+        """
+
+        def load() -> bytes:
+            return _module.prepare(_module.read(as_run(self.program.module))).bytecode
+
+        return ModuleHandle(
+            self,
+            functools.cache(load),
+            in_avals,
+            out_avals,
+            host_callbacks=around.host_callbacks,
+            keepalives=around.keepalives,
+            platforms=around.platforms,
+            elsewhere=self.elsewhere,
+            **more,
+        )
+
+    def elsewhere(self, platform: str) -> ModuleHandle | None:
+        """The handle for another platform; None where the program cannot be made for it."""
+        return _on(self.program, platform)
+
+
+@once
+def _on(program: Program, platform: str) -> ModuleHandle | None:
+    made = platform_variants.on(program, platform)
+    return handle_of(made) if platform in made._environment.platforms else None
+
+
+def handle_of(program: Program) -> ModuleHandle:
+    """The handle of a program: hidden constants are its leading operands."""
+    hidden = tuple(jax.typeof(constant) for constant in program.constants)
+    flat = _flat(program, hidden)
+    around = program._environment
+    return Origin(lambda: flat).handle(
+        around,
+        flat.in_avals,
+        flat.out_avals,
+        arg_names=flat.arg_paths,
+        debugs=around.only_debugs,
+        lost_checks=LOST_CHECKS in program.module.operation.attributes,
+        pure=not (around.host_callbacks and operations_where(program.module, acts)),
+    )
+
+
+def program_of(handle: ModuleHandle) -> Program:
+    """The program behind a handle, its rules included."""
+    return origin_of(handle).program
+
+
+def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
+    """The program without its constants, which are arguments, and without what it has cached."""
+    operands = tuple(map(prng_keys.physical_type, (*hidden, *program.in_avals)))
+    results = tuple(map(prng_keys.physical_type, program.out_avals))
+    names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
+
+    def interface() -> Interface:
+        in_tree = jax.tree.structure((tuple(range(len(operands))), {}))
+        out_tree = jax.tree.structure(tuple(range(len(results))))
+        return Interface(in_tree, out_tree, operands, results, names)
+
+    flat = dataclasses.replace(
+        program, interface=interface, constants=(), variants=(), _shares_values=False
+    )
+    return platform_variants.after(program, lambda it: _flat(it, hidden), flat)
+
+
+def origin_of(handle: ModuleHandle) -> Origin:
+    """What a handle is known by; one that the runtime made gets an origin here."""
+    if isinstance(handle.key, Origin):
+        return handle.key
+    return _adopted(handle)
+
+
+_ORIGINS: weakref.WeakValueDictionary[Any, Origin] = weakref.WeakValueDictionary()
+
+
+def _adopted(handle: ModuleHandle) -> Origin:
+    """The origin of a handle that the runtime made of a module without a program.
+
+    It goes with the handles of the module, which hold it.
+    """
+    origin = _ORIGINS.get(handle.key)
+    if origin is None:
+        origin = _ORIGINS[handle.key] = Origin(lambda: program_of(_read(handle).handle))
+    vars(handle)["origin"] = origin
+    return origin
+
+
+def _read(handle: ModuleHandle) -> Program:
+    """The program of a handle's module: its entry, and the callbacks that it numbers."""
+    from pullback.files.read import of_module
+
+    content = handle.load() if handle.source is None else handle.source
+    program = of_module(_module.parse(content, _jax.context()), handle.entry)
+    environment = dataclasses.replace(
+        program._environment,
+        host_callbacks=handle.host_callbacks,
+        keepalives=handle.keepalives,
+    )
+    return dataclasses.replace(program, _environment=environment)

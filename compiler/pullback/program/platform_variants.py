@@ -1,0 +1,201 @@
+"""Programs on platforms: for each that one is traced for, a variant, derived and saved with it.
+
+A call may be lowered for yet another one, as that of a program of a GPU with arguments on a CPU is.
+Then the program is made again for it, as far as it is not from a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pullback_runtime
+from pullback._jax import ir
+from pullback.errors import PullbackError
+from pullback.ir.modules import type_of_entry
+from pullback.ir.symbols import CALL, callee, functions, text_of
+from pullback_runtime._jax import operations_named
+
+if TYPE_CHECKING:
+    from pullback.api.program import Program
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Retarget:
+    """How a program is made for another platform.
+
+    Attributes:
+      traced: gives the program of the traced function, without its large constants.
+      steps: what was derived from that, one from the other.
+    """
+
+    traced: Callable[[str], Program]
+    steps: tuple[Callable[[Program], Program], ...] = ()
+
+    def then(self, step: Callable[[Program], Program]) -> Retarget:
+        """How what a step derives is made."""
+        return Retarget(self.traced, (*self.steps, step))
+
+    def __call__(self, platform: str) -> Program:
+        program = self.traced(platform)
+        for step in self.steps:
+            program = step(program)
+        return program
+
+
+def for_each(method: Method) -> Method:
+    """A method that derives programs from one, for each variant, and for other platforms later."""
+
+    @functools.wraps(method)
+    def derived(program: Program, *args: Any, **kwargs: Any) -> Any:
+        def derive(each: Program) -> Any:
+            made = method(each, *args, **kwargs)
+            if not isinstance(made, tuple):
+                return after(each, lambda it: method(it, *args, **kwargs), made)
+            halves: Any = type(made)
+
+            def step(number: int) -> Callable[[Program], Program]:
+                return lambda it: _alike(made, method(it, *args, **kwargs))[number]
+
+            return halves(*(after(each, step(i), half) for i, half in enumerate(made)))
+
+        if not program.variants:
+            return derive(program)
+        made = []
+        for each in (_alone(program), *program.variants):
+            try:
+                made.append(derive(each))
+            except PullbackError as error:
+                names = ", ".join(each._environment.platforms)
+                error.add_note(f"so it is for {names}: program.for_platform(…) takes one platform")
+                raise
+        if not isinstance(made[0], tuple):
+            return together(made)
+        split: Any = type(made[0])
+        return split(*map(together, zip(*made, strict=True)))
+
+    return derived  # type: ignore[return-value]
+
+
+def after(before: Program, step: Callable[[Program], Program], made: Program) -> Program:
+    """What a step made of a program, which it can make of it on other platforms too."""
+    retarget = before.retarget and before.retarget.then(step)
+    return made if made.retarget is retarget else dataclasses.replace(made, retarget=retarget)
+
+
+def _alike(split: Any, other: Any) -> Any:
+    """Both halves of a derivative, made for another platform; the linear one is the last.
+
+    Either may run where the other does not: then it has the residuals of the other platform.
+
+    Raises:
+      PullbackError: the linear half is another function there, of residuals that mean something
+        else.
+    """
+    if _called(split[-1].module) == _called(other[-1].module):
+        return other
+    raise other_residuals(split[-1], other[-1])
+
+
+def other_residuals(half: Program, other: Program) -> PullbackError:
+    """The error of one half of a derivative that would not fit the half on another platform."""
+    names = [", ".join(each._environment.platforms) for each in (half, other)]
+    return PullbackError(
+        f"a derivative in two parts, as of jax.grad, pb.vjp and pb.linearize, was made for "
+        f"{names[0]}: for {names[1]} it is another function, which needs other residuals",
+        do=f"make it where JAX's default device is one of {names[1]}, under jax.default_device; or "
+        "take pb.grad or pb.jvp, which are made as a whole",
+    )
+
+
+def _called(module: ir.Module) -> dict[str, str]:
+    """Texts of the functions that are called, but for what a platform has in composites."""
+    table, found, names = functions(module), dict[str, str](), ["main"]
+    while names:
+        if (name := names.pop()) not in found:
+            found[name] = text_of(table[name])
+            names += map(callee, operations_named(table[name].operation, CALL))
+    return found
+
+
+def together(programs: Any) -> Program:
+    """The first program with the others as its variants, which each can be made into."""
+    first, *others = programs
+    if not others:
+        return first
+    program = dataclasses.replace(first, variants=tuple(others))
+    return dataclasses.replace(program, retarget=choosing(program))
+
+
+def choosing(program: Program) -> Retarget:
+    """How a program is made into one of its variants, or into what its first one can be."""
+    bare = dataclasses.replace(program, constants=(None,) * len(program.constants))
+    return Retarget(functools.partial(on, bare))
+
+
+def platforms_of(program: Program) -> tuple[str, ...]:
+    """The platforms of a program and of its variants."""
+    variants = (program, *program.variants)
+    return tuple(name for each in variants for name in each._environment.platforms)
+
+
+def for_platform(program: Program, platform: str) -> Program:
+    """The variant for a platform, also where it runs elsewhere.
+
+    Raises:
+      PullbackError: there is none.
+    """
+    found = _variant(program, platform)
+    if found is None:
+        raise no_variant(platforms_of(program), platform)
+    environment = dataclasses.replace(found._environment, platforms=(platform,))
+    return dataclasses.replace(found, retarget=None, _environment=environment)
+
+
+def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
+    """The error of a platform that a program was not traced for."""
+    return PullbackError(
+        f"the program was traced for {', '.join(platforms)}, not for {platform}",
+        do="trace it again with platforms=…",
+    )
+
+
+def here(program: Program, backend: str | None = None) -> Program:
+    """The program for a backend, by default JAX's; as it is where it cannot be made for it."""
+    return on(program, backend or pullback_runtime.default_backend())
+
+
+def on(program: Program, platform: str) -> Program:
+    """The variant for a platform, or the program made again; the first where that cannot be."""
+    if not program.variants and platform in program._environment.platforms:
+        return program
+    found = _variant(program, platform)
+    if found is not None:
+        return dataclasses.replace(found, retarget=program.retarget or found.retarget)
+    if program.retarget is None:
+        return _alone(program)
+    made = program.retarget(platform)
+    same = type_of_entry(made.module) == type_of_entry(program.module)
+    return dataclasses.replace(
+        program,
+        module=made.module,
+        rules=made.rules,
+        _environment=made._environment,
+        interface=program.interface if same else made.interface,
+        variants=(),
+    )
+
+
+def _variant(program: Program, platform: str) -> Program | None:
+    """The variant for a platform, which may be that of others too."""
+    variants = (_alone(program), *program.variants)
+    return next((each for each in variants if platform in each._environment.platforms), None)
+
+
+def _alone(program: Program) -> Program:
+    return dataclasses.replace(program, variants=()) if program.variants else program

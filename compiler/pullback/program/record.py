@@ -1,0 +1,163 @@
+"""What programs of both kinds have: first of all, what their arguments and their results are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import jax
+import numpy as np
+from jax.tree_util import PyTreeDef
+
+from pullback import _jax
+from pullback._jax import tracing
+from pullback._jax.tangent_types import is_inexact
+from pullback.errors import PullbackError
+from pullback.ir import build
+from pullback.passes.pipelines import Stage
+from pullback_runtime._arguments import spell
+from pullback_runtime._dtypes import element_dtype
+from pullback_runtime._lazy_values import Item, Recent
+
+if TYPE_CHECKING:
+    from pullback.program.platform_variants import Retarget
+    from pullback.program.provenance import Recipe
+
+MOST = 256
+"""Things made of a program that are kept with it."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The structures of a function's arguments and result, and what their leaves are.
+
+    Attributes:
+      in_tree: the structure of `(args, kwargs)`, without static arguments.
+      out_tree: the structure of the result.
+      in_avals: shape and dtype of each leaf of the arguments.
+      out_avals: shape and dtype of each leaf of the result.
+      arg_paths: the name of each leaf of the arguments, such as `params['w']`.
+    """
+
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    in_avals: tuple[jax.ShapeDtypeStruct, ...]
+    out_avals: tuple[jax.ShapeDtypeStruct, ...]
+    arg_paths: tuple[str, ...]
+
+
+def with_result_types(interface: Interface, types: Sequence[Any]) -> Interface:
+    """The interface of a function whose results have these types in the module.
+
+    Cotangents may have another dtype than their primal values, whose place in trees they have.
+    """
+    outs = tuple(map(_of_type, interface.out_avals, types))
+    same = all(map(operator.is_, outs, interface.out_avals))
+    return interface if same else dataclasses.replace(interface, out_avals=outs)
+
+
+def _of_type(aval: jax.ShapeDtypeStruct, type: Any) -> jax.ShapeDtypeStruct:
+    if not is_inexact(aval) or aval.dtype == (dtype := _dtype(type)):
+        return aval
+    return jax.ShapeDtypeStruct(aval.shape, dtype, sharding=tracing.sharding_of(aval))
+
+
+@_jax.cached
+def _dtype(type: Any) -> np.dtype:
+    return element_dtype(build.info(type).element, "a result")
+
+
+def positions_by_argument(in_tree: PyTreeDef, first: int) -> list[range]:
+    """For each argument, the positions of its leaves among those of `@main`, from `first`."""
+    found = []
+    for argument in [each for side in in_tree.children() for each in side.children()]:
+        found.append(range(first, first + argument.num_leaves))
+        first += argument.num_leaves
+    return found
+
+
+class AnyProgram:
+    """A program of a function, of fixed sizes or with symbols for them.
+
+    It says what its arguments and its result are; and it has what derivatives of both kinds are
+    made by (`_derivation`), the attributes of `pullback.Program`.
+    """
+
+    interface: Interface | Callable[[], Interface]
+    constants: Sequence[jax.Array]
+    recipe: Recipe | None
+    variants: Sequence[Self]
+    retarget: Retarget | None
+    _shares_values: bool
+
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+        """The derivative that is this program behind passes, which give it other trees."""
+        raise NotImplementedError
+
+    def asm(self, debug_info: bool = False) -> str:
+        """The module as readable MLIR, with source locations if `debug_info`."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.asm()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._spelt()})"
+
+    def __reduce__(self) -> Any:
+        raise PullbackError(
+            "a program cannot be pickled, nor copied in depth: it holds an MLIR module",
+            do="hand on pullback.artifact.serialize(program), which pb.load reads, or a saved file",
+        )
+
+    def _once(self, key: Hashable, make: Callable[[], Item]) -> Item:
+        """Return what `make` gives, made once for equal keys as long as the program lives.
+
+        All threads get the same, also those that ask at once; a copy of the program starts anew.
+        """
+        kept: Recent = vars(self).setdefault("_kept", Recent(MOST))
+        found = kept.get(key) or kept.keep(key, (make(),))
+        return found[0]
+
+    @functools.cached_property
+    def _interface(self) -> Interface:
+        return self.interface() if callable(self.interface) else self.interface
+
+    @property
+    def in_tree(self) -> PyTreeDef:
+        """The structure of `(args, kwargs)`, without static arguments."""
+        return self._interface.in_tree
+
+    @property
+    def out_tree(self) -> PyTreeDef:
+        """The structure of the result."""
+        return self._interface.out_tree
+
+    @property
+    def in_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shape and dtype of each leaf of the arguments."""
+        return self._interface.in_avals
+
+    @property
+    def out_avals(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shape and dtype of each leaf of the result."""
+        return self._interface.out_avals
+
+    @property
+    def arg_paths(self) -> tuple[str, ...]:
+        """The name of each leaf of the arguments, such as `params['w']`."""
+        return self._interface.arg_paths
+
+    def _spelt(self) -> str:
+        """The types, as in `(x: float32[3]) -> (float32[])`."""
+        named = zip(self.arg_paths, self.in_avals, strict=True)
+        arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)
+        return f"({arguments}) -> ({', '.join(map(spell, self.out_avals))})"
+
+
+P = TypeVar("P", bound=AnyProgram)
+"""A program of either kind; what is derived from it is of the same."""

@@ -1,0 +1,283 @@
+"""Branches (`stablehlo.case`, `stablehlo.if`); loops are in loops.py."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir
+from pullback.autodiff.activity import analyze, numbered
+from pullback.autodiff.batch_rules import MappedOp, along, batch, batch_type, repeated
+from pullback.autodiff.cotangent_reach import reached, reached_in
+from pullback.autodiff.forward import Forward
+from pullback.autodiff.pending import as_given
+from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.residuals import Residuals
+from pullback.autodiff.reverse import Reverse, check_handed_on
+from pullback.ir import build, loop_carries, ops
+from pullback.ir.build import Value, inexact
+from pullback.ir.purity import callback
+from pullback.ir.regions import (
+    BRANCHES,
+    blocks,
+    captured_by,
+    captures,
+    move_regions,
+    replace_terminator,
+    terminator,
+)
+from pullback.rules.calls.func_call import before, scatter
+from pullback_runtime._erasure import erase
+
+
+def active_operands(op: Op) -> list[Value]:
+    return [v for v, a in zip(op.operands, op.active, strict=True) if a]
+
+
+class Branches:
+    """Exactly one region runs; its values from outside are captured."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        flags = [False] * len(op.results)
+        for block in blocks(op.operation):
+            active = numbered(active_operands(op))
+            analyze(block, active, op.frame)
+            for i, v in enumerate(terminator(block).operands):
+                flags[i] |= v in active
+        return flags
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        active = active_operands(op)
+        found = set().union(*(reached_in(op, b, active, results) for b in blocks(op.operation)))
+        return [a and v in found for v, a in zip(op.operands, op.active, strict=True)]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        """The branch computes its tangents too."""
+        frame = op.frame
+        found = []
+        for block in blocks(op.operation):
+            found.append(Forward(frame.diff, frame.tangents).run(block))
+        flags = [any(t is not None for t in column) for column in zip(*found, strict=True)]
+        for block, row in zip(blocks(op.operation), found, strict=True):
+            _extend(block, row, flags)
+        types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
+        with before(op):
+            new = loop_carries.with_results(op.operation, types)
+        results = list(new.results)
+        frame.replace(op, results[: len(flags)])
+        return scatter(flags, results[len(flags) :])
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        """A branch of the same index, on the residuals of the one that ran."""
+        captured = captures(op.operation)
+        branches = [_Branch(op, block, cts, captured) for block in blocks(op.operation)]
+        wrt = [v for v in active_operands(op) if any(v in b.reached for b in branches)]
+        index = op.operand(0)
+        if not wrt:
+            return [None] * len(op.operands)
+        backward = build.emit(op.name, [v.type for v in wrt], [index], regions=len(branches))
+        for branch, region in zip(branches, list(backward.regions), strict=True):
+            branch.emit(region, wrt)
+        if any(branch.hands_on for branch in branches):
+            backward = _with_common_types(backward, wrt, [branch.found for branch in branches])
+        _store_residuals(op, branches)
+        found = dict(zip(wrt, backward.results, strict=True))
+        return [found.get(v) for v in op.operands]
+
+
+def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
+    """Let a branch return the tangents flagged as well; zeros where it has none."""
+    end = terminator(block)
+    outs = list(end.operands)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        pairs = zip(tangents, outs, flags, strict=True)
+        values = [build.instantiate(t, v) for t, v, flag in pairs if flag]
+    replace_terminator(block, [*outs, *values])
+
+
+class _Branch:
+    """One branch on its way to a backward branch."""
+
+    def __init__(self, op: Op, block: Any, cts: Tangents, captured: Sequence[Value]) -> None:
+        self.op, self.block = op, block
+        self.captured = set(captured)
+        outer = op.frame
+        self.frame = Reverse(outer.diff, self._primal, outer.linear, hands_on=True)
+        self.frame.analyze(block, active_operands(op))
+        outs = list(terminator(block).operands)
+        self.returned = {} if outer.linear else dict(zip(outs, op.results, strict=True))
+        given = [(i, v, cts[i]) for i, v in enumerate(outs) if cts[i] is not None]
+        if outer.linear:
+            for i, v, _ in given:
+                check_handed_on(op, v, self.frame.active, f"result {i} of a branch")
+        self.seeds = [(v, ct) for _, v, ct in given if v in self.frame.active]
+        self.reached = reached(self.frame.records, [v for v, _ in self.seeds])
+
+    def _primal(self, v: Value) -> Value:
+        return self.residuals(v)
+
+    def _leaf(self, v: Value) -> Value | None:
+        """What the branch has from outside, or returns anyway."""
+        frame = self.op.frame
+        if v in self.returned:
+            return frame.primal(frame.current(self.returned[v]))
+        return frame.primal(v) if v in self.captured else None
+
+    def emit(self, region: Any, wrt: Sequence[Value]) -> None:
+        block = region.blocks.append()
+        with build.inserting(ir.InsertionPoint(block)):
+            self.residuals = Residuals(self.block, self._leaf, self.frame.current)
+            for v, ct in self.seeds:
+                self.frame.seed(v, ct)
+            self.frame.run()
+            self.op.frame.compared.update(self.frame.compared & self.captured)
+            self.frame.assert_carried(wrt)
+            self.found = [self.frame.cotangent(v) for v in wrt]
+            pairs = list(zip(self.found, wrt, strict=True))
+            build.return_([self.op.instantiate(ct, v) for ct, v in pairs])
+        self.hands_on = any(ct is not None and as_given(ct, v.type) is not ct for ct, v in pairs)
+        self.chosen = self.residuals.choose(self.frame.compared)
+
+
+def _with_common_types(
+    backward: Any, wrt: Sequence[Value], found: Sequence[Sequence[Value | None]]
+) -> Any:
+    """The backward branches, whose cotangents of a value are of one type in all of them.
+
+    It is that of the value if branches differ.
+    """
+    types = []
+    for v, column in zip(wrt, zip(*found, strict=True), strict=True):
+        elements = {build.info(ct.type).element for ct in column if ct is not None}
+        element = elements.pop() if len(elements) == 1 else build.info(v.type).element
+        types.append(build.with_element(v.type, element))
+    for block in blocks(backward):
+        end = terminator(block)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
+        replace_terminator(block, results)
+    index = list(backward.operands)
+    new = build.emit(backward.name, types, index, regions=len(backward.regions))
+    move_regions(backward, new)
+    erase(backward)
+    return new
+
+
+def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
+    """Results for what the branches store; branches share slots of equal type."""
+    frame = op.frame
+    rows = [[branch.frame.current(v) for v in branch.chosen] for branch in branches]
+    with before(op):
+        new, places = loop_carries.returning(op.operation, rows)
+    results = list(new.results)
+    frame.replace(op, results[: len(op.results)])
+    for branch, row, place in zip(branches, rows, places, strict=True):
+        pairs = zip(branch.chosen, row, strict=True)
+        branch.residuals.settle({v: frame.primal(results[place[now]]) for v, now in pairs})
+
+
+for _name in BRANCHES:
+    rule(_name, linear=jointly, family="control", regions=True, hands_on=True)(Branches)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch(*BRANCHES, captures=True)
+def _batch(op: MappedOp) -> list[Value] | None:
+    """The branch that all items take; where each takes its own, all branches, and a choice.
+
+    Branches that call back run for one item after the other: what an item does not take, it does
+    not call, such as what raises an error.
+    """
+    if op.batched[0]:
+        calls_back = op.frame.diff.found_in(op.operation, callback)
+        return _batch_choice(op) if calls_back is None else None
+    frame, operation = op.frame, op.operation
+    rows = [frame.flags(block) for block in blocks(operation)]
+    flags = [any(column) for column in zip(*rows, strict=True)]
+    for block in blocks(operation):
+        inner = frame.inner()
+        inner.run(block)
+        inner.finish(block, [flag or None for flag in flags])
+    pairs = zip(op.results, flags, strict=True)
+    types = [batch_type(type, op.size) if flag else type for type, flag in pairs]
+    attributes = dict(operation.attributes.items())
+    new = build.emit(op.name, types, op.values, attributes, regions=len(operation.regions))
+    move_regions(operation, new)
+    return list(new.results)
+
+
+def _batch_choice(op: MappedOp) -> list[Value]:
+    branches, index = blocks(op.operation), op.values[0]
+    if op.name == "stablehlo.if":
+        chosen = [index]
+    else:
+        chosen = [build.compare("EQ", index, i) for i in range(len(branches) - 1)]
+    others = functools.reduce(build.or_, chosen) if chosen else None
+    last = None if others is None else build.emit1("stablehlo.not", others.type, [others])
+    found = [
+        in_place(op, block, _taken_in(op, block, here))
+        for block, here in zip(branches, [*chosen, last], strict=True)
+    ]
+    results = found[-1]  # that of any other index
+    for here, branch in list(zip(chosen, found, strict=False))[::-1]:
+        pairs = zip(branch, results, strict=True)
+        results = [build.select(along(here, build.shape(x)[1:]), x, y) for x, y in pairs]
+    return results
+
+
+def _taken_in(op: MappedOp, block: Any, here: Value | None) -> dict[Value, Value]:
+    """The values that a branch uses, so that items which do not take it have no derivative there.
+
+    Where the slope of such an item is infinite, its cotangent, which is zero, would become NaN.
+    What all items share gets a batch axis for that, as in JAX. `here` says which items take the
+    branch; all of them if it is None.
+    """
+    used = [] if here is None else captured_by([block])
+    known = op.frame.values
+    moving = [v for v in used if inexact(v.type) and (v in known or not build.is_constant(v))]
+    return {v: taken(op, here, known.get(v) or repeated(v, op.size)) for v in moving}
+
+
+def taken(op: MappedOp, here: Value, v: Value) -> Value:
+    """A batched value that has a derivative for those items only that `here` says."""
+    diff, types = op.frame.diff, [here.type, v.type]
+
+    def make() -> tuple[str, str]:
+        loc = op.operation.location
+        primal, block = diff.add_function("taken", types, types[1:], loc)
+        with build.inserting(ir.InsertionPoint(block), loc):
+            build.emit("func.return", (), [block.arguments[1]])
+        jvp, block = diff.add_function("taken.jvp", [*types, v.type], [v.type, v.type], loc)
+        with build.inserting(ir.InsertionPoint(block), loc):
+            flag, x, t = block.arguments
+            moved = build.select(along(flag, build.shape(t)[1:]), t, build.zeros(t.type))
+            build.emit("func.return", (), [x, moved])
+        return primal, jvp
+
+    primal, jvp = diff.cached(("taken", *types), make)
+    return ops.call(ops.CustomJVPCall, primal, [here, v], types[1:], jvp=jvp).result
+
+
+def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None) -> list[Value]:
+    """The results of a block of the op, whose ops move in front of the op.
+
+    In the block, these values are others than around it.
+    """
+    inner = op.frame.inner()
+    inner.values |= values or {}
+    inner.run(block)
+    end = terminator(block)
+    with build.inserting(ir.InsertionPoint(end), end.location):
+        results = inner.wanted(end.operands, [True] * len(end.operands))
+    erase(end)
+    inner.erase_dead()
+    for view in list(block.operations):
+        view.operation.move_before(op.operation)
+    return results

@@ -1,0 +1,1 @@
+"""Rules of calls: of functions, and of the three derivative ops."""

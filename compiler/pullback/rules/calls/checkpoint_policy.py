@@ -1,0 +1,271 @@
+"""What the policy of a `jax.checkpoint` keeps: values with a mark.
+
+The function runs again in the reverse pass, from its arguments and from the marked values that it
+needs then. A mark inside of a loop is brought out of it first: the loop stacks the value, and the
+stack has the mark. The loop that runs again reads its slots instead of computing the value. So do
+branches: that which runs returns the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pullback import _jax
+from pullback._jax import ir, remat
+from pullback.autodiff.functions import Split
+from pullback.autodiff.state import Differentiation
+from pullback.ir import build, loop_carries, ops
+from pullback.ir.build import Value
+from pullback.ir.dead_ops import erase_dead_ops
+from pullback.ir.purity import is_used
+from pullback.ir.regions import (
+    BRANCHES,
+    block_of,
+    blocks,
+    operations,
+    replace_op,
+    replace_terminator,
+    terminator,
+)
+from pullback.ir.signatures import drop_arguments, set_signature
+from pullback.ir.symbols import callee
+from pullback.ir.while_loops import Loop, read_loop
+from pullback.passes.inline_calls import inline_call
+from pullback.rules.loops.stacks import Stack, stacks_of
+from pullback_runtime._erasure import erase
+
+_CALL, _LOOP = "func.call", "stablehlo.while"
+
+
+def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
+    """The forward function with marked values behind its results; and what residuals are made by.
+
+    That takes the arguments and these values. They are the marked ones that it needs: so many.
+    """
+
+    def derive() -> tuple[str, str, int]:
+        forward = with_marks_outside(diff, pair.forward)  # what rules compute may be marked too
+        again = diff.clone_function(forward, f"{pair.forward}.again")
+        block = diff.block(again)
+        given = [_given_instead(block, mark) for mark in _marks(block)]
+        replace_terminator(block, list(terminator(block).operands)[len(pair.kept) :])
+        erase_dead_ops(block, diff.functions)
+        diff.check_runs_again(diff.function(again), "a jax.checkpoint")
+        needed = list(map(is_used, given))
+        unused = [v for v, used in zip(given, needed, strict=True) if not used]
+        drop_arguments(diff.function(again), unused)
+        return _also_giving(diff, pair, forward, needed), again, sum(needed)
+
+    return diff.cached(("recomputation", pair.forward), derive)
+
+
+def _marks(block: Any) -> list[Any]:
+    """What marks the values of a block that the policy of its checkpoint keeps."""
+    return [each for each in operations(block) if ops.composite_name(each) == remat.SAVED]
+
+
+def _given_instead(block: Any, mark: Any) -> Value:
+    """A new argument in the place of a marked value, and of the value that is marked."""
+    given = block.add_argument(mark.result.type, mark.location)
+    mark.result.replace_all_uses_with(given)
+    _replace(mark.operands[0], given)
+    return given
+
+
+def _replace(v: Value, given: Value) -> None:
+    """Let `given` be what `v` is, and what it is made of.
+
+    That is what a branch returns, and what an iteration has put into a slot of a stack.
+    """
+    v.replace_all_uses_with(given)
+    if not build.is_result_of(v, _LOOP, *BRANCHES):
+        return
+    operation = v.owner.operation
+    index = list(operation.results).index(v)
+    if operation.name != _LOOP:
+        for block in blocks(operation):
+            _replace_in_branch(block, terminator(block).operands[index], given)
+        return
+    loop = read_loop(operation)
+    stack = next((stack for stack in stacks_of(loop) if stack.carry == index), None)
+    if stack is not None:
+        _replace_in_body(operation, loop, stack, given)
+
+
+def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
+    """What the branch has from outside is no other value where another branch runs."""
+    if not isinstance(v, ir.BlockArgument) and block_of(v.owner) == block:
+        _replace(v, given)
+
+
+def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> None:
+    """Replace the value that each iteration stacks by what is in its slot of `given`.
+
+    A loop-invariant value that is computed in front of the loop is in the first slot as well: a
+    read in the body would not dominate its uses there. It stays where no iteration may stack it, or
+    where it comes from further out, as `given` may not be there.
+    """
+    body, update = loop.body, stack.update
+    index = terminator(body).operands[stack.carry].owner.operands[2]
+    if index not in body.arguments or not build.is_result_of(update, "stablehlo.reshape"):
+        return
+    value = update.owner.operands[0]
+    if value == index:
+        return
+    block = _defined_in(value)
+    if block == body:
+        place = ir.InsertionPoint.at_block_begin(body)
+    elif block == block_of(operation) and loop.trip_count:
+        place = _behind(given, block)
+    else:
+        return
+    with build.inserting(place, update.owner.location):
+        if block != body:
+            index = build.full(index.type, stack.first)
+        slot = build.reshape(loop_carries.read(given, index), build.shape(value))
+    _replace(value, slot)
+
+
+def _defined_in(v: Value) -> Any:
+    """Return the block of which a value is an argument, or in which an op gives it."""
+    return v.owner if isinstance(v, ir.BlockArgument) else block_of(v.owner)
+
+
+def _behind(given: Value, block: Any) -> ir.InsertionPoint:
+    """Return the first place in a block where a value that comes before all else can be used."""
+    if isinstance(given, ir.BlockArgument) or block_of(given.owner) != block:
+        return ir.InsertionPoint.at_block_begin(block)
+    return ir.InsertionPoint.after(given.owner)
+
+
+def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequence[bool]) -> str:
+    """A copy of the forward function that gives those of its marked values, and no residuals.
+
+    Itself for none.
+    """
+    if not any(flags):
+        return pair.forward
+    copy = diff.clone_function(forward, f"{pair.forward}.saving")
+    block = diff.block(copy)
+    saved = [mark.result for mark, flag in zip(_marks(block), flags, strict=True) if flag]
+    replace_terminator(block, [*list(terminator(block).operands)[: len(pair.kept)], *saved])
+    erase_dead_ops(block, diff.functions)
+    set_signature(diff.function(copy))
+    return copy
+
+
+# -------------------------------------------------------- out of loops, branches and calls
+
+
+def with_marks_outside(diff: Differentiation, name: str) -> str:
+    """A copy of a function in which no mark is in a loop, in a branch or in what it calls.
+
+    The function itself if none is. Loops whose number of iterations is not known keep theirs, which
+    say nothing.
+    """
+    return diff.changed(name, "marked", partial(_has_marks_inside, diff), partial(_bring_out, diff))
+
+
+def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
+    for operation in operations(block):
+        if operation.name == _LOOP or operation.name in BRANCHES:
+            if any(_marks(b) or _has_marks_inside(diff, b) for b in blocks(operation)):
+                return True
+        elif _is_marked_call(diff, operation):
+            return True
+    return False
+
+
+def _is_marked_call(diff: Differentiation, operation: Any) -> bool:
+    """Whether an op calls a function with marks of whoever calls it; a checkpoint's are its own."""
+    if operation.name != _CALL:
+        return False
+    name = callee(operation)
+
+    def compute() -> bool:
+        if remat.CHECKPOINT in diff.function(name).attributes:
+            return False
+        block = diff.block(name)
+        return bool(_marks(block)) or _has_marks_inside(diff, block)
+
+    return diff.cached(("has marks", name), compute)
+
+
+def _bring_out(diff: Differentiation, block: Any) -> None:
+    while calls := [each for each in operations(block) if _is_marked_call(diff, each)]:
+        for operation in calls:
+            inline_call(operation, diff.function(callee(operation)).operation)
+    for operation in operations(block):
+        if operation.name == _LOOP:
+            _bring_out(diff, blocks(operation)[1])
+            _stack_marked(diff, operation)
+        elif operation.name in BRANCHES:
+            for nested in blocks(operation):
+                _bring_out(diff, nested)
+            _return_marked(diff, operation)
+
+
+def _stack_marked(diff: Differentiation, operation: Any) -> None:
+    """Let a loop stack what its body marks, and mark the stacks instead.
+
+    So it does with carries that are such values in the next iteration.
+    """
+    values = _unmarked(_marks(blocks(operation)[1]))
+    loop = read_loop(operation)
+    if not values or not loop.trip_count:
+        return
+    counting = {loop.body.arguments[counter.index] for counter in loop.counters}
+    carried = zip(loop.body.arguments, terminator(loop.body).operands, strict=True)
+    values |= dict.fromkeys(a for a, v in carried if v in values and a not in counting)
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        results = list(loop_carries.stacked(operation, list(values), loop.trip_count).results)
+        count = len(operation.results)
+        for buffer in results[count : count + len(values)]:
+            _mark(diff, buffer)
+    replace_op(operation, results[:count])
+
+
+def _return_marked(diff: Differentiation, operation: Any) -> None:
+    """Let branches return what they mark, and mark these results instead."""
+    rows = [list(_unmarked(_marks(block))) for block in blocks(operation)]
+    if not any(rows):
+        return
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        new, _ = loop_carries.returning(operation, rows)
+        results, count = list(new.results), len(operation.results)
+        for v in results[count:]:
+            _mark(diff, v)
+    replace_op(operation, results[:count])
+
+
+def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
+    """The marked values, of those that have a shape; they are marked no more."""
+    marks = [each for each in marks if _has_a_shape(each.result.type)]
+    for mark in marks:
+        mark.result.replace_all_uses_with(mark.operands[0])
+    values = dict.fromkeys(mark.operands[0] for mark in marks)
+    for mark in marks:
+        erase(mark)
+    return values
+
+
+def _has_a_shape(type: Any) -> bool:
+    return build.info(type).kind != "?" and -1 not in build.shape_of(type)
+
+
+def _mark(diff: Differentiation, v: Value) -> None:
+    def derive() -> str:
+        name, block = diff.add_function("saved", [v.type], [v.type], build.here.loc)
+        with build.inserting(ir.InsertionPoint(block), build.here.loc):
+            build.emit("func.return", (), list(block.arguments))
+        return name
+
+    name = diff.cached(("saved", str(v.type)), derive)
+    attributes = {
+        "name": build.string(remat.SAVED),
+        "decomposition": build.symbol(name),
+        "composite_attributes": ir.DictAttr.get({}, _jax.context()),
+    }
+    build.emit(ops.COMPOSITE, [v.type], [v], attributes)

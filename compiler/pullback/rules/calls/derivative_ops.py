@@ -1,0 +1,576 @@
+"""The derivative ops: custom_jvp_call, custom_vjp_call, linear_call; and other composites."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pullback._jax import ir, remat
+from pullback.autodiff.batch_rules import BATCHES, MappedOp, batch, batch_alike
+from pullback.autodiff.batching import Signature
+from pullback.autodiff.checks import GO_FORWARD
+from pullback.autodiff.forward import Refused
+from pullback.autodiff.functions import Split, split, transpose, with_result_types
+from pullback.autodiff.pending import added, as_given
+from pullback.autodiff.registry import (
+    NONDIFFERENTIABLE,
+    RULES,
+    Op,
+    Rule,
+    Tangents,
+    jointly,
+    rule,
+    without_derivative,
+)
+from pullback.autodiff.residuals import asks_for_equality
+from pullback.autodiff.reverse import check_no_term
+from pullback.autodiff.state import Differentiation
+from pullback.autodiff.zeros import given_zeros
+from pullback.errors import LeakedValueError, MissingRuleError, NotLinearError
+from pullback.ir import build, ops
+from pullback.ir.build import Value, add, inexact
+from pullback.ir.inline import call
+from pullback.ir.locations import user_line
+from pullback.ir.masks import Asked, behind, mask_of, masked, within
+from pullback.ir.regions import terminator
+from pullback.ir.signatures import keep_results
+from pullback.ir.symbols import CALL
+from pullback.rules.calls.find_rule import (
+    find_rule,
+    in_mask,
+    inexact_mask,
+    inexact_results,
+    jvp_activity,
+    jvp_rules,
+    of_kind,
+    rule_mask,
+    vjp_activity,
+    vjp_rule,
+    zero_results,
+)
+from pullback.rules.calls.func_call import (
+    before,
+    call_again,
+    call_is_diagonal,
+    called_again,
+    diagonal_cotangents,
+    jvp_of_function,
+    reached_by_function,
+    scatter,
+    vjp_of_function,
+)
+from pullback.rules.calls.linear_call import (
+    as_taken,
+    cotangent_types,
+    linear_call_is_diagonal,
+    linear_call_jvp,
+    linear_call_vjp,
+    staged_for_types,
+)
+
+
+def _by_name(op: Op) -> Rule:
+    """The rule that somebody has registered for composites of this name, if there is one."""
+    name = _own_name(op)
+    own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
+    return own if own is not None and (own is _ZERO or own.checked) else op.rule
+
+
+def _own_name(op: Op | MappedOp) -> str:
+    """The name of a composite; empty if it is that of an op, whose attributes lie elsewhere."""
+    name = str(ops.composite_name(op.operation))
+    return "" if op.operation.context.is_registered_operation(name) else name
+
+
+_ZERO = without_derivative("stablehlo.composite", __name__)
+
+
+def _kind(op: Op) -> str:
+    """The name of a composite; empty where the code of its function counts, not its rules."""
+    name = str(ops.composite_name(op.operation))
+    if name != ops.CustomVJPCall.NAME or not op.frame.diff.through_function:
+        return name
+    return name if _has_jvp_rule(op) else ""
+
+
+def _has_jvp_rule(op: Op) -> bool:
+    """Return True if a custom_vjp call has a rule for forward mode as well."""
+    view = ops.view(op.operation)
+    if any(name.partition(".")[0] == "jvp" for name in view.symbols):
+        return True
+    return view.rule_key is not None and op.frame.diff.rules.goes_forward(view.rule_key)
+
+
+@rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name, hands_on=True)
+class Composite:
+    """The three derivative ops; a composite without a rule of its own is its decomposition."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        kind = _kind(op)
+        ours = kind in _VJP
+        with contextlib.suppress(*[MissingRuleError] * ours):
+            if not ours or op.frame.linear:
+                flags = op.frame.diff.function_activity(
+                    decomposition(op), mask_of(op.active), op.frame
+                )
+                # It may be linear by its own transpose, as `jnp.ldexp`, which goes through bits.
+                # That of a linear_call may be of more results than its code shows.
+                seen = any(flags) and kind != ops.LinearCall.NAME
+                if seen or not (ours and of_kind(op, _has_transpose)):
+                    return flags
+            elif kind in _ACTIVITY:
+                return of_kind(op, _ACTIVITY[kind])
+        return [inexact(r.type) for r in op.results]
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
+        kind = _kind(op)
+        if kind not in _VJP:
+            return reached_by_function(op, decomposition(op), results)
+        if kind in _PULLBACKS and not op.frame.linear:
+            cts = [True if has else None for has in results]
+            with contextlib.suppress(MissingRuleError, NotLinearError):
+                rules = of_kind(op, _PULLBACKS[kind], cts)
+                given = {i for each in rules for i in each.gives}
+                return [i in given for i in range(len(op.operands))]
+        return op.active
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        kind = _kind(op)
+        if kind in _ACTIVITY and of_kind(op, _lets_nothing_pass):
+            return [None] * len(op.results)
+        return _JVP.get(kind, _decomposition_jvp)(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        kind = _kind(op)
+        return _VJP.get(kind, _decomposition_vjp)(op, cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        kind = _kind(op)
+        if kind not in _VJP:
+            return call_is_diagonal(op, decomposition(op), cts)
+        if kind == ops.LinearCall.NAME:
+            return linear_call_is_diagonal(op, cts)
+        if kind not in _PULLBACKS:  # an identity
+            return True
+        if op.frame.linear:
+            return False
+        rules = of_kind(op, _PULLBACKS[kind], cts)
+        return all(_is_diagonal(op, each) for each in rules)
+
+
+def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
+    """Whether a call, as it is, has no tangents: of what its rules are for, or by what it is."""
+    key = ops.view(op.operation).rule_key
+    return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
+
+
+def decomposition(op: Op) -> str:
+    return ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+
+
+def _decomposition_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    return jvp_of_function(op, decomposition(op), tangents)
+
+
+def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    return vjp_of_function(op, decomposition(op), cts)
+
+
+# -------------------------------------------------------------------------- custom_jvp_call
+
+
+@dataclass(frozen=True)
+class Pushforward:
+    """A rule in forward mode: (operands…, tangents…) → (results…, tangents…).
+
+    `takes` are the operands whose tangents it receives; `gives` the result for each that it
+    returns, None for one that is zero.
+    """
+
+    function: str
+    takes: list[int]
+    gives: list[int | None]
+
+
+def _custom_jvp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    diff, count = op.frame.diff, len(op.results)
+    total, results = [None] * count, []
+    for each in of_kind(op, _pushforwards, tangents):
+        given = [build.instantiate(tangents[i], op.operands[i]) for i in each.takes]
+        results.append(call(diff, each.function, [*op.operands, *given]))
+        for i, t in zip(each.gives, results[-1][count:], strict=True):
+            if i is not None:
+                total[i] = add(total[i], t)
+    op.frame.replace(op, results[0][:count])
+    return total
+
+
+def _pushforwards(op: Op, tangents: Tangents) -> list[Pushforward]:
+    diff, count, rules = op.frame.diff, len(op.results), []
+    for mask, jvp in jvp_rules(op):
+        takes = in_mask(op, mask)
+        absent = mask_of([tangents[i] is None for i in takes])
+        name = given_zeros(diff, jvp, "0" * len(op.operands) + absent)
+        zero = zero_results(diff, name)[count:]
+        pairs = zip(inexact_results(op), zero, strict=True)
+        rules.append(Pushforward(name, takes, [None if z else i for i, z in pairs]))
+    return rules
+
+
+@dataclass(frozen=True)
+class Pullback:
+    """A rule in reverse: what calls of one kind do, for given active operands and cotangents.
+
+    forward: (operands…) → (results…, residuals…); backward: (residuals…, cts…) → (cts…).
+    """
+
+    forward: str
+    kept: int  # results of `forward` in front of the residuals
+    backward: str
+    takes: list[int]  # the results whose cotangents `backward` receives
+    gives: list[int | None]  # the operand that each of its results is for, if it is for any
+    compared: Sequence[int] = ()  # of the residuals: see `Split`
+
+
+def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value | None]:
+    """Call the rules forward in the place of the op, and backward here."""
+    frame, total = op.frame, [None] * len(op.operands)
+    with before(op):
+        results = [call(frame.diff, each.forward, op.operands) for each in rules]
+    given = [[op.instantiate(cts[i], op.results[i]) for i in each.takes] for each in rules]
+    frame.replace(op, results[0][: len(op.results)])
+    for each, values, slots in zip(rules, results, given, strict=True):
+        if not slots:
+            continue
+        if op.wide:
+            slots = as_taken(frame.diff, each.backward, slots)
+        residuals = frame.residuals(values[each.kept :], each.compared)
+        found = call(frame.diff, each.backward, [*residuals, *slots])
+        for i, ct in zip(each.gives, found, strict=True):
+            if i is not None:
+                v = op.operands[i]
+                total[i] = added(total[i], v, as_given(ct, v.type))
+    return total
+
+
+def _is_diagonal(op: Op, rule: Pullback) -> bool:
+    """Return True if the cotangents that are asked for are diagonal maps of those given."""
+    found = diagonal_cotangents(op, rule.backward, len(rule.takes))
+    return all(flag for flag, i in zip(found, rule.gives, strict=True) if i is not None)
+
+
+def _custom_jvp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _transposed_rule(op, cts)
+    return _pull_back(op, cts, of_kind(op, _transposed_rules, cts))
+
+
+def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
+    count, slots = len(op.results), inexact_results(op)
+    ct_mask = "0" * count + mask_of([cts[i] is not None for i in slots])
+    types = [*[None] * count, *(op.wide[i] for i in slots)] if op.wide else []
+    rules = []
+    for mask, pair, ct_now in _linear_parts(op, ct_mask, types):
+        takes = masked(slots, ct_now[count:])
+        pairs = zip(in_mask(op, mask), pair.nonzero, strict=True)
+        gives = [i if op.active[i] else None for i, nonzero in pairs if nonzero]
+        functions = pair.forward, len(pair.kept), pair.backward
+        rules.append(Pullback(*functions, takes, gives, pair.compared))
+    return rules
+
+
+def _linear_parts(op: Op, ct_mask: str, types: Sequence[Any]) -> list[tuple[str, Split, str]]:
+    """The rules of a call, each with its linear part split off, and the cotangents it receives.
+
+    A rule for some of the operands has zeros for the tangents of the others. Where it is not seen
+    that a term is zero for that reason, the rule for all of them shows what is linear.
+    """
+    rules = jvp_rules(op)
+    try:
+        return [_linear_part(op, *rule, ct_mask, types) for rule in rules]
+    except NotLinearError:
+        view = ops.view(op.operation)
+        mask = view.own_mask
+        whole = find_rule(op.frame.diff, view, "jvp", mask)
+        if whole is None or rules[0][0] == mask or len(rules) > 1:
+            raise
+        return [_linear_part(op, mask, whole, ct_mask, types)]
+
+
+def _linear_part(
+    op: Op, mask: str, name: str, ct_mask: str, types: Sequence[Any]
+) -> tuple[str, Split, str]:
+    diff = op.frame.diff
+    ct_now = _without_zeros(ct_mask, zero_results(diff, name))
+    linear = "0" * len(op.operands) + "1" * mask.count("1")
+    pair = split(diff, name, linear, ct_now, True, types=types)
+    moving = sorted({*range(len(op.results))} - {*pair.kept})
+    if moving:
+        raise NotLinearError(
+            f"cannot transpose the rule `@{name}`: result {moving[0]} of the function, as the rule "
+            "gives it, depends on the tangents",
+            where=user_line(op.operation.location),
+            do="let the rule compute the function's results from its arguments alone",
+        )
+    return mask, pair, ct_now
+
+
+def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
+    return mask_of([m == "1" and not z for m, z in zip(ct_mask, zero, strict=True)])
+
+
+def _has_transpose(op: Op, values: Tangents) -> bool:
+    """Whether a call has a transpose of its own, which gives cotangents that are not zero."""
+    view = ops.view(op.operation)
+    if view is None or view.NAME == ops.CustomVJPCall.NAME or not inexact_results(op):
+        return False
+    if view.NAME == ops.LinearCall.NAME:
+        return not any(op.active[: view.num_residuals])
+    found = _find_transpose(op)
+    return found is not None and not all(zero_results(op.frame.diff, found[0]))
+
+
+def _find_transpose(op: Op) -> tuple[str, list[int]] | None:
+    """JAX's own transpose of a call, and the operands that it gives cotangents of.
+
+    In a file, it may be one for more operands: those that are linear together.
+    """
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    name = find_rule(op.frame.diff, view, "transpose", mask)
+    if name is not None:
+        return name, in_mask(op, mask)
+    for name, covered in view.transposes():
+        if len(covered) == len(mask) and within(mask, covered):
+            return name, in_mask(op, covered)
+    return None
+
+
+def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
+    """A custom_jvp_call on linear operands: JAX's own transpose, else that of the primal."""
+    found = _find_transpose(op)
+    if found is None:
+        return _decomposition_vjp(op, cts)
+    name, linear = found
+    check_no_term(op, linear, decomposition(op))
+    fixed = [op.operand(i) for i in range(len(op.operands)) if i not in linear]
+    given = [
+        op.instantiate(ct, r) for ct, r in zip(cts, op.results, strict=True) if inexact(r.type)
+    ]
+    if types := cotangent_types(op):
+        mask = mask_of(i in linear for i in ops.inexact_positions(op.operands))
+        view, asked = ops.view(op.operation), Asked(mask)
+        other = view.transpose_for(mask, types) or staged_for_types(op, "transpose", asked, types)
+        name = other or name
+        given = as_taken(op.frame.diff, name, given)
+    result = call(op.frame.diff, name, [*fixed, *given])
+    flags = [i in linear for i in range(len(op.operands))]
+    return [ct if a else None for ct, a in zip(scatter(flags, result), op.active, strict=True)]
+
+
+# -------------------------------------------------------------------------- custom_vjp_call
+
+
+def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+    """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
+    rule = of_kind(op, _transposed_vjp_rule, tangents)
+    if isinstance(rule, Refused):
+        return [rule if inexact(r.type) else None for r in op.results]
+    if rule is None:
+        return _custom_jvp_jvp(op, tangents)
+    results = call(op.frame.diff, rule.forward, op.operands)
+    residuals = results[rule.kept :]
+    linear = ops.call(
+        ops.LinearCall,
+        rule.transpose,
+        [*residuals, *(tangents[i] for i in rule.takes)],
+        [op.results[i].type for i in rule.gives],
+        num_residuals=len(residuals),
+        transpose=rule.backward,
+    )
+    op.frame.replace(op, results[: rule.kept])
+    total: list[Value | None] = [None] * rule.kept
+    for i, t in zip(rule.gives, linear.results, strict=True):
+        total[i] = t
+    return total
+
+
+@dataclass(frozen=True)
+class TransposedPullback:
+    """A custom_vjp rule in forward mode; the fields are those of `Pullback`, the other way round.
+
+    transpose: (residuals…, tangents of `takes`…) → (tangents of `gives`…).
+    """
+
+    forward: str
+    kept: int
+    transpose: str
+    backward: str
+    takes: list[int]
+    gives: list[int]
+
+
+def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Refused | None:
+    """None for a call that has a jvp rule as well."""
+    diff, gives = op.frame.diff, inexact_results(op)
+    rule_mask(op)  # raises where the function closes over what is differentiated
+    if _has_jvp_rule(op):
+        return None
+    try:
+        fwd, bwd, mask = vjp_rule(op)
+    except Exception as error:  # the user's rule may raise anything
+        return Refused(error)
+    covered = in_mask(op, mask)
+    bwd = _with_results(diff, bwd, mask_of([tangents[i] is not None for i in covered]))
+    takes = [i for i in covered if tangents[i] is not None]
+    linear_mask = "0" * _residuals(op, fwd) + "1" * len(gives)
+    rounded = with_result_types(diff, bwd, [op.operands[i].type for i in takes])
+    try:
+        forward = _forward_of_backward(op, rounded, linear_mask, "1" * len(takes))
+        forward = with_result_types(diff, forward, [op.results[i].type for i in gives])
+    except (NotLinearError, MissingRuleError) as error:
+        return Refused(error)
+    return TransposedPullback(fwd, len(op.results), forward, bwd, takes, gives)
+
+
+def _residuals(op: Op, fwd: str) -> int:
+    """How many residuals a fwd rule returns, behind the results."""
+    return len(terminator(op.frame.diff.block(fwd)).operands) - len(op.results)
+
+
+def _with_results(diff: Differentiation, name: str, mask: str) -> str:
+    """A copy of @name that gives the masked results only."""
+
+    def derive() -> str:
+        copy = diff.clone_function(name, f"{name}.{mask}")
+        keep_results(diff.function(copy), [i for i, m in enumerate(mask) if m == "1"])
+        return copy
+
+    return name if "0" not in mask else diff.cached(("results", name, mask), derive)
+
+
+def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
+    """The transpose of a backward rule; an error in it names the rule and the line of the call."""
+    try:
+        return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
+    except LeakedValueError:
+        raise
+    except (NotLinearError, MissingRuleError) as error:
+        line = user_line(op.operation.location)
+        rule = f"`@{bwd}`, the backward rule of the call" + (f" at {line}" * bool(line))
+        error.where = f"{error.where}, in {rule}" if error.where else rule
+        error.do = GO_FORWARD
+        raise
+
+
+def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
+    if op.frame.linear:
+        return _decomposition_vjp(op, cts)
+    rules = of_kind(op, _vjp_rules, cts)
+    if all(ct is None for ct in cts) and not any(i is not None for i in rules[0].gives):
+        return [None] * len(op.operands)
+    return _pull_back(op, cts, rules)
+
+
+def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
+    diff, takes = op.frame.diff, inexact_results(op)
+    absent = mask_of([cts[i] is None for i in takes])
+    fwd, bwd, mask = vjp_rule(op, absent)
+    bwd = given_zeros(diff, bwd, "0" * _residuals(op, fwd) + absent)
+    pairs = zip(in_mask(op, mask), zero_results(diff, bwd), strict=True)
+    gives = [i if op.active[i] and not zero else None for i, zero in pairs]
+    asks = diff.found_in(diff.function(bwd), asks_for_equality) is not None
+    compared = range(_residuals(op, fwd)) if asks else ()
+    return [Pullback(fwd, len(op.results), bwd, takes, gives, compared)]
+
+
+def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
+    """A mark on a value says what a checkpoint keeps of it, not of its tangent."""
+    return list(values)
+
+
+_ACTIVITY = {
+    "pullback.custom_jvp_call": jvp_activity,
+    "pullback.custom_vjp_call": vjp_activity,
+}
+_PULLBACKS = {
+    "pullback.custom_jvp_call": _transposed_rules,
+    "pullback.custom_vjp_call": _vjp_rules,
+}
+_JVP = {
+    "pullback.custom_jvp_call": _custom_jvp_jvp,
+    "pullback.custom_vjp_call": _custom_vjp_jvp,
+    "pullback.linear_call": linear_call_jvp,
+    remat.SAVED: _unchanged,
+}
+_VJP = {
+    "pullback.custom_jvp_call": _custom_jvp_vjp,
+    "pullback.custom_vjp_call": _custom_vjp_vjp,
+    "pullback.linear_call": linear_call_vjp,
+    remat.SAVED: _unchanged,
+}
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.composite")
+def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
+    """A call of functions for a batch: what it computes, and its rules.
+
+    All results of a derivative op are batched, for its rules have it so; of another, those that are
+    of the function. That one loses its name: who knows it would take the batch for one item.
+    """
+    name = _own_name(op)
+    own = BATCHES.get(name)
+    if own not in (None, MappedOp.again):
+        return own(op)
+    if own is None and name in RULES:
+        raise MissingRuleError(
+            f"no batching rule for the composite `{name}`, which has a derivative rule of its own",
+            where=user_line(op.operation.location),
+            do="register one: docs/extending.md#batches",
+        )
+    if own is None and not name.startswith(ops.PREFIX):
+        callee, types = called_again(op, "decomposition")
+        return list(build.emit(CALL, types, op.values, {"callee": build.symbol(callee)}).results)
+    changes, wanted = {}, None
+    if (view := ops.view(op.operation)) is not None:
+        changes["composite_attributes"] = _batch_rules(op, view)
+        wanted = [True] * len(op.results)
+    return call_again(op, "decomposition", wanted, **changes)
+
+
+batch_alike(remat.SAVED)
+
+
+def _batch_rules(op: MappedOp, view: Any) -> Any:
+    """The attributes of a derivative op, with rules for a batch."""
+    batching = op.frame.batching
+    signature = Signature.of(view.operands, view.results, op.batched)
+    own = view.own_mask
+    if view.NAME == ops.LinearCall.NAME:
+        own = behind(signature.inexact, view.num_residuals)
+    found: dict[str, Any] = {}
+    known = view.symbols
+    for name in known:
+        parsed = ops.RuleName.parse(name)
+        kind, mask = parsed.kind, parsed.mask
+        if kind == "fwd":
+            continue
+        forward = str(parsed._replace(kind="fwd", types=()))
+        names = [forward, name] if kind == "bwd" else [name]
+        symbols = [known[each] for each in names]
+        kind = "vjp" if kind == "bwd" else kind
+        functions = signature.functions(batching, kind, mask or own, symbols)
+        found |= zip(names, map(build.symbol, functions), strict=True)
+    if view.rule_key is not None:
+        key = batching.diff.rules.batched(view.rule_key, tuple(op.batched), op.size)
+        found[ops.RULE] = build.string(key)
+    return ir.DictAttr.get({**view.attributes, **found}, op.operation.context)

@@ -1,0 +1,209 @@
+"""The rules of a call: those that it names, or that the rule table stages when asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pullback._jax import ir
+from pullback.autodiff.registry import Op, Tangents
+from pullback.autodiff.state import Differentiation
+from pullback.autodiff.zeros import stays_zero
+from pullback.errors import LeakedValueError, MissingRuleError
+from pullback.ir import ops
+from pullback.ir.build import inexact
+from pullback.ir.locations import user_line
+from pullback.ir.masks import Asked, mask_of, masked, singles, within
+from pullback.ir.regions import terminator
+from pullback.rules.calls.func_call import scatter
+from pullback.rules.calls.linear_call import (
+    check_not_refused,
+    cotangent_types,
+    missing_rule_of,
+    missing_rule_that_sees,
+    staged_for_types,
+)
+
+
+def inexact_mask(op: Op) -> str:
+    """One character per inexact operand: '1' where it is active."""
+    return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
+
+
+def rule_mask(op: Op) -> str:
+    """The same for the operands that rules are for.
+
+    Those that the function closes over may be active if its results do not depend on them: what
+    only its rules use.
+
+    Raises:
+      MissingRuleError: the results do depend on them. A user's rule says nothing of that; JAX
+        refuses, or gives zero.
+    """
+    view, mask = ops.view(op.operation), inexact_mask(op)
+    count = view.closed_over
+    if True not in op.active[:count]:
+        return mask
+    closed_over = mask_of([*op.active[:count], *[False] * (len(op.operands) - count)])
+    if any(op.frame.diff.function_activity(view.decomposition, closed_over, op.frame)):
+        kind = view.NAME.removeprefix("pullback.").removesuffix("_call")
+        raise MissingRuleError(
+            f"`{view.decomposition}` has a {kind} rule and closes over a value that is "
+            "differentiated",
+            where=user_line(op.operation.location),
+            do=f"pass the value as an argument of the {kind} function, or through stop_gradient",
+        )
+    return mask_of([a == o == "1" for a, o in zip(mask, view.own_mask, strict=True)])
+
+
+def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
+    """What holds for all calls with these rules, active operands and values; found once.
+
+    Of one that closes over something, it also depends on the function: see `rule_mask`.
+    """
+    attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
+    closes_over = attributes is not None and "closed_over" in ir.DictAttr(attributes)
+    function = op.attributes["decomposition"] if closes_over else None
+    key = find, attributes, function, tuple(op.active), tuple(given), tuple(op.wide)
+    return op.frame.diff.cached(key, lambda: find(op, values))
+
+
+def jvp_rules(op: Op) -> list[tuple[str, str]]:
+    """(mask, function) pairs whose tangents add up to the op's."""
+    return of_kind(op, _find_jvp_rules)
+
+
+def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
+    view, mask = ops.view(op.operation), rule_mask(op)
+    full = view.own_mask
+    found = find_rule(op.frame.diff, view, "jvp", mask)
+    if found is not None:
+        return [(mask, found)]
+    if view.sees_zeros and len(view.symbols) > 0:
+        check_not_refused(view, "jvp", [full])
+        raise missing_rule_that_sees(view, "jvp", Asked(mask))
+    if (staged := view.covering(mask)) is not None:
+        return [staged]
+    if mask.count("1") > 1:  # one that refuses may see what is perturbed: its parts are no sum
+        check_not_refused(view, "jvp", [full])
+    parts = [(m, find_rule(op.frame.diff, view, "jvp", m)) for m in singles(mask)]
+    missing = [m for m, f in parts if f is None]
+    if missing and (whole := find_rule(op.frame.diff, view, "jvp", full)) is not None:
+        return [(full, whole)]  # a linear solve wants tangents for all of a tree, or for none
+    if missing:
+        check_not_refused(view, "jvp", [full])
+        if view.rule_key is not None:
+            op.frame.diff.stage(view.rule_key, "jvp", missing[0])  # raises, with the reason
+        which = f" with respect to inexact operand {missing[0].index('1')}"
+        raise missing_rule_of(view, "jvp", which)
+    return [(m, f) for m, f in parts if f is not None]
+
+
+def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
+    """The function of a rule: named by the op, or staged on demand; None if there is none.
+
+    One that refuses raises: the user's own exception where it is staged, its words in a file.
+    """
+    named = getattr(view, kind)(mask)
+    if named is not None:
+        return named
+    check_not_refused(view, kind, [mask])
+    if view.rule_key is None:
+        return None
+    try:
+        return diff.stage(view.rule_key, kind, mask)
+    except LeakedValueError:
+        raise
+    except MissingRuleError:
+        return None
+
+
+def in_mask(op: Op, mask: str) -> list[int]:
+    """The operands that a rule with this mask has tangents or cotangents for."""
+    return masked(ops.inexact_positions(op.operands), mask)
+
+
+def inexact_results(op: Op) -> list[int]:
+    return [i for i, r in enumerate(op.results) if inexact(r.type)]
+
+
+_KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+
+
+def _zeros_before_linking(op: Op) -> list[bool] | None:
+    """`zero_results` of a rule that is in the table only, and may stay there.
+
+    Many calls that are active are not differentiated after all: a maximum that is subtracted
+    behind stop_gradient.
+    """
+    view = ops.view(op.operation)
+    if list(view.attributes) != [ops.RULE]:
+        return None
+    rules = op.frame.diff.rules
+    if rules.stops(view.rule_key):
+        return [True] * (len(op.results) + len(inexact_results(op)))
+    try:
+        (source,) = rules.sources(view.rule_key, "jvp", rule_mask(op))
+    except MissingRuleError:
+        return None
+    if source not in _KNOWN_ZEROS:
+        functions = source.library.functions
+        block = functions[source.entry].regions[0].blocks[0]
+        _KNOWN_ZEROS[source] = _zeros(block, functions)
+    return _KNOWN_ZEROS[source]
+
+
+def _zeros(block: Any, functions: Mapping[str, Any]) -> list[bool]:
+    return [stays_zero(v, functions) for v in terminator(block).operands]
+
+
+def zero_results(diff: Differentiation, name: str) -> list[bool]:
+    """Which results of a function are zero for certain."""
+    return diff.cached(("zero", name), lambda: _zeros(diff.block(name), diff.functions))
+
+
+def vjp_activity(op: Op, tangents: Tangents) -> list[bool]:
+    """All inexact results, if an operand is active that the rules are for."""
+    moves = "1" in rule_mask(op)
+    return [moves and inexact(r.type) for r in op.results]
+
+
+def jvp_activity(op: Op, tangents: Tangents) -> list[bool]:
+    """Of these, the results whose tangents some rule does not say to be zero."""
+    flags = vjp_activity(op, tangents)
+    if True not in flags:
+        return flags
+    count, staged = len(op.results), _zeros_before_linking(op)
+    found = [staged] if staged else [zero_results(op.frame.diff, f) for _, f in jvp_rules(op)]
+    zero = [of_one[count:] for of_one in found]
+    return [found is False for found in scatter(flags, list(map(all, zip(*zero, strict=True))))]
+
+
+def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
+    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for.
+
+    `absent` has '1' for each inexact result whose cotangent is zero, if that is known.
+    """
+    view, mask = ops.view(op.operation), rule_mask(op)
+    present = absent.translate(_OPPOSITE) or "1" * len(inexact_results(op))
+    types = cotangent_types(op)
+    for fwd, bwd, covered, given in view.pairs():
+        if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):
+            if types and (found := view.backward_for(covered, types)) is not None:
+                return fwd, found, covered
+            if types and (staged := staged_for_types(op, "vjp", Asked(covered), types)) is not None:
+                return *staged, covered
+            return fwd, bwd, covered
+    check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
+    if view.rule_key is None and view.sees_zeros and view.symbols:
+        raise missing_rule_that_sees(view, "vjp", Asked(mask, present))
+    if view.rule_key is None:
+        raise missing_rule_of(view, "vjp")
+    asked = Asked(mask, present if "0" in present else "")
+    if types and (staged := staged_for_types(op, "vjp", asked, types)) is not None:
+        return *staged, mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", str(asked)), mask
+
+
+_OPPOSITE = str.maketrans("01", "10")

@@ -1,0 +1,210 @@
+"""func.call, and what every rule does that calls a derived function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pullback._jax import ir, remat
+from pullback._jax.ordering import ORDERED
+from pullback.autodiff.batch_rules import MappedOp, batch, batch_type
+from pullback.autodiff.cotangent_reach import reached_in
+from pullback.autodiff.forward import jvp_function
+from pullback.autodiff.functions import Split, split
+from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.state import Differentiation
+from pullback.autodiff.zeros import is_nan, stays_zero
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.inline import call, emit_call
+from pullback.ir.masks import mask_of
+from pullback.ir.symbols import callee
+from pullback.passes.diagonal import diagonal_results
+from pullback.rules.calls.checkpoint_policy import recomputation, with_marks_outside
+
+
+def present(values: Sequence[Value | None]) -> list[Value]:
+    return [v for v in values if v is not None]
+
+
+def scatter(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """Put `values` at the positions flagged; None elsewhere."""
+    rest = iter(values)
+    return [next(rest) if flag else None for flag in flags]
+
+
+def before(op: Op) -> Any:
+    """Emit in the primal block, in front of the op."""
+    return build.inserting(ir.InsertionPoint(op.operation), op.operation.location)
+
+
+# ------------------------------------------------------------------------------- func.call
+
+
+@rule("func.call", linear=jointly, family="control", hands_on=True)
+class Call:
+    """f(args): derived once per activity, called as often as the primal is."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return op.frame.diff.function_activity(callee(op.operation), mask_of(op.active), op.frame)
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        return reached_by_function(op, callee(op.operation), results)
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        name = callee(op.operation)
+        if ORDERED in op.frame.diff.function(name).attributes:
+            return [None] * len(op.results)
+        return jvp_of_function(op, name, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return vjp_of_function(op, callee(op.operation), cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return call_is_diagonal(op, callee(op.operation), cts)
+
+
+def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool]:
+    """The operands that get cotangents of an op that calls @name on them."""
+    diff = op.frame.diff
+
+    def compute() -> list[bool]:
+        arguments = list(diff.block(name).arguments)
+        active = [a for a, moves in zip(arguments, op.active, strict=True) if moves]
+        found = reached_in(op, diff.block(name), active, results)
+        return [a in found for a in arguments]
+
+    key = "reached", name, mask_of(op.active), mask_of(results), op.frame.linear
+    return diff.cached(key, compute)
+
+
+@batch("func.call")
+def _batch_call(op: MappedOp) -> list[Value]:
+    """A call of the function for a batch; what its items share stays so."""
+    return call_again(op, "callee")
+
+
+def call_again(
+    op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None, **changes: Any
+) -> list[Value]:
+    """A call of the function for a batch that an attribute names; its results are as `wanted`."""
+    name, types = called_again(op, names, wanted)
+    return op.again(op.values, types, **{names: build.symbol(name)}, **changes)
+
+
+def called_again(
+    op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None
+) -> tuple[str, list[ir.Type]]:
+    """The function for a batch that such a call calls, and the types of its results."""
+    function = ir.FlatSymbolRefAttr(op.attributes[names]).value
+    name, found = op.frame.batching.function(function, op.batched, wanted)
+    types = [batch_type(t, op.size) if f else t for t, f in zip(op.results, found, strict=True)]
+    return name, types
+
+
+def jvp_call(
+    diff: Differentiation, name: str, mask: str, operands: Sequence[Value], tangents: Tangents
+) -> tuple[list[Value], list[Value | None]]:
+    """Call the derived jvp of @name, here: its results, and their tangents, refused ones too."""
+    derived, flags = jvp_function(diff, name, mask)
+    results = call(diff, derived, [*operands, *present(tangents)])
+    rest = iter(results[len(flags) :])
+    return results[: len(flags)], [next(rest) if f is True else f or None for f in flags]
+
+
+def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
+    """Tangents of an op that calls @name on its operands."""
+    results, found = jvp_call(op.frame.diff, name, mask_of(op.active), op.operands, tangents)
+    op.frame.replace(op, results)
+    return found
+
+
+def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
+    """Cotangents of an op that calls @name on its operands."""
+    pair = _split_call(op, name, cts)
+    found = _recompute(op, pair, cts) if _runs_again(op, name) else _store(op, pair, cts)
+    return scatter(op.active, scatter(pair.nonzero, found))
+
+
+def call_is_diagonal(op: Op, name: str, cts: Tangents) -> bool:
+    """Return True if the backward function of such a call is a diagonal map of the cotangents."""
+    backward = _split_call(op, name, cts).backward
+    return all(diagonal_cotangents(op, backward, len(present(cts))))
+
+
+def diagonal_cotangents(op: Op, backward: str, count: int) -> list[bool]:
+    """Return which results of a function are diagonal maps of its last `count` arguments."""
+    diff = op.frame.diff
+    residuals = len(diff.block(backward).arguments) - count
+    return diagonal_results(diff, backward, "0" * residuals + "1" * count)
+
+
+def _runs_again(op: Op, name: str) -> bool:
+    """Return True if reverse mode computes @name a second time."""
+    return remat.CHECKPOINT in op.frame.diff.function(name).attributes and not op.frame.linear
+
+
+def _split_call(op: Op, name: str, cts: Tangents) -> Split:
+    frame = op.frame
+    return split(
+        frame.diff,
+        with_marks_outside(frame.diff, name) if _runs_again(op, name) else name,
+        mask_of(op.active),
+        mask_of([ct is not None for ct in cts]),
+        frame.linear,
+        _constants(op) if frame.linear else (),
+        may_lose=frame.linear,
+        types=op.wide,
+    )
+
+
+def _constants(op: Op) -> tuple[tuple[int, float], ...]:
+    """Operands that are zero or NaN for certain: with those, more is linear in the others."""
+    found: list[tuple[int, float]] = []
+    for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
+        if not active and -1 not in build.shape(v):
+            if stays_zero(v, op.frame.diff.functions):
+                found.append((i, 0))
+            elif is_nan(v, op.frame.diff.functions) and build.info(v.type).kind == "f":
+                found.append((i, math.nan))
+    return tuple(found)
+
+
+def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+    """Replace the call by one of the forward function, whose residuals backward receives."""
+    frame = op.frame
+    with before(op):
+        arguments = [
+            v for v, a in zip(op.operands, op.active, strict=True) if not (frame.linear and a)
+        ]
+        results = call(frame.diff, pair.forward, arguments)
+        outs = dict(zip(pair.kept, results, strict=False))
+        new = [outs.get(i) for i in range(len(op.results))]
+        new = [v or frame.diff.stand_in(r) for v, r in zip(new, op.results, strict=True)]
+    frame.replace(op, new)
+    residuals = frame.residuals(results[len(pair.kept) :], pair.compared)
+    return call(frame.diff, pair.backward, [*residuals, *present(cts)])
+
+
+def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+    """jax.checkpoint: keep the arguments and what is marked, and run the forward function again.
+
+    The results are those of the forward function, too: the next derivative is that of what a rule
+    computes forward, which differs from the rule's where that is false on purpose.
+    """
+    frame = op.frame
+    saving, again, count = recomputation(frame.diff, pair)
+    with before(op):
+        outs = emit_call(frame.diff.function(saving), op.operands)
+    frame.replace(op, outs[: len(op.results)])
+    kept = [frame.primal(v) for v in (*op.operands, *outs[len(outs) - count :])]
+    values = [*kept, *present(cts)]
+    fenced = build.emit("stablehlo.optimization_barrier", [v.type for v in values], values).results
+    residuals = call(frame.diff, again, list(fenced)[: len(kept)])
+    return call(frame.diff, pair.backward, [*residuals, *list(fenced)[len(kept) :]])

@@ -1,0 +1,129 @@
+"""Custom calls: annotations that leave values alone, and calls nobody can look into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pullback._jax import sdy
+from pullback.autodiff.batch_rules import MappedOp, batch
+from pullback.autodiff.registry import (
+    Op,
+    Rule,
+    Tangents,
+    by_variant,
+    jointly,
+    register,
+    without_derivative,
+)
+from pullback.errors import MissingRuleError
+from pullback.ir import build
+from pullback.ir.build import Value, hides_inexact, inexact
+from pullback.ir.locations import user_line
+from pullback.ir.purity import ANNOTATIONS, target_of
+from pullback.rules.linalg import batch_of_lapack
+
+
+def _again(op: Op, values: Tangents) -> list[Value | None]:
+    """The same annotation on a tangent or cotangent, as in JAX."""
+    return [_annotated(op, *values).result]
+
+
+def _annotated(op: Op, v: Any) -> Any:
+    return build.emit(op.operation.name, [v.type], [v], dict(op.attributes.items()))
+
+
+_ANNOTATION = Rule(
+    "stablehlo.custom_call",
+    _again,
+    _again,
+    jointly,
+    __name__,
+    "annotation",
+    keeps_type=True,
+    elementwise=True,
+    hands_on=True,
+)
+_WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
+
+
+def _custom_call_variant(op: Op) -> Rule:
+    """Raises MissingRuleError if the call gives inexact results that nobody can differentiate."""
+    target = target_of(op.operation)
+    if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
+        return _ANNOTATION
+    if not any(inexact(r.type) or hides_inexact(r.type) for r in op.results):
+        return _WITHOUT_DERIVATIVE
+    if op.frame.linear:
+        raise MissingRuleError(
+            f"no derivative rule for `stablehlo.custom_call` @{target} that is to be transposed",
+            where=user_line(op.operation.location),
+            do="say in the rule what its transpose is, with pb.linear_call; or give the function "
+            "a backward rule, with jax.custom_vjp. Forward mode (pb.jvp) needs neither",
+        )
+    raise MissingRuleError(
+        f"no derivative rule for `stablehlo.custom_call` @{target}",
+        where=user_line(op.operation.location),
+        do="wrap this call in jax.custom_jvp or jax.custom_vjp; in a module by hand, in a function "
+        "that a pullback.custom_jvp_call with rules calls: docs/dialect.md. If jax.export wrote "
+        "it, it left JAX's rule out: save pb.trace(f)(...) instead, or export with vjp_order=1; "
+        "where the function calls it, call pb.from_exported(exported), which puts rules back",
+    )
+
+
+by_variant("stablehlo.custom_call", _custom_call_variant)
+
+
+def _constraint(op: Op, values: Tangents) -> list[Value | None]:
+    """The same on a tangent or cotangent, but that no sum over devices is left undone.
+
+    XLA leaves it undone for the result of a product alone; of other values it may count each
+    device's copy.
+    """
+    again = _annotated(op, *values)
+    again.attributes["sharding"] = summed(sdy.TensorShardingAttr(op.attributes["sharding"]))
+    return [again.result]
+
+
+def summed(sharding: Any) -> Any:
+    """The same place for a value of which no terms of a sum lie on several devices."""
+    dims, replicated = list(sharding.dimension_shardings), list(sharding.replicated_axes)
+    return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims, replicated)
+
+
+register(
+    Rule(
+        "sdy.sharding_constraint",
+        _constraint,
+        _constraint,
+        jointly,
+        __name__,
+        "linear",
+        keeps_type=True,
+        elementwise=True,
+        hands_on=True,
+    )
+)
+
+
+# --------------------------------------------------------------------------------- batches
+
+
+@batch("stablehlo.custom_call")
+def _batch(op: MappedOp) -> list[Value] | None:
+    """A batch has its place in memory as an item has; other annotations speak of dimensions.
+
+    Of calls that compute, only those of LAPACK are known to take a batch.
+    """
+    target = target_of(op.operation)
+    return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
+
+
+@batch("sdy.sharding_constraint")
+def _batch_constraint(op: MappedOp) -> list[Value]:
+    """Each item where it was; the partitioner says where the items are."""
+    one = sdy.TensorShardingAttr(op.attributes["sharding"])
+    dims = [sdy.DimensionShardingAttr.get([], is_closed=False), *one.dimension_shardings]
+    rest = [list(one.replicated_axes), list(one.unreduced_axes)]
+    if hasattr(one, "reduction_op"):  # what is left undone; a sum before jax 0.11
+        rest.append(one.reduction_op)
+    return op.again(sharding=sdy.TensorShardingAttr.get(one.mesh_or_ref, dims, *rest))

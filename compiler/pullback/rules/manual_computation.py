@@ -1,0 +1,308 @@
+"""`sdy.manual_computation`, which `jax.shard_map` lowers to: a body that runs on every device.
+
+A value that is equal on all devices of an axis has one cotangent per device, which are parts of a
+whole. A result takes an equal part of its cotangent to each device; the parts of an operand's are
+summed. Where the devices of an axis hold terms of a sum (`unreduced`), each term has the whole
+cotangent of the sum. Inside, collectives are differentiated as in collectives.py.
+
+What the backward body needs of the forward one, the forward one returns: the values of all devices,
+along a dimension of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback._jax import ir, sdy
+from pullback.autodiff.activity import analyze, numbered
+from pullback.autodiff.forward import Forward
+from pullback.autodiff.registry import Op, Tangents, jointly, rule
+from pullback.autodiff.residuals import Residuals
+from pullback.autodiff.reverse import Reverse
+from pullback.autodiff.state import Differentiation
+from pullback.errors import NotDifferentiableError
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.regions import MANUAL, blocks, replace_terminator, terminator
+from pullback.rules.calls.func_call import before, scatter
+from pullback.rules.collectives import added
+from pullback.rules.custom_calls import summed
+from pullback_runtime._erasure import erase
+
+
+class _Shardings:
+    """How the operands and results of a manual computation lie on its devices."""
+
+    def __init__(self, op: Op) -> None:
+        attributes = op.attributes
+        self.operands = _per_value(attributes["in_shardings"])
+        self.results = _per_value(attributes["out_shardings"])
+        for sharding in (*self.operands, *self.results):
+            _check_sum(sharding)
+        self.manual_axes = attributes["manual_axes"]
+        self.axes = list(sdy.ManualAxesAttr(self.manual_axes))
+        self.diff = op.frame.diff
+
+    def attributes(self, operands: Sequence[Any], results: Sequence[Any]) -> dict[str, Any]:
+        return {
+            "in_shardings": _together(operands),
+            "out_shardings": _together(results),
+            "manual_axes": self.manual_axes,
+        }
+
+    def stacked(self, row: Value) -> Any:
+        """How the rows of all devices lie, of which each has one."""
+        axes = [sdy.AxisRefAttr.get(name) for name in self.axes]
+        rest = [sdy.DimensionShardingAttr.get([], is_closed=False)] * (build.rank(row) - 1)
+        first = sdy.DimensionShardingAttr.get(axes, is_closed=True)
+        mesh = sdy.TensorShardingAttr(self.results[0]).mesh_or_ref
+        return sdy.TensorShardingAttr.get(mesh, [first, *rest])
+
+    def type_of_stack(self, row: Value) -> Any:
+        mesh = _mesh(self.diff, sdy.TensorShardingAttr(self.results[0]).mesh_or_ref)
+        axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
+        count = math.prod(a.size for a in axes if a.name in self.axes)
+        return build.tensor((count, *build.shape(row)[1:]), build.info(row.type).element)
+
+    def copies(self, sharding: Any) -> list[list[int]]:
+        """Groups of devices that hold the same part of a value."""
+        sharding = sdy.TensorShardingAttr(sharding)
+        mesh = _mesh(self.diff, sharding.mesh_or_ref)
+        axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
+        used = _axes_of(sharding) | _names(sharding.unreduced_axes)
+        same = [i for i, a in enumerate(axes) if a.name in self.axes and a.name not in used]
+        sizes = [a.size for a in axes]
+        devices = np.array(list(mesh.device_ids) or range(math.prod(sizes))).reshape(sizes)
+        devices = np.moveaxis(devices, same, range(-len(same), 0))
+        return devices.reshape(-1, math.prod(sizes[i] for i in same)).tolist()
+
+
+def _per_value(attribute: Any) -> list[Any]:
+    return list(sdy.TensorShardingPerValueAttr(attribute).shardings)
+
+
+def _check_sum(sharding: Any) -> None:
+    """Raises NotDifferentiableError where devices hold what the maximum or minimum is taken of."""
+    reduction = getattr(sdy.TensorShardingAttr(sharding), "reduction_op", None)
+    if reduction is not None and reduction.name != "SUM":
+        raise NotDifferentiableError(
+            f"a manual computation leaves a {reduction.name.lower()} over devices undone",
+            do="take it inside: jax.lax.pmax, jax.lax.pmin",
+        )
+
+
+def _together(shardings: Sequence[Any]) -> Any:
+    return sdy.TensorShardingPerValueAttr.get(list(shardings))
+
+
+def _mesh(diff: Differentiation, reference: Any) -> Any:
+    """The mesh of a sharding, written out or by its name."""
+    if sdy.MeshAttr.isinstance(reference):
+        return sdy.MeshAttr(reference)
+    name = ir.FlatSymbolRefAttr(reference).value
+    mesh = diff.symbols.others.get(name)
+    if mesh is not None and mesh.name == "sdy.mesh":
+        return sdy.MeshAttr(mesh.attributes["mesh"])
+    raise NotDifferentiableError(f"no mesh @{name} in the module", do="define it: sdy.mesh")
+
+
+def _axes_of(sharding: Any) -> set[str]:
+    dims = [sdy.DimensionShardingAttr(d) for d in sharding.dimension_shardings]
+    return _names(a for d in dims for a in d.axes)
+
+
+def _names(attributes: Iterable[Any]) -> set[str]:
+    axes = [sdy.AxisRefAttr(a) for a in attributes]
+    if any(a.sub_axis_info is not None for a in axes):
+        raise NotDifferentiableError(
+            "a manual computation splits an axis of its mesh", do="give the parts axes of their own"
+        )
+    return {a.name for a in axes}
+
+
+@rule(MANUAL, linear=jointly, family="control", hands_on=True)
+class ManualComputation:
+    """The body computes its tangents too; the backward body pulls back the cotangents."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        block = op.operation.regions[0].blocks[0]
+        active = numbered(_where(op.active, list(block.arguments)))
+        analyze(block, active, op.frame)
+        return [v in active for v in terminator(block).operands]
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        shardings = _Shardings(op)
+        block = op.operation.regions[0].blocks[0]
+        arguments = list(block.arguments)
+        inner = Forward(op.frame.diff, _tangent_arguments(op, block, arguments, tangents))
+        found = inner.run(block)
+        outs = list(terminator(block).operands)
+        flags = [t is not None for t in found]
+        replace_terminator(block, [*outs, *(t for t in found if t is not None)])
+        new = build.emit(
+            op.name,
+            [*(r.type for r in op.results), *_where(flags, [r.type for r in op.results])],
+            [*op.operands, *(t for t in tangents if t is not None)],
+            shardings.attributes(
+                shardings.operands + _where(op.active, shardings.operands),
+                shardings.results + _where(flags, shardings.results),
+            ),
+            regions=1,
+        )
+        block.append_to(new.regions[0])
+        results = list(new.results)
+        op.frame.replace(op, results[: len(flags)])
+        return scatter(flags, results[len(flags) :])
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return _Reversed(op).run(cts)
+
+
+def _where(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    return [v for v, f in zip(values, flags, strict=True) if f]
+
+
+def _tangent_arguments(
+    op: Op, block: Any, arguments: list[Value], tangents: Tangents
+) -> dict[Value, Value]:
+    pairs = zip(arguments, tangents, strict=True)
+    loc = op.operation.location
+    return {a: block.add_argument(a.type, loc) for a, t in pairs if t is not None}
+
+
+class _Reversed:
+    """The manual computation that pulls back cotangents: a body whose arguments come as needed."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.shardings = op, _Shardings(op)
+        (self.primal,) = blocks(op.operation)
+        self.frame = Reverse(op.frame.diff, self._primal, op.frame.linear, hands_on=True)
+        arguments = list(self.primal.arguments)
+        self.frame.analyze(self.primal, _where(op.active, arguments))
+        self.leaves = dict(zip(arguments, self.shardings.operands, strict=True))
+        self.operands: list[Value] = []
+        self.lie: list[Any] = []
+        self.draft = build.emit(op.name, (), (), regions=1)
+        self.block = self.draft.regions[0].blocks.append()
+
+    def _primal(self, v: Value) -> Value:
+        return self.residuals(v)
+
+    def _leaf(self, v: Value) -> Value | None:
+        """An argument of the primal body is one here too; what is empty is no argument.
+
+        XLA refuses a body whose arguments are all empty.
+        """
+        if 0 in build.shape(v):
+            return build.zeros(v.type)
+        if v not in self.leaves:
+            return None
+        return self._argument(v.type, self.op.operand(v.arg_number), self.leaves[v])
+
+    def _argument(self, type: Any, operand: Value, sharding: Any) -> Value:
+        """An argument of the backward body: the part of an operand, which lies like this."""
+        self.operands.append(operand)
+        self.lie.append(sharding)
+        return self.block.add_argument(type, self.op.operation.location)
+
+    def run(self, cts: Tangents) -> list[Value | None]:
+        op, shardings = self.op, self.shardings
+        with build.inserting(ir.InsertionPoint(self.block)):
+            self.residuals = Residuals(self.primal, self._leaf, self.frame.current)
+            self._seed(cts)
+            self.frame.run()
+            self.frame.assert_carried(self.leaves)
+            found = [self.frame.cotangent(a) for a in self.leaves]
+            pairs = zip(found, shardings.operands, strict=True)
+            build.emit(
+                "sdy.return",
+                (),
+                [_sum(ct, shardings.copies(s)) for ct, s in pairs if ct is not None],
+            )
+        self.residuals.settle(self._stored())
+        flags = [ct is not None for ct in found]
+        types = [
+            build.with_element(v.type, build.info(ct.type).element)
+            for v, ct in zip(op.operands, found, strict=True)
+            if ct is not None
+        ]
+        new = build.emit(
+            op.name,
+            types,
+            self.operands,
+            shardings.attributes(
+                self.lie, list(map(_of_cotangent, _where(flags, shardings.operands)))
+            ),
+            regions=1,
+        )
+        self.block.append_to(new.regions[0])
+        erase(self.draft)
+        return scatter(flags, list(new.results))
+
+    def _seed(self, cts: Tangents) -> None:
+        outs = terminator(self.primal).operands
+        for out, ct, sharding in zip(outs, cts, self.shardings.results, strict=True):
+            if ct is not None:
+                type = build.with_element(out.type, build.info(ct.type).element)
+                mine = self._argument(type, ct, _of_cotangent(sharding))
+                copies = len(self.shardings.copies(sharding)[0])
+                self.frame.seed(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
+
+    def _stored(self) -> dict[Value, Value]:
+        """What the primal body returns as well, as the backward body reads it there."""
+        op, shardings = self.op, self.shardings
+        chosen = self.residuals.choose(self.frame.compared)
+        if not chosen:
+            return {}
+        end = terminator(self.primal)
+        with build.inserting(ir.InsertionPoint(end), end.location):
+            rows = [_as_row(self.frame.current(v)) for v in chosen]
+        replace_terminator(self.primal, [*end.operands, *rows])
+        lie = [shardings.stacked(v) for v in rows]
+        with before(op):
+            new = build.emit(
+                op.name,
+                [*(r.type for r in op.results), *map(shardings.type_of_stack, rows)],
+                list(op.operands),
+                shardings.attributes(shardings.operands, shardings.results + lie),
+                regions=1,
+            )
+        self.primal.append_to(new.regions[0])
+        results = list(new.results)
+        count = len(op.results)
+        op.frame.replace(op, results[:count])
+        with build.inserting(self.residuals.ip):
+            return {
+                v: build.reshape(
+                    self._argument(row.type, op.frame.primal(stack), sharding), build.shape(v)
+                )
+                for v, row, stack, sharding in zip(chosen, rows, results[count:], lie, strict=True)
+            }
+
+
+def _of_cotangent(sharding: Any) -> Any:
+    """How the cotangent lies: that of a term of a sum is that of the sum."""
+    return summed(sdy.TensorShardingAttr(sharding))
+
+
+def _as_row(v: Value) -> Value:
+    return build.reshape(v, (1, *build.shape(v)))
+
+
+def _sum(ct: Value, groups: list[list[int]]) -> Value:
+    """The sum over groups of devices; nothing if each is alone."""
+    if len(groups[0]) == 1:
+        return ct
+    attributes = {
+        "replica_groups": build.i64_rows(groups, len(groups[0])),
+        "channel_handle": build.attr("#stablehlo.channel_handle<handle = 1, type = 1>"),
+        "use_global_device_ids": build.attr("unit"),
+    }
+    return added(ct, attributes, ct.type, "stablehlo.all_reduce")
