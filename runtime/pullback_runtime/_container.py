@@ -191,7 +191,7 @@ def _metadata(content: Any, start: int, end: int) -> bytes | None:
     if found < 0:
         return None
     stop = content.find(b"\0", found, end)
-    return content[found : stop if stop >= 0 else end]  # type: ignore[no-any-return]
+    return content[found : stop if stop >= 0 else end]
 
 
 def parse_metadata(text: str | bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import IO, Any
 import jax.export
 
 from pullback_runtime import _jax, _module
+from pullback_runtime._errors import ModuleError
 from pullback_runtime._jax import ir
 
 REQUEST = struct.Struct("<cIQ")
@@ -87,7 +88,7 @@ def _run_child(
         result.write(parse(content, context))
         code = 0
     except BaseException as error:
-        reason = error.__cause__ if isinstance(error, _module.ModuleError) else None
+        reason = error.__cause__ if isinstance(error, ModuleError) else None
         result.write(f"{reason or f'{type(error).__name__}: {error}'}"[:2000].encode())
         code = 1
     result.flush()

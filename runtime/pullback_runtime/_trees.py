@@ -43,7 +43,7 @@ _OF_THIS_PROCESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=') from [^>]*(?=>)")  # o
 _IN_ANY_ORDER = re.compile(r"set\(|\{[^:{}]+\}")
 
 
-class Fields(dict):
+class Fields(dict[str, Any]):
     """A dictionary by field name that stands for an instance of a class that is not here.
 
     Unlike a plain dictionary it keeps the order of the fields, which is that of the leaves.

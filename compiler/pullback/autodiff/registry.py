@@ -416,7 +416,7 @@ def without_derivative(name: str, module: str) -> Rule:
     return Rule(name, nothing, nothing, never, module, "own", activity=inactive)
 
 
-def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable:
+def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable[..., Any]:
     """Class decorator for ops of no family: static methods `jvp`, `vjp` and optional ones.
 
     Optional ones are `activity`, `diagonal`, and `reached(op, results)`: which operands get

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pullback._jax import (
@@ -225,7 +226,7 @@ class Keeper:
         return remat.as_checkpoint(equation, jaxpr=body, name=_checkpoint_name(body))
 
 
-_WAYS = {
+_WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
     "call_module": Keeper._program,
     "call_exported": Keeper._exported,
     "shard_map": Keeper._manual,

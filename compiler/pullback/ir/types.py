@@ -240,7 +240,7 @@ def _small_literal(value: float, element: str) -> str:
     """A number of 8 bits or less; the largest for infinity, and NaN for what it has no other."""
     dtype = np.dtype(f"float{element[1]}_{element[2:].lower()}")
     if math.isinf(value) and not np.isinf(np.array(value, dtype)):
-        limits = ml_dtypes.finfo(dtype)
+        limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         value = float(limits.max if value > 0 else limits.min)
     found = np.array(value, dtype)
     if value == 0 or np.isfinite(found):

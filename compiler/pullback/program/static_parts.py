@@ -64,7 +64,7 @@ def _may_equal_others(value: Any) -> bool:
         return any(map(_may_equal_others, value))
     if kind is dict:
         return any(map(_may_equal_others, value.items()))
-    return kind not in SAFE and kind.__eq__ is not object.__eq__
+    return kind not in SAFE and kind.__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
 
 
 def _same(one: Any, other: Any) -> bool:

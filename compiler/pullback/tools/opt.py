@@ -109,7 +109,7 @@ def flag(name: str, help_text: str) -> Any:
 @flag("--run-reproducer", "Run the pipeline that the input file holds.")
 @flag("--list-passes", "List passes and their options.")
 @click.pass_context
-def opt(ctx: click.Context, list_passes: bool, **arguments: Any) -> None:
+def opt(ctx: click.Context, /, list_passes: bool, **arguments: Any) -> None:
     """Run passes on FILE: MLIR text, bytecode, a StableHLO portable artifact, or a jax.export.
 
     '-' is stdin.

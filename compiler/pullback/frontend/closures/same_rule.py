@@ -231,7 +231,8 @@ class Identities:
         """
         cls = type(value)
         self._alive[id(value)] = value
-        compares = cls.__eq__ is not object.__eq__ and cls.__hash__ is not None
+        compares = cls.__hash__ is not None
+        compares &= cls.__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
         if compares and has_hash(value):
             return cls, value, self._besides(value, inside)
         state = _state(value) if self._by_contents and len(inside) <= DEEPEST else {}
@@ -326,10 +327,10 @@ _OPENED: dict[Any, Callable[[Any], Iterable[Any]]] = {
     tuple: tuple.__iter__,
     list: list.__iter__,
     frozenset: frozenset.__iter__,
-    str: str.__getnewargs__,  # type: ignore[attr-defined]
-    bytes: bytes.__getnewargs__,  # type: ignore[attr-defined]
-    int: int.__getnewargs__,  # type: ignore[attr-defined]
-    float: float.__getnewargs__,  # type: ignore[attr-defined]
+    str: str.__getnewargs__,
+    bytes: bytes.__getnewargs__,
+    int: int.__getnewargs__,
+    float: float.__getnewargs__,
     complex: complex.__getnewargs__,  # type: ignore[attr-defined]
 }
 _WITHOUT_MORE = frozenset({tuple, list, frozenset, dict})

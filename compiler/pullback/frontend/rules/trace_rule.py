@@ -63,7 +63,7 @@ def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     results, outs = rule.call.out_avals, rule.inexact_results
     pushed = _by_linearize if hijax.goes_by_linearize(rule.call.eqns[0]) else jax.jvp
 
-    def jvp(args, tangents):
+    def jvp(args: Any, tangents: Any) -> Any:
         primals = [args[i] for i in chosen]
         results, derivatives = pushed(_restricted(call, args, chosen), primals, list(tangents))
         return results, [derivatives[i] for i in outs]
@@ -80,7 +80,7 @@ def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     given = [False] * len(args) + [True] * len(tangents)
     moving = jaxprs.depending(closed, given)[len(results) :]
 
-    def linear(args, tangents):
+    def linear(args: Any, tangents: Any) -> Any:
         """The rule of a primitive: what does not depend on its tangents is zero.
 
         That may not be seen of it, as of the solution of a system whose right side is zero.
@@ -114,7 +114,7 @@ def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
     if len(moving) == len(tangents):
         return jaxprs.with_outputs(closed, [*outs[:count], *moving])
 
-    def filled(*values):
+    def filled(*values: Any) -> Any:
         found = tracing.apply(closed, values)
         zeros = derivatives.zeros_of
         return found[:count], [zeros(t) if i is None else found[i] for i, t in tangents]
@@ -137,7 +137,7 @@ def vjp_rule(
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)
 
-    def backward(residuals, cotangents):
+    def backward(residuals: Any, cotangents: Any) -> Any:
         cts = dict(zip(inexact, cotangents, strict=True))
         if axes is not None:
             cts = {i: axes[i].to_rule(ct) for i, ct in cts.items()}
@@ -163,10 +163,10 @@ def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) 
     others = dict(zip(rule.inexact_results, types, strict=True)) if types else {}
     structure = []
 
-    def forward(args):
+    def forward(args: Any) -> Any:
         restricted = _restricted(call, args, chosen)
 
-        def chosen_results(*values):
+        def chosen_results(*values: Any) -> Any:
             results = restricted(*values)
             return [_with_cotangent(results[i], others.get(i)) for i in given], results
 
@@ -175,7 +175,7 @@ def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) 
         structure.append(tree)
         return results, residuals
 
-    def pull(residuals, cotangents):
+    def pull(residuals: Any, cotangents: Any) -> Any:
         pull = jax.tree.unflatten(structure[0], residuals)
         return pull([_whole(rule, rule.call.out_avals[i], cotangents[i]) for i in given])
 
@@ -206,7 +206,7 @@ def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
     perturbed = [i in chosen for i in range(len(rule.call.in_avals))]
     forward, name = user_rules.traced_fwd(equation, perturbed, dict(rule.literals))
 
-    def pull(residuals, cotangents):
+    def pull(residuals: Any, cotangents: Any) -> Any:
         cts = [
             cotangents[i] if i in cotangents else derivatives.zeros_of(aval)
             for i, aval in enumerate(rule.call.out_avals)
@@ -314,13 +314,13 @@ def _transposed(
     avals = tracing.structs(rule.call.in_avals)
     kept = [i for i in range(len(avals)) if i not in chosen]
 
-    def transpose(args, cotangents):
+    def transpose(args: Any, cotangents: Any) -> Any:
         full = [None] * len(avals)
         for i, value in zip(kept, args, strict=True):
             full[i] = value
         restricted = _restricted(call, full, chosen)
 
-        def linear(*values):
+        def linear(*values: Any) -> Any:
             results = restricted(*values)
             return [results[i] for i in outs]
 
@@ -333,7 +333,7 @@ def _transposed(
         wanted = [rule.call.in_avals[i] for i in chosen]
         return [part(rule, *each) for each in zip(wanted, _typed(found, wanted), strict=True)]
 
-    def alone(args, cotangents):
+    def alone(args: Any, cotangents: Any) -> Any:
         _run_transpose(rule, kept, args, cotangents)
 
     outs = rule.inexact_results
@@ -374,7 +374,7 @@ def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
     call, (equation,) = rule.call, rule.call.eqns
     kept = [i for i in range(len(call.in_avals)) if i not in chosen]
 
-    def transpose(args, cotangents):
+    def transpose(args: Any, cotangents: Any) -> Any:
         found = (
             user_rules.run_linear_transpose(equation, args, cotangents)
             if rule.primitive == "linear_call"
@@ -395,7 +395,7 @@ def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
     """The call as a function of the chosen arguments, the others held fixed."""
 
-    def restricted(*values):
+    def restricted(*values: Any) -> Any:
         full = list(args)
         for i, value in zip(chosen, values, strict=True):
             full[i] = value
@@ -413,7 +413,7 @@ def forward_of_backward(rule: Rule) -> Any:
     avals = tracing.structs(rule.call.in_avals)
     cotangents = tracing.structs(backward.in_avals[count:])
 
-    def forward(residuals, tangents):
+    def forward(residuals: Any, tangents: Any) -> Any:
         (results,) = jax.linear_transpose(lambda cts: pull(*residuals, *cts), cotangents)(tangents)
         return results
 
@@ -426,7 +426,7 @@ def unknown_map(rule: Rule) -> Any:
     avals = tracing.structs(rule.call.in_avals)
     results = [rule.call.out_avals[i] for i in rule.inexact_results]
 
-    def unknown(_, tangents):
+    def unknown(_: Any, tangents: Any) -> Any:
         nan = sum(jax.numpy.sum(jax.numpy.real(t)) for t in tangents) * jax.numpy.nan
         return [jax.numpy.full(aval.shape, nan, aval.dtype) for aval in results]
 
