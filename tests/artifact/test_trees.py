@@ -602,5 +602,5 @@ def test_a_tree_that_is_too_deep_to_be_loaded_is_not_saved():
     for _ in range(_trees.MAX_DEPTH):
         deep = [deep]
     _trees.describe(jax.tree.structure(deep))
-    with pytest.raises(artifact.errors.ArtifactError, match="nested more than 200 deep"):
+    with pytest.raises(pb.ArtifactError, match="nested more than 200 deep"):
         artifact.serialize(pb.trace(lambda tree: tree)([deep]))
