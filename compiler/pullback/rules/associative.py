@@ -1,4 +1,4 @@
-"""Bodies of reductions that are not associative: their derivatives are refused.
+"""Refuse derivatives of reductions whose body is not associative.
 
 XLA combines the elements of a reduction in an order of its own, in trees on a GPU and from 32
 elements on a CPU, and so do we. For a body that is not associative, each order gives another
@@ -33,7 +33,7 @@ Body = Callable[..., Sequence[Any]]
 
 
 def check_associative(op: Op) -> None:
-    """Raise MissingRuleError if the body of a reduction, or of windows, is not associative."""
+    """Raise MissingRuleError if the body of a reduction or of a window op is not associative."""
     region = op.operation.regions[0]
     if body_name(region) in COMMUTATIVE:
         return
@@ -53,7 +53,7 @@ def not_associative(name: str, where: str | None) -> MissingRuleError:
 
 
 def is_associative(body: Body, dtypes: Sequence[Any]) -> bool:
-    """Return True if body(body(a, b), c) is body(a, body(b, c)), up to rounding, for samples.
+    """Return True if body(body(a, b), c) equals body(a, body(b, c)) up to rounding, for samples.
 
     Args:
       body: takes one array of each dtype, and then another; returns one of each.
@@ -76,7 +76,7 @@ def is_associative(body: Body, dtypes: Sequence[Any]) -> bool:
 
 
 def _samples(dtypes: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield three lists of arrays, of numbers between 0.1 and 3, a third of them negative."""
+    """Yield three lists with one array per dtype: magnitudes 0.1 to 3, a third of them negative."""
     random = np.random.default_rng(0)
     for _ in range(3):
         yield [_sample(dtype, random) for dtype in dtypes]
@@ -92,7 +92,7 @@ def _sample(dtype: Any, random: np.random.Generator) -> Any:
 
 
 def _differ(left: Any, right: Any, *given: Any) -> Any:
-    """Where two results differ by more than rounding; what is no number is left out."""
+    """Return a mask of where two results differ by more than rounding; False for NaNs."""
     if not jnp.issubdtype(left.dtype, jnp.inexact):
         return left != right
     wide = np.result_type(left.dtype if left.dtype.kind in "fc" else np.float32, np.float32)
@@ -104,7 +104,7 @@ def _differ(left: Any, right: Any, *given: Any) -> Any:
 
 
 def _as_text(op: Op, body: Any) -> str:
-    """A module whose @main applies a body of scalars to arrays of samples."""
+    """Return the text of a module whose @main applies the scalar body to arrays of samples."""
     diff, count = op.frame.diff, 2 * len(op.results)
     types = [build.with_shape(v.type, (SAMPLES,)) for v in body.arguments]
     loc = op.operation.location

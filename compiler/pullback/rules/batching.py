@@ -1,3 +1,3 @@
-"""Another name of `pullback.autodiff.batch_rules`, which rules outside of this package use."""
+"""Alias of `pullback.autodiff.batch_rules`, for rules that are defined outside of this package."""
 
 from pullback.autodiff.batch_rules import *  # noqa: F403

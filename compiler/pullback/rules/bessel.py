@@ -1,4 +1,4 @@
-"""The Bessel function exp(-|x|) I₀(x), which is no op: Cephes' Chebyshev series for it."""
+"""Expand the Bessel function exp(-|x|) I₀(x), which no op computes, in Cephes' Chebyshev series."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FAR_64 = (
 
 
 def bessel_i0e(x: Value) -> Value:
-    """exp(-|x|) I₀(x) in float32 or float64."""
+    """Emit exp(-|x|) I₀(x) in float32 or float64."""
     t = build.info(x.type)
     near, far = (NEAR_64, FAR_64) if t.bits == 64 else (NEAR_32, FAR_32)
     x = build.abs(x)
@@ -54,7 +54,7 @@ def bessel_i0e(x: Value) -> Value:
 
 
 def _chebyshev(x: Value, coefficients: Sequence[float]) -> Value:
-    """Clenshaw's recurrence, highest coefficient first."""
+    """Emit a Chebyshev series by Clenshaw's recurrence; `coefficients` begin with the highest."""
     first = second = third = full_like(x, 0.0)
     for c in coefficients:
         first, second, third = add(sub(mul(x, first), second), c), first, second

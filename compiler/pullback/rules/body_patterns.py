@@ -1,4 +1,4 @@
-"""What can be read off the region of a reduction, a scatter or a collective."""
+"""Recognize simple bodies of reductions, scatters and collectives."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CONSTRAINT = "sdy.sharding_constraint"
 
 
 class Applied(NamedTuple):
-    """The one op of a region, if there is one, and the values that it or the return reads."""
+    """The only op of a region (None if the region returns an argument) and the values it reads."""
 
     op: Any | None
     operands: list[Value]
 
 
 def applied(block: Any) -> Applied | None:
-    """What a region that returns one value applies to its arguments; None if several ops."""
+    """Return what a region with one result applies to its arguments; None if it has several ops."""
     *before, end = operations(block)
     steps = [operation for operation in before if operation.name != CONSTRAINT]
     read: Callable[[Any], list[Value]] = list if len(steps) == len(before) else _unconstrained
@@ -39,14 +39,14 @@ def _unconstrained(values: Sequence[Value]) -> list[Value]:
 
 
 def unconstrained(v: Value) -> Value:
-    """The value that a chain of sharding constraints hands on."""
+    """Return the value behind a chain of sharding constraints."""
     while is_result_of(v, CONSTRAINT):
         v = v.owner.operands[0]
     return v
 
 
 def check_scalars(op: Op, init: Value | None = None) -> None:
-    """Raises MissingRuleError for a body on arrays, or on wider types than the operands have.
+    """Raise MissingRuleError if the body takes arrays, or wider types than the operands have.
 
     MLIR accepts both, XLA neither. The types of results and initial values tell.
     """
@@ -64,7 +64,7 @@ COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "max
 
 
 def body_name(region: Any) -> str:
-    """The op that a region of the form (a, b) -> op(a, b) applies; '' for others.
+    """Return the name of the op if a region has the form (a, b) -> op(a, b), else ''.
 
     A commutative op may have its operands in either order.
     """
@@ -79,7 +79,7 @@ def body_name(region: Any) -> str:
 
 
 def lone_name(block: Any) -> str:
-    """The same for a block of a commutative op alone, found in few steps: most are such."""
+    """Return the op's name as `body_name` does, for commutative ops only: a fast path."""
     operation = ir.InsertionPoint.at_block_begin(block).ref_operation
     name = operation.name
     end = ir.InsertionPoint.after(operation).ref_operation if name in COMMUTATIVE else None

@@ -1,4 +1,4 @@
-"""Branches (`stablehlo.case`, `stablehlo.if`); loops are in loops.py."""
+"""Differentiate branches (`stablehlo.case`, `stablehlo.if`); loops are in loops/."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def active_operands(op: Op) -> list[Value]:
 
 
 class Branches:
-    """Exactly one region runs; its values from outside are captured."""
+    """The rule of branches: exactly one region runs, and reads outside values by capturing them."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -56,7 +56,7 @@ class Branches:
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        """The branch computes its tangents too."""
+        """Let each branch return its tangents behind its results."""
         frame = op.frame
         found = []
         for block in blocks(op.operation):
@@ -73,7 +73,7 @@ class Branches:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        """A branch of the same index, on the residuals of the one that ran."""
+        """Emit an op of the same index whose branches transpose the primal ones."""
         captured = captures(op.operation)
         branches = [_Branch(op, block, cts, captured) for block in blocks(op.operation)]
         wrt = [v for v in active_operands(op) if any(v in b.reached for b in branches)]
@@ -91,7 +91,7 @@ class Branches:
 
 
 def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
-    """Let a branch return the tangents flagged as well; zeros where it has none."""
+    """Let a branch also return the tangents that are flagged; those it has not are zeros."""
     end = terminator(block)
     outs = list(end.operands)
     with build.inserting(ir.InsertionPoint(end), end.location):
@@ -101,7 +101,7 @@ def _extend(block: Any, tangents: Tangents, flags: Sequence[bool]) -> None:
 
 
 class _Branch:
-    """One branch on its way to a backward branch."""
+    """One branch while its backward branch is made."""
 
     def __init__(self, op: Op, block: Any, cts: Tangents, captured: Sequence[Value]) -> None:
         self.op, self.block = op, block
@@ -122,7 +122,7 @@ class _Branch:
         return self.residuals(v)
 
     def _leaf(self, v: Value) -> Value | None:
-        """What the branch has from outside, or returns anyway."""
+        """Return a value that needs no residual: captured, or returned anyway; None for others."""
         frame = self.op.frame
         if v in self.returned:
             return frame.primal(frame.current(self.returned[v]))
@@ -147,9 +147,9 @@ class _Branch:
 def _with_common_types(
     backward: Any, wrt: Sequence[Value], found: Sequence[Sequence[Value | None]]
 ) -> Any:
-    """The backward branches, whose cotangents of a value are of one type in all of them.
+    """Return the backward op with branches that agree on the type of each value's cotangent.
 
-    It is that of the value if branches differ.
+    Where they differ, it is the type of the primal value.
     """
     types = []
     for v, column in zip(wrt, zip(*found, strict=True), strict=True):
@@ -169,7 +169,7 @@ def _with_common_types(
 
 
 def _store_residuals(op: Op, branches: Sequence[_Branch]) -> None:
-    """Results for what the branches store; branches share slots of equal type."""
+    """Let the op return the residuals of its branches; branches share results of equal type."""
     frame = op.frame
     rows = [[branch.frame.current(v) for v in branch.chosen] for branch in branches]
     with before(op):
@@ -190,10 +190,10 @@ for _name in BRANCHES:
 
 @batch(*BRANCHES, captures=True)
 def _batch(op: MappedOp) -> list[Value] | None:
-    """The branch that all items take; where each takes its own, all branches, and a choice.
+    """Batch the branch that all items take; if the index is batched, run all branches and select.
 
-    Branches that call back run for one item after the other: what an item does not take, it does
-    not call, such as what raises an error.
+    Branches that contain callbacks then run for one item after the other: an item must not call
+    what is in a branch that it does not take, for that may raise an error.
     """
     if op.batched[0]:
         calls_back = op.frame.diff.found_in(op.operation, callback)
@@ -233,11 +233,12 @@ def _batch_choice(op: MappedOp) -> list[Value]:
 
 
 def _taken_in(op: MappedOp, block: Any, here: Value | None) -> dict[Value, Value]:
-    """The values that a branch uses, so that items which do not take it have no derivative there.
+    """Return the values that a branch uses, with zero derivatives for items that do not take it.
 
     Where the slope of such an item is infinite, its cotangent, which is zero, would become NaN.
-    What all items share gets a batch axis for that, as in JAX. `here` says which items take the
-    branch; all of them if it is None.
+
+    Values that all items share get a batch axis for that, as in JAX. `here` is the mask of the
+    items that take the branch; None if all do.
     """
     used = [] if here is None else captured_by([block])
     known = op.frame.values
@@ -246,7 +247,7 @@ def _taken_in(op: MappedOp, block: Any, here: Value | None) -> dict[Value, Value
 
 
 def taken(op: MappedOp, here: Value, v: Value) -> Value:
-    """A batched value that has a derivative for those items only that `here` says."""
+    """Return a batched value with zero tangents for the items that the mask `here` leaves out."""
     diff, types = op.frame.diff, [here.type, v.type]
 
     def make() -> tuple[str, str]:
@@ -266,9 +267,9 @@ def taken(op: MappedOp, here: Value, v: Value) -> Value:
 
 
 def in_place(op: MappedOp, block: Any, values: dict[Value, Value] | None = None) -> list[Value]:
-    """The results of a block of the op, whose ops move in front of the op.
+    """Inline a block of the op in front of the op and return its results.
 
-    In the block, these values are others than around it.
+    `values` replaces values that the block captures.
     """
     inner = op.frame.inner()
     inner.values |= values or {}

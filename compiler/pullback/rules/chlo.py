@@ -1,4 +1,4 @@
-"""CHLO's special functions, one line each: JAX's formula for the primitive that lowers to it."""
+"""Differentiate CHLO's special functions by JAX's formula for the primitive that lowers to each."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _chlo(name: str, *operands: Value) -> Value:
 
 
 def _unknown(op: Op, t: Value) -> Value:
-    """No closed form: nobody, JAX included, has this derivative."""
+    """Raise MissingRuleError: there is no closed form, and JAX has no derivative here either."""
     raise missing_rule(op.operation, op.name, " in its first operand")
 
 
 def _one_minus_square(x: Value) -> Value:
-    """As two factors: 1 - x² would lose digits near ±1."""
+    """Emit 1 - x² as (1 - x)(1 + x), which keeps the digits near ±1."""
     return mul(sub(1.0, x), add(x, 1.0))
 
 
@@ -78,7 +78,7 @@ def _polygamma_argument(op: Op, t: Value) -> Value:
 
 
 def _trigamma(x: Value) -> Value:
-    """ψ'(x); for negative x by reflection, (π / sin πx)² - ψ'(1 - x).
+    """Emit ψ'(x); for negative x by reflection, (π / sin πx)² - ψ'(1 - x).
 
     JAX has polygamma(1, x), of which XLA computes another number below -9.
     """
@@ -90,12 +90,12 @@ def _trigamma(x: Value) -> Value:
 
 
 def _zeta_offset(op: Op, t: Value) -> Value:
-    """dζ(x, q)/dq = -x ζ(x + 1, q)."""
+    """Emit t dζ(x, q)/dq, where dζ(x, q)/dq = -x ζ(x + 1, q)."""
     return mul(neg(t), mul(op.lhs, _chlo("zeta", add(op.lhs, 1.0), op.rhs)))
 
 
 def _bessel_i1e(op: Op, t: Value) -> Value:
-    """i0e(x) - i1e(x) (sign(x) + 1/x), and 1/2 at 0; computed in at least float32."""
+    """Emit t times i0e(x) - i1e(x) (sign(x) + 1/x), 1/2 at 0; computed in at least float32."""
     kind = build.info(op.x.type)
     wide = kind.element if kind.bits >= 32 else build.element_type("f32")
     x, y = build.convert(op.x, wide), build.convert(op.result, wide)
@@ -124,7 +124,7 @@ elementwise(
 
 
 def conj(op: Op, cts: Tangents) -> list[Value | None]:
-    """The conjugate of the cotangent: a pairing without conjugates makes conj its own transpose."""
+    """Conjugate the cotangent: with a pairing that has no conjugates, conj is its own transpose."""
     return [build.conj(cts[0])]
 
 
@@ -156,7 +156,7 @@ nondifferentiable(
 
 # --------------------------------------------------------------------- implicit broadcasts
 def _explicit(name: str) -> None:
-    """The op on operands that are broadcast as NumPy does."""
+    """Register rules of the `chlo.broadcast_` form of an op, which broadcasts as NumPy does."""
 
     def expand(op: Op, operands: Sequence[Value]) -> Value:
         shape = build.shape_of(op.result_type)
@@ -186,7 +186,7 @@ def _spread(op: Op, v: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _are_last(op: Op | MappedOp, rank: int, shape: tuple[int, ...]) -> bool:
-    """Whether an operand of this rank is broadcast along its missing dimensions, as in NumPy."""
+    """Return True if an operand of this rank is broadcast along leading dimensions, as in NumPy."""
     given, last = op.attributes.get("broadcast_dimensions"), range(len(shape) - rank, len(shape))
     return given is None or not 0 < rank < len(shape) or given == build.i64s(tuple(last))
 

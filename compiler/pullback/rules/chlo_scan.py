@@ -1,4 +1,4 @@
-"""`chlo.scan`, which JAX lowers cumulative sums to on a GPU: the loop it stands for."""
+"""Expand `chlo.scan`, to which JAX lowers cumulative sums on a GPU, into a loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pullback_runtime._jax import operations_where
 
 
 def scan(op: Op, operands: Sequence[Value]) -> list[Value]:
-    """For each index along a dimension: (slices, carries) -> (slices of outputs, carries).
+    """Emit the loop that applies (slices, carries) -> (slices of outputs, carries) at each index.
 
     Source: StableHLO's stablehlo/dialect/ChloOps.td, `ScanOp`.
     """
@@ -47,7 +47,7 @@ def _loop(
     carries: Sequence[Value],
     buffers: Sequence[Value],
 ) -> tuple[list[Value], list[Value]]:
-    """One iteration for each index of the first dimension, the last one first if so flagged."""
+    """Emit a loop over the first dimension, from its last index to the first if `is_reverse`."""
     backwards = build.flag(op, "is_reverse")
     first, step = (count - 1, -1) if backwards else (0, 1)
     index = build.full(build.scalar("i32"), first)
@@ -70,7 +70,7 @@ def _loop(
 
 
 def _step(operation: Any, values: Sequence[Value]) -> list[Value]:
-    """The ops of the body on these values, here, where nothing follows; what they return."""
+    """Inline the body on these values at the insertion point, a block's end; return its results."""
     copy = spare(operation)
     block = copy.regions[0].blocks[0]
     for argument, v in zip(list(block.arguments), values, strict=True):
@@ -84,7 +84,7 @@ def _step(operation: Any, values: Sequence[Value]) -> list[Value]:
 
 
 def _segment(op: Op, name: str) -> int:
-    """How many operands (results) come before the carries."""
+    """Return how many operands (or results) come before the carries."""
     return int(np.asarray(ir.DenseI32ArrayAttr(op.attributes[name]))[0])
 
 
@@ -107,7 +107,7 @@ register(Rule("chlo.scan", *expanded(scan), jointly, __name__, "control"))
 
 
 def expand_scans(module: ir.Module) -> None:
-    """Puts loops in the place of `chlo.scan`, for who cannot hold the op."""
+    """Replace each `chlo.scan` of a module by a loop, for consumers that do not know the op."""
     with _jax.working_in(module):
         for operation in operations_where(module, lambda op: op.name == "chlo.scan"):
             operands, results = list(operation.operands), list(operation.results)
@@ -123,7 +123,7 @@ def expand_scans(module: ir.Module) -> None:
 
 @batch("chlo.scan", captures=True)
 def _batch(op: MappedOp) -> list[Value]:
-    """The body for all items, on batches of slices and of carries."""
+    """Run the body once for all items, on batches of slices and of carries."""
     (body,) = blocks(op.operation)
     inner = op.frame.inner()
     inner.take(body.arguments, [True] * len(body.arguments))

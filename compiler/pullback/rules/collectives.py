@@ -1,4 +1,4 @@
-"""Collectives, as ops of a program that runs on every device.
+"""Differentiate collectives, ops of a program that runs on every device.
 
 What is differentiated is the program as a whole: all devices' operands to all devices' results. A
 device's cotangent is that of its own values, and every device runs the transpose. So the transpose
@@ -36,13 +36,13 @@ from pullback.rules.body_patterns import body_name, check_scalars
 
 
 def _groups(op: Op, *names: str) -> dict[str, Any]:
-    """The attributes that say which devices take part, and how; and those of `names`."""
+    """Return the attributes that say which devices take part, and how, and those of `names`."""
     kept = ("replica_groups", "channel_handle", "use_global_device_ids", *names)
     return {name: op.attributes[name] for name in kept if name in op.attributes}
 
 
 def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
-    """A cotangent for each operand of a collective that treats all of them alike."""
+    """Return a cotangent for each operand of a collective that treats all operands alike."""
 
     def pull(v: Value, ct: Value) -> Value:
         return transpose(ct, build.with_element(v.type, build.info(ct.type).element))
@@ -55,20 +55,20 @@ def _each(op: Op, cts: Tangents, transpose: Any) -> list[Value | None]:
 
 
 def added(ct: Value, attributes: dict[str, Any], type: Any, name: str) -> Value:
-    """The sum of what several devices hold, or this device's part of it."""
+    """Emit the collective `name` with a body that adds: a sum over devices, or a part of it."""
     new = build.emit(name, [type], [ct], attributes, regions=1)
     build.fill_binary(new.regions[0], "stablehlo.add", build.tensor((), build.info(type).element))
     return new.results[0]
 
 
 def _all_reduce_transpose(op: Op, cts: Tangents) -> list[Value | None]:
-    """The same sum of cotangents."""
+    """Emit the same sum over devices of the cotangents."""
     groups = _groups(op)
     return _each(op, cts, lambda ct, type: added(ct, groups, type, "stablehlo.all_reduce"))
 
 
 def _reduce_scatter_transpose(op: Op, cts: Tangents) -> list[Value | None]:
-    """Every device's part was added to that of its group: gather them."""
+    """Gather the cotangents: each device's part is a sum over those of its group."""
     attributes = _groups(op) | {"all_gather_dim": build.i64(build.number(op, "scatter_dimension"))}
     return _each(
         op, cts, lambda ct, type: build.emit1("stablehlo.all_gather", type, [ct], attributes)
@@ -89,7 +89,7 @@ def _linear_rule(name: str, transpose: Any) -> Rule:
 
 
 def _reduction(name: str, transpose: Any) -> None:
-    """A collective that reduces: linear if its body adds; JAX has no rule for others either."""
+    """Register a collective that reduces: linear if its body adds; JAX has no rule for others."""
     rule = _linear_rule(name, transpose)
 
     def variant(op: Op) -> Rule:
@@ -111,7 +111,7 @@ _reduction("stablehlo.reduce_scatter", _reduce_scatter_transpose)
 
 
 def cross_replica_sum(op: Op, cts: Tangents) -> list[Value | None]:
-    """The same sum of cotangents."""
+    """Emit the same sum over replicas of the cotangent."""
     return [build.clone(op.operation, list(cts)).result]
 
 
@@ -122,13 +122,13 @@ linear("stablehlo.cross-replica-sum", cross_replica_sum)
 
 
 def all_gather(op: Op, cts: Tangents) -> list[Value | None]:
-    """Every device's copy of a part counts: add them, and leave each device its part."""
+    """Add the cotangents of all devices' copies, and leave each device its part: reduce_scatter."""
     attributes = _groups(op) | {"scatter_dimension": build.i64(build.number(op, "all_gather_dim"))}
     return _each(op, cts, lambda ct, type: added(ct, attributes, type, "stablehlo.reduce_scatter"))
 
 
 def all_to_all(op: Op, cts: Tangents) -> list[Value | None]:
-    """Back: split where it was concatenated, and the other way round."""
+    """Exchange back: split along the dimension of the concatenation, and the other way round."""
     attributes = _groups(op, "split_count") | {
         "split_dimension": op.attributes["concat_dimension"],
         "concat_dimension": op.attributes["split_dimension"],
@@ -142,7 +142,10 @@ _ALL_TO_ALL = _linear_rule("stablehlo.all_to_all", all_to_all)
 
 
 def _all_to_all_variant(op: Op) -> Rule:
-    """Of several operands, XLA gives each device one, whatever the dimensions say."""
+    """Return the rule for one operand; raise MissingRuleError for several.
+
+    XLA gives each device one of several operands, whatever the dimensions say.
+    """
     if len(op.results) == 1:
         return _ALL_TO_ALL
     raise unsupported(
@@ -153,16 +156,17 @@ def _all_to_all_variant(op: Op) -> Rule:
 
 
 def collective_permute(op: Op, cts: Tangents) -> list[Value | None]:
-    """Along the reversed arrows; who received nothing sends nothing."""
+    """Permute along the reversed arrows; a device that received nothing sends nothing."""
     arrows = _matrix(op, "source_target_pairs")
     reversed_ = [(target, source) for source, target in arrows]
     return _each(op, cts, lambda ct, type: _permute(op, ct, reversed_))
 
 
 def collective_broadcast(op: Op, cts: Tangents) -> list[Value | None]:
-    """The sum over each group goes to its first member, which had sent; halves join halves.
+    """Sum the cotangents of each group onto its first member, which had sent, by halves.
 
-    Permutations count devices as a broadcast does; `all_reduce` cannot, for partitions.
+    This takes permutations, which count devices as a broadcast does; `all_reduce` cannot, for
+    partitions.
     """
     if "has_dynamic_root" in op.attributes:
         raise unsupported(
@@ -188,7 +192,7 @@ def _matrix(op: Op, name: str) -> list[list[int]]:
 
 
 def _permute(op: Op, x: Value, arrows: Sequence[tuple[int, int]]) -> Value:
-    """x from each arrow's source to its target; zeros elsewhere."""
+    """Send x from each arrow's source to its target; devices that receive nothing have zeros."""
     attributes = {"source_target_pairs": build.i64_rows(arrows)}
     if "channel_handle" in op.attributes:
         attributes["channel_handle"] = op.attributes["channel_handle"]
@@ -209,14 +213,14 @@ for _name in ("all_reduce", "collective_permute", "cross-replica-sum"):
 
 @batch("stablehlo.collective_broadcast")
 def _batch_of_broadcasts(op: MappedOp) -> list[Value] | None:
-    """From one device for all items; the last operand may say from which."""
+    """Broadcast all items from one device; an operand that is not batched may say from which."""
     operands = op.leading(len(op.results))
     return None if operands is None else op.again(operands)
 
 
 @batch("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter")
 def _batch(op: MappedOp) -> list[Value]:
-    """The same along dimensions of each item."""
+    """Emit the op along the same dimensions of each item."""
     names = ("all_gather_dim", "concat_dimension", "scatter_dimension", "split_dimension")
     dims = [name for name in names if name in op.attributes]
     return op.again(**{name: build.i64(build.number(op, name) + 1) for name in dims})

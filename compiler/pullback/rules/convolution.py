@@ -1,4 +1,4 @@
-"""Convolution, linear in each operand; its transposes are convolutions again.
+"""Differentiate convolutions, which are linear in each operand; so are their transposes.
 
 Source: jax/_src/lax/convolution.py, `_conv_general_dilated_transpose_lhs` and `…_rhs`, here with
 window reversal as well: that is a reversed kernel.
@@ -22,7 +22,7 @@ Layout = list[int]  # batch, feature, spatial…; of a kernel: output feature, i
 
 @dataclass(frozen=True)
 class Window:
-    """Everything a convolution says beyond its operands."""
+    """The attributes of a convolution."""
 
     lhs: Layout
     rhs: Layout
@@ -37,7 +37,7 @@ class Window:
 
 
 def read_window(op: Op | MappedOp) -> Window:
-    """The attributes of a convolution, defaults filled in."""
+    """Return the attributes of a convolution, with defaults filled in."""
     d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     lhs = [d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions]
     rhs = [
@@ -126,7 +126,7 @@ def transpose_rhs(op: Op, ct: Value) -> Value | None:
 
 
 def _is_empty(op: Op) -> bool:
-    """XLA has no convolution over nothing; the cotangents are zero then."""
+    """Return True if an array has no elements: XLA has no such convolution; cotangents are zero."""
     return any(0 in build.info(v.type).shape for v in (*op.operands, *op.results))
 
 
@@ -135,7 +135,7 @@ def _dilated(size: int, dilation: int) -> int:
 
 
 def _spatial_sizes(op: Op, w: Window) -> list[tuple[int, int, int]]:
-    """Dilated sizes of input, kernel and output, per spatial dimension."""
+    """Return the dilated sizes of input, kernel and output, per spatial dimension."""
     lhs, rhs, out = op.shape(0), op.shape(1), build.info(op.result_type).shape
     return [
         (
@@ -166,7 +166,7 @@ def _rhs_padding(op: Op, w: Window) -> list[tuple[int, int]]:
 
 
 def convolution(op: Op, lhs: Value, rhs: Value, w: Window, shape: Sequence[int]) -> Value:
-    """A convolution with the precision of `op`; the kernel is taken as it is, not reversed."""
+    """Emit a convolution with the precision of `op`, and without reversing the kernel."""
     attributes = {
         "window_strides": build.i64s(tuple(w.strides)),
         "padding": build.i64_rows(w.padding),
@@ -199,13 +199,13 @@ def _shape_in(layout: Layout, batch: int, features: int, spatial: Sequence[int])
 
 
 def _split_axis(x: Value, axis: int, groups: int) -> Value:
-    """The axis as two: (groups, the rest)."""
+    """Reshape an axis into two: (groups, the rest)."""
     shape = list(build.shape(x))
     return build.reshape(x, [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]])
 
 
 def _merge_axis(x: Value, source: int, target: int) -> Value:
-    """Move an axis in front of `target` (counted without it) and make the two one."""
+    """Move an axis in front of axis `target` (counted without it) and merge the two."""
     shape = build.shape(x)
     order = [i for i in range(len(shape)) if i != source]
     merged = [shape[i] for i in order]
@@ -248,7 +248,7 @@ bilinear(
 
 @batch("stablehlo.convolution")
 def _batch(op: MappedOp) -> Value:
-    """A batch of inputs joins their batch, one of kernels their output features; both make groups.
+    """Merge batched inputs into their batch, kernels into output features, both into groups.
 
     Source: jax/_src/lax/convolution.py, `_conv_general_dilated_batch_rule`.
     """

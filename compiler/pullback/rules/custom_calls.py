@@ -1,4 +1,4 @@
-"""Custom calls: annotations that leave values alone, and calls nobody can look into."""
+"""Differentiate custom calls: annotations pass tangents on, opaque calls are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pullback.rules.linalg import batch_of_lapack
 
 
 def _again(op: Op, values: Tangents) -> list[Value | None]:
-    """The same annotation on a tangent or cotangent, as in JAX."""
+    """Put the same annotation on a tangent or cotangent, as JAX does."""
     return [_annotated(op, *values).result]
 
 
@@ -47,7 +47,7 @@ _WITHOUT_DERIVATIVE = without_derivative("stablehlo.custom_call", __name__)
 
 
 def _custom_call_variant(op: Op) -> Rule:
-    """Raises MissingRuleError if the call gives inexact results that nobody can differentiate."""
+    """Return the call's rule; raise MissingRuleError if an opaque call has inexact results."""
     target = target_of(op.operation)
     if target in ANNOTATIONS and len(op.operands) == len(op.results) == 1:
         return _ANNOTATION
@@ -74,10 +74,10 @@ by_variant("stablehlo.custom_call", _custom_call_variant)
 
 
 def _constraint(op: Op, values: Tangents) -> list[Value | None]:
-    """The same on a tangent or cotangent, but that no sum over devices is left undone.
+    """Put the same constraint on a tangent or cotangent, with sums over devices completed.
 
-    XLA leaves it undone for the result of a product alone; of other values it may count each
-    device's copy.
+    XLA leaves a sum over devices undone only for the result of a product; of other values it may
+    add up each device's copy.
     """
     again = _annotated(op, *values)
     again.attributes["sharding"] = summed(sdy.TensorShardingAttr(op.attributes["sharding"]))
@@ -85,7 +85,7 @@ def _constraint(op: Op, values: Tangents) -> list[Value | None]:
 
 
 def summed(sharding: Any) -> Any:
-    """The same place for a value of which no terms of a sum lie on several devices."""
+    """Return the same sharding, but with sums over devices complete (no `unreduced` axes)."""
     dims, replicated = list(sharding.dimension_shardings), list(sharding.replicated_axes)
     return sdy.TensorShardingAttr.get(sharding.mesh_or_ref, dims, replicated)
 
@@ -110,9 +110,9 @@ register(
 
 @batch("stablehlo.custom_call")
 def _batch(op: MappedOp) -> list[Value] | None:
-    """A batch has its place in memory as an item has; other annotations speak of dimensions.
+    """Place a batch in memory as an item; otherwise only calls of LAPACK have a rule.
 
-    Of calls that compute, only those of LAPACK are known to take a batch.
+    Other annotations speak of dimensions.
     """
     target = target_of(op.operation)
     return op.again() if target == "annotate_device_placement" else batch_of_lapack(op)
@@ -120,7 +120,7 @@ def _batch(op: MappedOp) -> list[Value] | None:
 
 @batch("sdy.sharding_constraint")
 def _batch_constraint(op: MappedOp) -> list[Value]:
-    """Each item where it was; the partitioner says where the items are."""
+    """Leave the sharding of each item as it is; the partitioner places the batch axis."""
     one = sdy.TensorShardingAttr(op.attributes["sharding"])
     dims = [sdy.DimensionShardingAttr.get([], is_closed=False), *one.dimension_shardings]
     rest = [list(one.replicated_axes), list(one.unreduced_axes)]

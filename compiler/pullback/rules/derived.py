@@ -1,4 +1,4 @@
-"""Rules made from other rules: a vjp by transposing a jvp, or both by expanding an op.
+"""Derive rules from others: a vjp by transposing a jvp, or both by expanding an op.
 
 The ops of a rule are written into a scratch function first, whose arguments stand for tangents or
 operands; then the sweeps of the passes run over them, and what remains moves to where the driver
@@ -23,7 +23,7 @@ from pullback_runtime._erasure import erase
 
 
 def transposed(jvp: Jvp) -> Vjp:
-    """The vjp of an op, as the transpose of its jvp."""
+    """Return the vjp of an op, derived as the transpose of its jvp."""
 
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
         types = [v.type for v, a in zip(op.operands, op.active, strict=True) if a]
@@ -53,7 +53,7 @@ Expand = Callable[[Op, Sequence[Value]], Sequence[Value]]
 
 
 def expanded(expand: Expand) -> tuple[Jvp, Vjp]:
-    """The rules of an op that `expand(op, operands)` computes by other ops."""
+    """Return jvp and vjp of an op that `expand(op, operands)` computes by other ops."""
 
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         with _expansion(op, expand) as (block, outs):
@@ -88,7 +88,7 @@ def by_expansion(
     family: str,
     elementwise: bool = False,
 ) -> Rule:
-    """An op of static shapes and one result, with the derivatives of what `expand` makes of it."""
+    """Register a rule that differentiates the expansion of an op with static shapes, one result."""
 
     def checked(op: Op, operands: Sequence[Value]) -> list[Value]:
         if any(-1 in build.shape_of(t) for t in (op.result_type, *(v.type for v in operands))):
@@ -118,7 +118,7 @@ def by_expansion(
 
 @contextmanager
 def _expansion(op: Op, expand: Expand) -> Iterator[tuple[Any, list[Value]]]:
-    """A scratch block with the ops of an expansion and a terminator; and its results."""
+    """Run the body with a scratch block that holds an expansion of the op; and its results."""
     with _scratch(op, [v.type for v in op.operands]) as block:
         with _inside(block):
             outs = list(expand(op, list(block.arguments)))
@@ -129,7 +129,7 @@ def _expansion(op: Op, expand: Expand) -> Iterator[tuple[Any, list[Value]]]:
 
 
 def _put_operands(op: Op, block: Any, active: bool) -> None:
-    """Put the operands that are active, or those that are not, in the place of arguments."""
+    """Replace arguments by operands: by those that are active, or by those that are not."""
     for i, argument in enumerate(block.arguments):
         if op.active[i] == active and is_used(argument):
             argument.replace_all_uses_with(op.operand(i))
@@ -137,10 +137,10 @@ def _put_operands(op: Op, block: Any, active: bool) -> None:
 
 @contextmanager
 def _scratch(op: Op, types: Sequence[Any]) -> Iterator[Any]:
-    """The empty block of a function that lives as long as the context.
+    """Run the body with the empty block of a scratch function, which is dropped afterwards.
 
-    It stays if a rule raises: what has moved out of it still uses its arguments, and would be left
-    with pointers to nothing.
+    It stays if a rule raises: ops that were moved out of it still use its arguments, and would be
+    left with dangling pointers.
     """
     diff = op.frame.diff
     name, block = diff.add_function("scratch", types, [], build.here.loc)
@@ -153,7 +153,7 @@ def _inside(block: Any) -> Any:
 
 
 def _move_here(block: Any) -> list[Any]:
-    """Move a block's ops, but for the terminator, to where the driver emits; these ops."""
+    """Move a block's ops except its terminator to the insertion point; return them."""
     place = build.here.ip
     following = place.ref_operation
     moved = [each for each in operations(block) if each.name != "stablehlo.return"]
@@ -168,7 +168,7 @@ def _move_here(block: Any) -> list[Any]:
 def _erase_unused(op: Op, steps: Sequence[Any], kept: Container[Value]) -> None:
     """Erase the steps of an expansion that its cotangents do not need.
 
-    So they ask for no operands: of what is linear in those, there are no values.
+    Otherwise they would ask for primal values of linear operands, which do not exist.
     """
     purity = Purity(op.frame.diff.functions)
     for step in reversed(steps):

@@ -1,7 +1,7 @@
-"""Dynamic forms of ops: with static result types, they are the static ops they stand for.
+"""Differentiate dynamic ops: with static result types, each stands for a static op.
 
-What a dynamic op takes as an operand must then be a constant, where the result type does not tell.
-The one source of shapes that are not static is `set_dimension_size`, and there is a bound to them.
+What a dynamic op takes as an operand must be a constant if the result type does not determine it.
+The only op that makes dynamic shapes is `set_dimension_size`, and they are bounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Operands = Sequence[Value]
 
 
 def constants(op: Op, *positions: int) -> list[list[int]]:
-    """The values of operands that must be constants."""
+    """Return the values of the operands at these positions, which must be constants."""
     return [_constant(op, i) for i in positions]
 
 
@@ -49,7 +49,7 @@ def _constant(op: Op, index: int) -> list[int]:
 
 
 def _literal(v: Value) -> list[int] | None:
-    """The elements of an array of integers, if it is a constant."""
+    """Return the elements of an array of integers if it is a constant; None if not."""
     if not build.is_constant(v):
         return None
     values = np.asarray(ir.DenseElementsAttr(v.owner.attributes["value"]))
@@ -97,7 +97,7 @@ for _name, _expand, _linear in (
 
 @rule("stablehlo.set_dimension_size", linear=only_in(0), keeps_type=True, family="dynamic")
 class SetDimensionSize:
-    """What lies inside of both sizes stays; the rest is no value, and has no derivative."""
+    """The rule of resizing: elements inside both sizes pass; the others have zero derivatives."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -118,7 +118,7 @@ class SetDimensionSize:
 
 
 def _resized(v: Value, dimension: int, old: bounds.Sizes, new: bounds.Sizes) -> Value:
-    """From one size to the other: both directions do the same, so this is its own transpose."""
+    """Resize a tangent or cotangent: both directions do the same, so this is its own transpose."""
     v, size = bounds.whole(v), old[dimension]
     if size is not None:
         v = build.select(bounds.inside(v, dimension, size), v, None)
@@ -126,7 +126,7 @@ def _resized(v: Value, dimension: int, old: bounds.Sizes, new: bounds.Sizes) -> 
 
 
 def _sizes(op: Op) -> tuple[int, bounds.Sizes, bounds.Sizes]:
-    """The dimension, and the sizes of operand and result."""
+    """Return the dimension, and the sizes of operand and result."""
     dimension = build.number(op, "dimension")
     before: bounds.Sizes = [None] * len(op.shape(0))
     if -1 in op.shape(0):
@@ -138,7 +138,7 @@ def _sizes(op: Op) -> tuple[int, bounds.Sizes, bounds.Sizes]:
 
 
 def _check_bounds(op: Op) -> None:
-    """The whole is of one size, and a static result is the whole."""
+    """Check that both types have the same bounds, and that a static result has the full size."""
     type = op.operands[0].type
     limits, found = bounds.bounds(type), bounds.bounds(op.result_type)
     if -1 in limits or limits != found:
@@ -158,7 +158,7 @@ def _check_bounds(op: Op) -> None:
 
 
 def _check_users(op: Op) -> None:
-    """Rules for other ops than elementwise ones and sums take shapes for static."""
+    """Check that users are elementwise ops or sums: rules of other ops assume static shapes."""
     parent, values = op.operation.parent, list(op.results)
     seen: set[Value] = set()
     while values:
@@ -213,7 +213,7 @@ def _batch_slice(op: MappedOp) -> Value | None:
 
 
 def _literals(op: MappedOp, first: int) -> list[list[int]] | None:
-    """The values of the operands from the `first` on, if all are constants that items share."""
+    """Return the constant operands from `first` on; None if one is batched or no constant."""
     found = [] if any(op.batched[first:]) else [_literal(v) for v in op.values[first:]]
     values = [v for v in found if v is not None]
     return values if len(values) == len(op.values) - first else None
@@ -221,13 +221,13 @@ def _literals(op: MappedOp, first: int) -> list[list[int]] | None:
 
 @batch("stablehlo.get_dimension_size")
 def _batch_get_dimension_size(op: MappedOp) -> Value:
-    """All items share it."""
+    """Return the size as a constant that all items share."""
     return build.full(op.results[0], op.shape(0)[build.number(op, "dimension")])
 
 
 @batch("stablehlo.set_dimension_size")
 def _batch_set_dimension_size(op: MappedOp) -> list[Value] | None:
-    """The same dimension of each item, if all have one size."""
+    """Set the same dimension of each item if the size is shared; else run item by item."""
     if op.batched[1]:
         return None
     dimension = build.i64(build.number(op, "dimension") + 1)

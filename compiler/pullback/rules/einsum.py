@@ -1,4 +1,4 @@
-"""Einstein summations: diagonals, sums and one product, and the derivatives of those.
+"""Expand Einstein summations into diagonals, sums and one product, and differentiate those.
 
 The spec leaves the two ops out, so XLA's reading of them counts. Labels are letters; `...` stands
 for any number of dimensions, counted from the last; a label that repeats within an operand takes
@@ -29,7 +29,7 @@ Labels = tuple[str, ...]
 
 
 class Term(NamedTuple):
-    """An array, and a label for each of its dimensions."""
+    """An array with a label for each of its dimensions."""
 
     value: Value
     labels: Labels
@@ -42,7 +42,7 @@ class Term(NamedTuple):
 
 
 def einsum(op: Op, operands: Sequence[Value]) -> Value:
-    """The result as other ops compute it, from one operand or two."""
+    """Emit the einsum of one operand or two by other ops."""
     labels, result = parse(op, [build.rank(v) for v in operands])
     terms = [_diagonal(op, Term(v, names)) for v, names in zip(operands, labels, strict=True)]
     unique = tuple(dict.fromkeys(result))
@@ -64,7 +64,7 @@ _TERM = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
 
 
 def parse(op: Op, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand, and those of the result."""
+    """Return the labels of each operand, and those of the result."""
     left, arrow, right = _config(op).partition("->")
     terms = left.split(",")
     right = right if arrow else _implied(left)
@@ -83,13 +83,13 @@ def _config(op: Op | MappedOp) -> str:
 
 
 def _implied(left: str) -> str:
-    """The result's labels where there is no arrow."""
+    """Return the result's labels if the config has no arrow."""
     once = sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
     return ("..." if "..." in left else "") + "".join(once)
 
 
 def _labels(term: str, hidden: int) -> Labels:
-    """One by one; those behind `...` are numbered from the last."""
+    """Return the labels of a term in a tuple; dimensions of `...` are numbered from the last."""
     head, dots, tail = term.partition("...")
     return (*head, *(f".{i}" for i in range(hidden if dots else 0, 0, -1)), *tail)
 
@@ -102,7 +102,7 @@ def _refusal(op: Op, why: str) -> MissingRuleError:
 
 
 def _diagonal(op: Op, term: Term) -> Term:
-    """Of two dimensions with one label, the first, where the two agree."""
+    """Take the diagonal of two dimensions that have one label; the first of them remains."""
     v, labels = term
     for i, label in enumerate(labels):
         first = labels.index(label)
@@ -115,7 +115,7 @@ def _diagonal(op: Op, term: Term) -> Term:
 
 
 def _onto_diagonal(term: Term, labels: Labels) -> Value:
-    """The transpose of `_diagonal`: an array with these labels, which may repeat."""
+    """Transpose `_diagonal`: return an array with these labels, which may repeat."""
     shape = [term.size(label) for label in labels]
     v = build.broadcast_in_dim(term.value, shape, [labels.index(label) for label in term.labels])
     for i, label in enumerate(labels):
@@ -125,13 +125,13 @@ def _onto_diagonal(term: Term, labels: Labels) -> Value:
 
 
 def _where_equal(v: Value, i: int, j: int) -> Value:
-    """Zero where the indices along two dimensions differ."""
+    """Set elements to zero where their indices along two dimensions differ."""
     type = build.with_element(v.type, build.element_type("i32"))
     return build.select(build.compare("EQ", build.iota(type, i), build.iota(type, j)), v, None)
 
 
 def _squeezed(op: Op, term: Term, other: Term) -> Term:
-    """Without the dimensions of size 1 for which the other operand has another size."""
+    """Drop the dimensions of size 1 for which the other operand has another size."""
     differing = {x for x in term.labels if x in other.labels and term.size(x) != other.size(x)}
     if any(1 not in (term.size(label), other.size(label)) for label in differing):
         raise _refusal(op, f"`{min(differing)}` has two sizes")
@@ -141,14 +141,14 @@ def _squeezed(op: Op, term: Term, other: Term) -> Term:
 
 
 def _summed(term: Term, kept: Sequence[str]) -> Term:
-    """The sum over all dimensions but those labelled `kept`."""
+    """Sum over all dimensions but those labelled `kept`."""
     summed = [i for i, label in enumerate(term.labels) if label not in kept]
     labels = tuple(label for label in term.labels if label in kept)
     return Term(build.reduce_sum(term.value, summed), labels)
 
 
 def _product(x: Term, y: Term, result: Labels) -> Term:
-    """Labels of both operands are multiplied, and contracted unless the result has them."""
+    """Multiply along labels of both operands; contract those that the result does not have."""
     x, y = _summed(x, (*y.labels, *result)), _summed(y, (*x.labels, *result))
     both = [label for label in x.labels if label in y.labels]
     batch = [label for label in both if label in result]
@@ -172,7 +172,7 @@ by_expansion("stablehlo.unary_einsum", einsum, linear=jointly, family="einsum")
 
 @batch("stablehlo.einsum", "stablehlo.unary_einsum")
 def _batch(op: MappedOp) -> list[Value] | None:
-    """With a new label in front of each operand that is batched, and of the result."""
+    """Put a new label in front of each batched operand and of the result."""
     config = _config(op)
     left, arrow, right = config.partition("->")
     unused = sorted({*string.ascii_letters} - {*config})

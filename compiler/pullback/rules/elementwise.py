@@ -1,4 +1,4 @@
-"""Ops that act on each element by itself. One line is one op: factors for each operand.
+"""Differentiate elementwise ops: one line per op, with a factor for each operand.
 
 `lambda op, t: …` is `t` times the partial derivative; it serves tangents and cotangents alike.
 Each follows the rule of the JAX primitive that lowers to the op, ties and edge cases included.
@@ -70,7 +70,7 @@ _ALIKE: Any = {"family": "elementwise", "keeps_type": True, "alike": True, "read
 
 @rule("stablehlo.subtract", linear=jointly, hands_on=True, **_ALIKE)
 class Subtract:
-    """The difference of the changes."""
+    """The difference of the tangents."""
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -84,12 +84,12 @@ class Subtract:
 
 @rule("stablehlo.multiply", linear=separately, **_ALIKE)
 class Multiply:
-    """Each factor times the change of the other. For a square, twice the same term.
+    """Each factor times the tangent of the other; for a square, twice the same term.
 
-    In reverse, the cotangent times twice the factor: XLA joins the 2 with other constants, and
-    computes a sum of two equal terms again for each use, with all that it is made of. Twice the
-    cotangent would overflow in half precision where losses are scaled; twice a factor does not
-    where its square does not.
+    In reverse mode, a square has the cotangent times twice the factor: XLA joins the 2 with other
+    constants, and computes a sum of two equal terms again for each use, with all that it is made
+    of. Twice the cotangent would overflow in half precision where losses are scaled; twice a
+    factor does not where its square does not.
     """
 
     @staticmethod
@@ -108,7 +108,7 @@ class Multiply:
 
 
 def _quotient_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """d(x / y) = dx / y - (x / y) (dy / y); apart, for both terms are infinite at y = 0."""
+    """Emit dx / y - (x / y) (dy / y) as two terms, since both are infinite at y = 0."""
     dx, dy = tangents
     return [sub(div(dx, op.rhs), None if dy is None else _by_divisor(op, dy))]
 
@@ -119,10 +119,10 @@ def _quotient_vjp(op: Op, cts: Tangents) -> tuple[Value | None, Value | None]:
 
 
 def _by_divisor(op: Op, t: Value) -> Value:
-    """(x / y) (t / y), of the reciprocal of y: XLA keeps a quotient that is used once more.
+    """Emit (x / y) (t / y) with the reciprocal of y, so that XLA need not keep the quotient.
 
-    It fuses what this is made of. The square of y might be too large for its type, and that of a
-    reciprocal, which comes of the next derivative, for a small type.
+    XLA fuses the reciprocal into what uses it. The square of y might overflow its type, and that of
+    a reciprocal, which the next derivative computes, a small type.
     """
     if not _has_room(op.result_type):
         return mul(div(t, op.rhs), op.result)
@@ -131,10 +131,10 @@ def _by_divisor(op: Op, t: Value) -> Value:
 
 
 def _by_repeated_vjp(op: Op, cts: Sequence[Any]) -> Sequence[Any]:
-    """The same for a divisor that is a smaller one, repeated: its terms are summed, then divided.
+    """Emit the vjp of x / y for a y that is broadcast: sum over its copies first, then divide.
 
-    Its broadcast is repeated, too: XLA takes the reciprocal of what is small where that has no
-    other use, and keeps no array of full size. Where a `select` takes some of the quotients only,
+    The broadcast of y is emitted again: XLA takes the reciprocal of the small array if that has no
+    other use, and keeps no array of full size. Where a `select` takes only some of the quotients,
     nothing is summed before the terms of the others are zero: they may be infinite.
     """
     (ct,), (first, second), repeat = cts, op.active, op.operands[1].owner.operation
@@ -161,7 +161,7 @@ def _by_what_is_divided(op: Op) -> Rule:
 
 @_jax.cached
 def _has_room(type: Any) -> bool:
-    """Whether products of numbers that are not extreme fit in: in half precision, they do not."""
+    """Return True if products of moderate numbers fit into the type: in f16, they do not."""
     return str(build.info(type).element) in {"bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
 
 
@@ -171,9 +171,10 @@ register(replace(QUOTIENT, variant=_by_what_is_divided))
 
 
 def _whole_quotient(op: Op, t: Value) -> Value:
-    """x rem y = x - y n for a whole n, which is constant between its steps.
+    """Emit -n t for x rem y = x - y n, with the whole number n constant between its steps.
 
-    Not the whole part of x / y, as in JAX: 1 / 0.1 is rounded to 10, but 1 rem 0.1 is 1 - 9 · 0.1.
+    It is not the whole part of x / y, as in JAX: 1 / 0.1 is rounded to 10, but 1 rem 0.1 is
+    1 - 9 · 0.1.
     """
     if build.info(t.type).kind == "c":
         raise unsupported(
@@ -213,14 +214,14 @@ elementwise("stablehlo.logistic", lambda op, t: mul(t, mul(op.result, sub(1.0, o
 
 
 def _power_base(op: Op, t: Value) -> Value:
-    """y x^(y-1), and 0 where x and y are both 0, as for an integer exponent in JAX."""
+    """Emit t y x^(y-1), and 0 where x and y are both 0, as for an integer exponent in JAX."""
     x, y = op.lhs, op.rhs
     both_zero = and_(compare("EQ", x, 0.0), compare("EQ", y, 0.0))
     return mul(t, mul(y, pow(select(both_zero, full_like(x, 1), x), sub(y, 1.0))))
 
 
 def _power_exponent(op: Op, t: Value) -> Value:
-    """log(x) x^y, and 0 where x is 0."""
+    """Emit t log(x) x^y, and 0 where x is 0."""
     return mul(t, mul(log(_or_one(op.lhs)), op.result))
 
 
@@ -248,7 +249,7 @@ elementwise(
 
 # ------------------------------------------------------------------------------- selection
 def _share(t: Value, mine: Value, other: Value, direction: str) -> Value:
-    """1 where this operand is the result, 1/2 where both are.
+    """Emit t where this operand is the result, t/2 where both are, else 0.
 
     Neither is compared with the result: a compiler that computes an operand twice may round it in
     two ways, and then neither would equal it.
@@ -279,7 +280,7 @@ _extremum("stablehlo.minimum", "LT")
     chooses=True,
 )
 class Select:
-    """The change of the operand that is chosen; the predicate has none."""
+    """The tangent of the operand that is chosen; the predicate has none."""
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -298,7 +299,7 @@ class Select:
 
 @rule("stablehlo.clamp", keeps_type=True, reads=(), family="elementwise", elementwise=True)
 class Clamp:
-    """min(max(low, x), high): each operand where it is the result, and nobody at a tie with x."""
+    """The tangent of the operand that min(max(low, x), high) picks; zero at a tie with x."""
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
@@ -320,7 +321,7 @@ class Clamp:
 
 
 def _chosen(index: int, low: Value, x: Value, high: Value) -> Value:
-    """Where the operand of that index is the result."""
+    """Return the mask of where the operand of that index is the result."""
     if index == 0:
         return and_(compare("GT", low, x), compare("LT", low, high))
     if index == 1:
@@ -329,12 +330,12 @@ def _chosen(index: int, low: Value, x: Value, high: Value) -> Value:
 
 
 def _spread(v: Value, type: Any) -> Value:
-    """A scalar bound in the shape of the result."""
+    """Broadcast a scalar bound to the shape of the result."""
     return build.broadcast_in_dim(v, build.info(type).shape, ())
 
 
 def _gather(ct: Value, shape: tuple[int, ...]) -> Value:
-    """The transpose of `_spread`."""
+    """Transpose `_spread`: sum the cotangent if the operand is a scalar."""
     return ct if build.shape(ct) == shape else build.total(ct)
 
 
@@ -364,13 +365,13 @@ def _signed(op: Op, t: Value) -> Value:
 
 
 def _direction(op: Op) -> Value:
-    """conj(x) / |x|."""
+    """Emit conj(x) / |x|, 0 where x is 0."""
     return div(build.conj(op.x), build.complex_(_or_one(op.result), None))
 
 
 @rule("stablehlo.sign", family="elementwise", elementwise=True)
 class Sign:
-    """Zero for real x. A complex sign turns with x: i y Im(conj(y) dx) / |x|, 0 at 0.
+    """Zero for real x; for complex x, i y Im(conj(y) dx) / |x|, 0 at 0.
 
     Source: jax/_src/lax/lax.py of JAX 0.12, `_sign_jvp_rule`; earlier ones take it to be zero.
     """
@@ -393,7 +394,7 @@ class Sign:
 
 
 def _size(op: Op) -> Value:
-    """|x|, and 1 where x is 0."""
+    """Emit |x|, or 1 where x is 0."""
     return _or_one(abs(op.x))
 
 
@@ -438,14 +439,14 @@ class Imag:
 
 
 def _part(op: Op, t: Value, part: Callable[[Value], Value]) -> Value | None:
-    """StableHLO lets real and imag act on real numbers too."""
+    """Take the real or imaginary part of a tangent, which StableHLO lets be real as well."""
     if build.info(t.type).kind == "c":
         return part(t)
     return t if part is build.real else None
 
 
 def _real_one(op: Op, ct: Any) -> Value:
-    """The cotangent of a real result, which may have come as a complex one."""
+    """Convert the cotangent of a real result to a real one if it came as a complex one."""
     is_complex = build.info(ct.type).kind == "c" and build.info(op.result_type).kind == "f"
     return build.converted(ct, op.result_type) if is_complex else ct
 
@@ -497,7 +498,7 @@ class Convert:
 
 
 def reduce_precision(op: Op, cts: Tangents) -> list[Value | None]:
-    """Cotangents are rounded as the primal is."""
+    """Round the cotangent as the primal is rounded."""
     return [build.clone(op.operation, [cts[0]]).result]
 
 
@@ -547,7 +548,7 @@ batch_alike(*(f"stablehlo.{name}" for name in _BATCHED_ALIKE.split()))
 
 @batch("stablehlo.select", "stablehlo.clamp")
 def _batch_with_scalars(op: MappedOp) -> list[Value]:
-    """A predicate or a bound may be one scalar for a whole array."""
+    """Batch `select` and `clamp`, whose predicate or bounds may be one scalar for a whole array."""
     whole = build.shape_of(op.results[0])
     return op.again([_for_whole(op, i, whole) for i in range(3)])
 

@@ -1,4 +1,4 @@
-"""Gathers and scatters.
+"""Differentiate gathers and scatters.
 
 A gather clamps its start indices and a scatter drops windows that are outside of the operand. So
 the transpose of a gather scatters at clamped indices, and the transpose of a scatter masks what it
@@ -37,7 +37,7 @@ from pullback.rules.scalar_bodies import lift
 
 
 def gather(op: Op, cts: Tangents) -> list[object]:
-    """Add into the windows that were read, in place.
+    """Add the cotangent into the windows that were read, in place.
 
     Source: jax/_src/lax/slicing.py, `_gather_transpose_rule`; indices are clamped, as gather does.
     """
@@ -60,7 +60,7 @@ linear("stablehlo.dynamic_gather", gather, hands_on=True)
 
 
 def _index_select(op: Op, operands: Sequence[Value]) -> Value:
-    """The gather of single places along `dim`, one for each index, and each batch for itself.
+    """Emit the gather of single places along `dim`, one per index, separately for each batch.
 
     The spec leaves this op out, so XLA's reading of it counts: indices of 64 bits become unsigned
     ones of 32, so that a negative one is clamped to the last place; others clamp it to the first.
@@ -93,7 +93,7 @@ by_expansion("stablehlo.torch_index_select", _index_select, linear=only_in(0), f
 
 
 def combination(operation: Any) -> str:
-    """What a scatter does with old and new: 'replace', or the name of the op that combines them."""
+    """Return how a scatter combines old and new: 'replace', 'keep', an op's name, or a phrase."""
     if len(operation.operands) != 3:
         return "several operands"
     block = operation.regions[0].blocks[0]
@@ -109,7 +109,7 @@ def combination(operation: Any) -> str:
 
 
 class _Scatter:
-    """The parts of a scatter with one operand."""
+    """The attributes of a scatter with one operand, and the ops of its derivatives."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -123,12 +123,12 @@ class _Scatter:
         return self.op.operand(1)
 
     def gather(self, v: Value) -> Value:
-        """The windows of `v`, clamped: those outside are not to be used."""
+        """Gather the windows of `v` at clamped indices: do not use those outside."""
         sizes = self.dims.window_sizes(build.shape(v), self.op.shape(2))
         return indexing.gather(v, self.indices, self.dims, sizes, self.sorted)
 
     def gather_inside(self, v: Value) -> Value | None:
-        """The windows of `v`; zero for those that the scatter drops.
+        """Gather the windows of `v`, with zeros for those that the scatter drops.
 
         Source: jax/_src/lax/slicing.py, `_scatter_addsub_transpose_rule`.
         """
@@ -149,16 +149,17 @@ class _Scatter:
         )
 
     def again(self, operand: Value | None, updates: Value | None) -> Value:
-        """The same scatter on other operands, zeros where they are absent."""
+        """Emit the same scatter on other operands, with zeros for those that are None."""
         operand = build.zeros(self.op.operands[0].type) if operand is None else operand
         updates = build.zeros(self.op.operands[2].type) if updates is None else updates
         return build.clone(self.op.operation, [operand, self.indices, updates]).result
 
     def winners(self) -> tuple[Value, Value]:
-        """Which elements of the operand survive, and which updates overwrite one.
+        """Return masks of the operand's elements that survive, and of the updates that win.
 
-        Which of several updates of one element wins is up to the backend; the numbers of the
-        updates, scattered in the same way, tell.
+        Which of several updates of one element wins is up to the backend: updates are numbered,
+        and the numbers scattered in the same way.
+
         Source: jax/_src/lax/slicing.py, `_scatter_jvp`.
         """
         dims, shape = self.dims, self.op.shape(2)
@@ -214,7 +215,7 @@ def _replace_transpose(op: Op, cts: Sequence[Any]) -> list[Value | None]:
 
 
 def _multiply_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """d(x u) = dx u + x du, for unique indices if u is perturbed.
+    """Emit d(x u) = dx u + x du; if u is perturbed, indices have to be unique.
 
     Source: jax/_src/lax/slicing.py, `_scatter_mul_jvp_rhs`.
     """
@@ -228,7 +229,10 @@ def _multiply_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 
 def _multiply_transpose(op: Op, cts: Tangents) -> list[Value | None]:
-    """Source: jax/_src/lax/slicing.py, `_scatter_mul_transpose_rule`."""
+    """Transpose `_multiply_jvp`.
+
+    Source: jax/_src/lax/slicing.py, `_scatter_mul_transpose_rule`.
+    """
     (ct,) = cts
     parts = _Scatter(op)
     operand = parts.again(ct, op.operand(2)) if op.active[0] else None
@@ -248,7 +252,7 @@ def _check_unique(parts: _Scatter) -> None:
 
 
 def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """The tangents of those that attain the extremum, averaged.
+    """Average the tangents of all elements and updates that attain the extremum.
 
     Source: jax/_src/lax/slicing.py, `_scatter_extremal_jvp`; there, indices outside give NaN.
     """
@@ -277,7 +281,7 @@ def _keep_transpose(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _apply(op: Op, operands: Sequence[Value]) -> list[Value]:
-    """Read each window, combine it with its update as the body does, and write over it."""
+    """Gather each window, combine it with its update as the body does, and write it back."""
     parts, count = _Scatter(op), len(op.results)
     xs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
     shape = build.shape(updates[0])
@@ -293,7 +297,7 @@ def _apply(op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def _meets_each_once(op: Op) -> bool:
-    """Whether no element is combined with what another update has made of it."""
+    """Return True if no element is combined with the result of another update."""
     old = op.operation.regions[0].blocks[0].arguments[: len(op.results)]
     return build.flag(op, "unique_indices") or not any(map(is_used, old))
 
@@ -340,7 +344,7 @@ by_variant("stablehlo.scatter", _variant)
 
 @batch("stablehlo.gather", "stablehlo.dynamic_gather")
 def _batch_gather(op: MappedOp) -> Value | None:
-    """The same windows of each item, or those at its own indices."""
+    """Gather the same windows of each item, or those at its own indices."""
     dims = Dimensions.of_gather(op.attributes["dimension_numbers"])
     result = build.shape_of(op.results[0])
     x, indices, *_ = op.batched
@@ -356,14 +360,14 @@ def _batch_gather(op: MappedOp) -> Value | None:
 
 @batch("stablehlo.torch_index_select")
 def _batch_index_select(op: MappedOp) -> list[Value]:
-    """The batch axis is one more of those that both operands have."""
+    """Make the batch axis one more of the batch dimensions that both operands have."""
     dim, batch = (build.number(op, name) for name in ("dim", "batch_dims"))
     return op.again(dim=build.i64(dim + 1), batch_dims=build.i64(batch + 1))
 
 
 @batch("stablehlo.scatter")
 def _batch_scatter(op: MappedOp) -> list[Value]:
-    """Each item into an operand of its own: different items never meet."""
+    """Scatter each item into an operand of its own: different items never meet."""
     count = len(op.results)
     indices = op.batched[count]
     operands = op.operands()
@@ -377,5 +381,5 @@ def _batch_scatter(op: MappedOp) -> list[Value]:
 
 
 def _still_sorted(op: MappedOp, batched: bool) -> bool:
-    """Whether indices are in order: those of one item say nothing of those of the next."""
+    """Return True if indices stay sorted: batched ones are only sorted within an item."""
     return build.flag(op, "indices_are_sorted") and not batched

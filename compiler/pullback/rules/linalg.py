@@ -1,4 +1,4 @@
-"""Factorizations, triangular solves and Fourier transforms.
+"""Differentiate factorizations, triangular solves and Fourier transforms.
 
 Matrices are the two last dimensions; everything before them is batch. As everywhere, cotangents
 take no conjugate: the transpose of `t -> B t C` is `ct -> Bᵀ ct Cᵀ`.
@@ -29,7 +29,7 @@ def matrix_transpose(x: Value | None) -> Value | None:
 
 
 def matmul(x: Value | None, y: Value | None) -> Value | None:
-    """The product of matrices, for each entry of the batch."""
+    """Multiply matrices, for each entry of the batch."""
     if x is None or y is None:
         return None
     rank = build.rank(x)
@@ -44,7 +44,7 @@ def matmul(x: Value | None, y: Value | None) -> Value | None:
 
 
 def triangle(x: Value | None, lower: bool, diagonal: bool = True) -> Value | None:
-    """Zero outside of the lower or upper triangle, and on its diagonal if that is left out."""
+    """Set elements outside of a triangle to zero, and the diagonal too if not `diagonal`."""
     if x is None:
         return None
     shape = build.shape(x)
@@ -58,7 +58,7 @@ def triangle(x: Value | None, lower: bool, diagonal: bool = True) -> Value | Non
 def solve(
     a: Value, b: Value | None, *, left: bool, lower: bool, unit: bool, transpose: str
 ) -> Value | None:
-    """The x of op(a) x = b, or of x op(a) = b; op is what `transpose` names."""
+    """Emit the x of op(a) x = b, or of x op(a) = b; `transpose` names op."""
     if b is None:
         return None
     attributes = {
@@ -74,7 +74,7 @@ def solve(
 
 
 def _halve_diagonal(x: Value) -> Value:
-    """Phi: the lower triangle, with half of the diagonal."""
+    """Emit Phi(x): the lower triangle, with half of the diagonal."""
     strict = triangle(x, lower=True, diagonal=False)
     return mul(add(triangle(x, lower=True), strict), 0.5)
 
@@ -108,7 +108,7 @@ class Cholesky:
 
 
 def _lower_factor(op: Op) -> tuple[Value, Any]:
-    """L, and what turns a matrix of the op into one of the lower factorization and back.
+    """Return L, and a function that turns matrices of the op into those of the lower form and back.
 
     The upper factor of A is Lᵀ for the L of Aᵀ.
     """
@@ -123,7 +123,7 @@ _TRANSPOSED = {"NO_TRANSPOSE": "TRANSPOSE", "TRANSPOSE": "NO_TRANSPOSE"}
 
 
 class _System:
-    """The parts of a triangular_solve."""
+    """The attributes of a triangular_solve, and the ops of its derivatives."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -133,14 +133,14 @@ class _System:
         self.kind = build.enumerator(op.attributes["transpose_a"])
 
     def apply(self, a: Value | None) -> Value | None:
-        """op(a) of a tangent of a; only the triangle that is read counts."""
+        """Apply op to a tangent of a, of which only the triangle that is read counts."""
         a = triangle(a, self.lower, diagonal=not self.unit)
         if self.kind == "NO_TRANSPOSE":
             return a
         return conj(matrix_transpose(a)) if self.kind == "ADJOINT" else matrix_transpose(a)
 
     def apply_transposed(self, ct: Value) -> Value:
-        """The transpose of `apply`."""
+        """Transpose `apply`."""
         if self.kind != "NO_TRANSPOSE":
             ct = matrix_transpose(conj(ct) if self.kind == "ADJOINT" else ct)
         return triangle(ct, self.lower, diagonal=not self.unit)
@@ -149,7 +149,7 @@ class _System:
         return self._solve(self.op.x, b, self.kind)
 
     def solve_transposed(self, ct: Value) -> Value:
-        """The transpose of `solve` in b; that of an adjoint is a solve by the conjugate."""
+        """Transpose `solve` with respect to b; an adjoint's transpose solves by the conjugate."""
         if self.kind == "ADJOINT":
             return self._solve(conj(self.op.x), ct, "NO_TRANSPOSE")
         return self._solve(self.op.x, ct, _TRANSPOSED[self.kind])
@@ -165,7 +165,7 @@ class _System:
     reads=("left_side", "lower", "unit_diagonal", "transpose_a"),
 )
 class TriangularSolve:
-    """op(a) x = b: dx solves op(a) dx = db - op(da) x; likewise from the right.
+    """op(a) x = b: dx solves op(a) dx = db - op(da) x, and likewise from the right.
 
     Source: jax/_src/lax/linalg.py, `_triangular_solve_jvp_rule_a`.
     """
@@ -193,7 +193,7 @@ class TriangularSolve:
 
 
 def fft(op: Op, cts: Tangents) -> list[Value | None]:
-    """FFT and IFFT are symmetric; a real transform leaves out half of a symmetric spectrum.
+    """Transpose an FFT: FFT and IFFT are symmetric, real ones leave out half of the spectrum.
 
     Source: jax/_src/lax/fft.py, `_fft_transpose_rule`.
     """
@@ -221,9 +221,9 @@ def _transform(x: Value, kind: str, lengths: tuple[int, ...], result: Any) -> Va
 
 
 def _multiplicity(spectrum: Value, length: int, inverse: bool = False) -> Value:
-    """How often each entry of half a spectrum stands in the whole one: once at its ends, or twice.
+    """Emit how often each entry of half a spectrum is in the whole: once at its ends, else twice.
 
-    The last entry is an end if the length is even.
+    The last entry is an end if the length is even. With `inverse`, emit 1 over that.
     """
     shape = build.shape(spectrum)
     half = shape[-1]
@@ -247,12 +247,12 @@ batch_alike("stablehlo.cholesky", "stablehlo.fft")
 
 @batch("stablehlo.triangular_solve")
 def _batch_solve(op: MappedOp) -> list[Value]:
-    """A matrix per item, or one for the columns (or rows) of all right-hand sides together."""
+    """Solve with a matrix per item, or with one for the right-hand sides of all items together."""
     return op.again() if op.batched[0] else _one_matrix(op, build.flag(op, "left_side"))
 
 
 def _one_matrix(op: MappedOp, left: bool) -> list[Value]:
-    """The same op once, on the right-hand sides of all items as those of one."""
+    """Emit the op once, with the right-hand sides of all items merged into those of one item."""
     dim = len(op.shape(1)) - (1 if left else 2)
     b = merged(op.values[1], dim)
     (x,) = _unsharded(op.again([op.values[0], b], [b.type]))
@@ -267,7 +267,7 @@ _LAPACK = re.compile(
 
 
 def batch_of_lapack(op: MappedOp) -> list[Value] | None:
-    """One call of LAPACK for all items; None for other custom calls."""
+    """Emit one call of LAPACK for all items; return None for other custom calls."""
     target = ir.StringAttr(op.attributes["call_target_name"]).value
     if _LAPACK.fullmatch(target) is None or build.flag(op, "has_side_effect"):
         return None
@@ -285,14 +285,14 @@ def batch_of_lapack(op: MappedOp) -> list[Value] | None:
 
 
 def _batch_layouts(layouts: Any) -> Any:
-    """The dimensions of each array from minor to major: the batch axis is the last."""
+    """Add the batch axis as the major dimension of each layout (minor to major)."""
     rows = [[*shifted(ir.DenseIntElementsAttr(each)), 0] for each in ir.ArrayAttr(layouts)]
     found = [build.attr(f"dense<{row}> : tensor<{len(row)}xindex>") for row in rows]
     return ir.ArrayAttr.get(found, context=_jax.context())
 
 
 def _unsharded(results: list[Value]) -> list[Value]:
-    """Without what is said about the dimensions of one item; that is for devices only."""
+    """Remove the sharding rule: it is for many devices, and for the dimensions of one item."""
     attributes = results[0].owner.attributes
     if "sdy.sharding_rule" in attributes:
         del attributes["sdy.sharding_rule"]

@@ -1,11 +1,12 @@
-"""`sdy.manual_computation`, which `jax.shard_map` lowers to: a body that runs on every device.
+"""Differentiate `sdy.manual_computation`, to which `jax.shard_map` lowers.
 
-A value that is equal on all devices of an axis has one cotangent per device, which are parts of a
-whole. A result takes an equal part of its cotangent to each device; the parts of an operand's are
-summed. Where the devices of an axis hold terms of a sum (`unreduced`), each term has the whole
-cotangent of the sum. Inside, collectives are differentiated as in collectives.py.
+Its body runs on every device. A value that is equal on all devices of an axis has one cotangent per
+device, and their sum is its cotangent. So each device takes an equal part of a result's cotangent,
+and an operand's are summed. Where the devices of an axis hold terms of a sum (`unreduced`), each
+term has the whole cotangent of the sum. Inside, collectives are differentiated as in
+collectives.py.
 
-What the backward body needs of the forward one, the forward one returns: the values of all devices,
+The forward body returns the residuals that the backward body needs: the values of all devices,
 along a dimension of their own.
 """
 
@@ -35,7 +36,7 @@ from pullback_runtime._erasure import erase
 
 
 class _Shardings:
-    """How the operands and results of a manual computation lie on its devices."""
+    """The shardings of a manual computation's operands and results."""
 
     def __init__(self, op: Op) -> None:
         attributes = op.attributes
@@ -55,7 +56,7 @@ class _Shardings:
         }
 
     def stacked(self, row: Value) -> Any:
-        """How the rows of all devices lie, of which each has one."""
+        """Return the sharding of a stack with one row per device."""
         axes = [sdy.AxisRefAttr.get(name) for name in self.axes]
         rest = [sdy.DimensionShardingAttr.get([], is_closed=False)] * (build.rank(row) - 1)
         first = sdy.DimensionShardingAttr.get(axes, is_closed=True)
@@ -69,7 +70,7 @@ class _Shardings:
         return build.tensor((count, *build.shape(row)[1:]), build.info(row.type).element)
 
     def copies(self, sharding: Any) -> list[list[int]]:
-        """Groups of devices that hold the same part of a value."""
+        """Return groups of devices that hold the same part of a value."""
         sharding = sdy.TensorShardingAttr(sharding)
         mesh = _mesh(self.diff, sharding.mesh_or_ref)
         axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
@@ -86,7 +87,7 @@ def _per_value(attribute: Any) -> list[Any]:
 
 
 def _check_sum(sharding: Any) -> None:
-    """Raises NotDifferentiableError where devices hold what the maximum or minimum is taken of."""
+    """Raise NotDifferentiableError if a maximum or minimum over devices is left undone."""
     reduction = getattr(sdy.TensorShardingAttr(sharding), "reduction_op", None)
     if reduction is not None and reduction.name != "SUM":
         raise NotDifferentiableError(
@@ -100,7 +101,7 @@ def _together(shardings: Sequence[Any]) -> Any:
 
 
 def _mesh(diff: Differentiation, reference: Any) -> Any:
-    """The mesh of a sharding, written out or by its name."""
+    """Return the mesh of a sharding, which is written out or named."""
     if sdy.MeshAttr.isinstance(reference):
         return sdy.MeshAttr(reference)
     name = ir.FlatSymbolRefAttr(reference).value
@@ -126,7 +127,7 @@ def _names(attributes: Iterable[Any]) -> set[str]:
 
 @rule(MANUAL, linear=jointly, family="control", hands_on=True)
 class ManualComputation:
-    """The body computes its tangents too; the backward body pulls back the cotangents."""
+    """The rule: the body computes its tangents too; a backward body transposes it."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -178,7 +179,7 @@ def _tangent_arguments(
 
 
 class _Reversed:
-    """The manual computation that pulls back cotangents: a body whose arguments come as needed."""
+    """The manual computation of the cotangents; its body gets arguments as it needs them."""
 
     def __init__(self, op: Op) -> None:
         self.op, self.shardings = op, _Shardings(op)
@@ -196,7 +197,7 @@ class _Reversed:
         return self.residuals(v)
 
     def _leaf(self, v: Value) -> Value | None:
-        """An argument of the primal body is one here too; what is empty is no argument.
+        """Return the argument for one of the primal body, and zeros for an array without elements.
 
         XLA refuses a body whose arguments are all empty.
         """
@@ -207,7 +208,7 @@ class _Reversed:
         return self._argument(v.type, self.op.operand(v.arg_number), self.leaves[v])
 
     def _argument(self, type: Any, operand: Value, sharding: Any) -> Value:
-        """An argument of the backward body: the part of an operand, which lies like this."""
+        """Add an argument to the backward body, for this operand with this sharding."""
         self.operands.append(operand)
         self.lie.append(sharding)
         return self.block.add_argument(type, self.op.operation.location)
@@ -256,7 +257,7 @@ class _Reversed:
                 self.frame.seed(out, mine if copies == 1 else build.mul(mine, 1.0 / copies))
 
     def _stored(self) -> dict[Value, Value]:
-        """What the primal body returns as well, as the backward body reads it there."""
+        """Let the primal body return the residuals; return them as the backward body reads them."""
         op, shardings = self.op, self.shardings
         chosen = self.residuals.choose(self.frame.compared)
         if not chosen:
@@ -288,7 +289,7 @@ class _Reversed:
 
 
 def _of_cotangent(sharding: Any) -> Any:
-    """How the cotangent lies: that of a term of a sum is that of the sum."""
+    """Return the sharding of a cotangent: each term of an undone sum has that of the sum."""
     return summed(sdy.TensorShardingAttr(sharding))
 
 
@@ -297,7 +298,7 @@ def _as_row(v: Value) -> Value:
 
 
 def _sum(ct: Value, groups: list[list[int]]) -> Value:
-    """The sum over groups of devices; nothing if each is alone."""
+    """Sum over groups of devices; return `ct` itself if each device is alone."""
     if len(groups[0]) == 1:
         return ct
     attributes = {

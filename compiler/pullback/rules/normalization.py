@@ -1,4 +1,4 @@
-"""Batch normalization, which JAX never emits: written out in arithmetic, and differentiated so.
+"""Expand batch normalization, which JAX never emits, into arithmetic, and differentiate that.
 
 x is the operand, m and v the mean and variance of each feature over all other dimensions, which
 have N elements; r = (v + epsilon)^(-1/2).
@@ -22,7 +22,7 @@ Operands = Sequence[Value]
 
 
 class _Features:
-    """Sums over everything but the features, and their opposite."""
+    """Sums over all dimensions but the feature, and broadcasts along them."""
 
     def __init__(self, op: Op) -> None:
         self.shape = op.shape(0)
@@ -38,7 +38,7 @@ class _Features:
         return build.div(self.sum(x), float(self.count))
 
     def spread(self, x: Value) -> Value:
-        """One value per feature, in the shape of the operand."""
+        """Broadcast one value per feature to the shape of the operand."""
         return build.broadcast_in_dim(x, self.shape, (self.feature,))
 
     def rsqrt(self, variance: Value) -> Value:
@@ -46,7 +46,7 @@ class _Features:
 
 
 def training(op: Op, operands: Operands) -> list[Value]:
-    """y = (x - m) r scale + offset, m, v = mean((x - m)²)."""
+    """Emit y = (x - m) r scale + offset, m, v = mean((x - m)²)."""
     x, scale, offset = operands
     features = _Features(op)
     mean = features.mean(x)
@@ -55,7 +55,7 @@ def training(op: Op, operands: Operands) -> list[Value]:
 
 
 def inference(op: Op, operands: Operands) -> list[Value]:
-    """y = (x - m) r scale + offset, with m and v as given."""
+    """Emit y = (x - m) r scale + offset, with m and v as given."""
     return [_normalize(_Features(op), *operands)]
 
 
@@ -67,8 +67,10 @@ def _normalize(
 
 
 def gradient(op: Op, operands: Operands) -> list[Value]:
-    """With h = (x - m) r: d_offset = sum(g), d_scale = sum(g h),
-    d_x = scale r (g - (d_offset + h d_scale) / N)."""
+    """Emit d_x = scale r (g - (d_offset + h d_scale) / N), d_scale = sum(g h), d_offset = sum(g).
+
+    Here h = (x - m) r.
+    """
     x, scale, mean, variance, g = operands
     features = _Features(op)
     r = features.rsqrt(variance)
@@ -101,7 +103,7 @@ for _name, _expand in (
 
 @batch(*(f"stablehlo.batch_norm_{name}" for name in ("training", "inference", "grad")))
 def _batch(op: MappedOp) -> list[Value]:
-    """Each feature of each item is a feature, along the one axis of whatever has no other."""
+    """Merge the batch axis into the feature axis: each feature of each item is a feature."""
     feature = build.number(op, "feature_index")
 
     def axis(dims: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Dot products, linear in each operand."""
+"""Differentiate dot products, which are linear in each operand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Plan:
-    """How the cotangent of one operand is a product of `ct` and the other operand.
+    """The cotangent of one operand as a product of `ct` and the other operand.
 
     `batch` and `contract` are those of the emitted product, in its order; `order` puts the
     dimensions of its result into the operand's.
@@ -32,9 +32,9 @@ class Plan:
 
 @_jax.cached
 def _plan(numbers: Any, ranks: tuple[int, int], mine: int) -> Plan:
-    """Of the two orders, the one whose result needs no transpose: `dot(x, ct)` for weights.
+    """Return the plan whose result needs no transpose, if one of two orders has such: `dot(x, ct)`.
 
-    JAX writes `dot(ct, x)` and a transpose, which XLA runs slower on a CPU.
+    JAX writes `dot(ct, x)` and a transpose for weights, which XLA runs slower on a CPU.
     """
     batch, contract = _dimensions(numbers, ranks)
     other = 1 - mine
@@ -57,7 +57,7 @@ def _plan(numbers: Any, ranks: tuple[int, int], mine: int) -> Plan:
 
 
 def _dimensions(numbers: Any, ranks: tuple[int, int]) -> tuple[tuple[Dims, Dims], ...]:
-    """Batch and contracting dimensions of each operand."""
+    """Return the batch and contracting dimensions of each operand."""
     if numbers is None:
         return ((), ()), ((ranks[0] - 1,), (0,))
     d = stablehlo.DotDimensionNumbers(numbers)
@@ -72,7 +72,7 @@ def _free(rank: int, *used: Dims) -> Dims:
 
 @dataclass(frozen=True)
 class Emission:
-    """All that one transposed product needs, but for its operands; None where nothing is to do."""
+    """All that one transposed product needs but its operands; None for steps to skip."""
 
     ct_first: bool
     attributes: dict[str, Any]
@@ -101,7 +101,7 @@ _SETTINGS = ("dot_dimension_numbers", "precision_config", "algorithm")
 def _emissions(
     numbers: Any, precision: Any, algorithm: Any, lhs: Any, rhs: Any, ct: Any
 ) -> tuple[Emission, Emission]:
-    """The transposes in each operand; `numbers` is None for the matrix product `stablehlo.dot`."""
+    """Return the transposes in each operand; `numbers` is None for `stablehlo.dot`."""
     plans = [_plan(numbers, (_rank(lhs), _rank(rhs)), mine) for mine in (0, 1)]
     settings = [_kept(precision, algorithm, p.ct_first != (i == 0)) for i, p in enumerate(plans)]
     narrow = algorithm is not None
@@ -114,8 +114,9 @@ def _emissions(
 def _emission(
     plan: Plan, settings: dict[str, Any], narrow: bool, mine: Any, other: Any, ct: Any
 ) -> Emission:
-    """A product that accumulates in a wider type than its operands has a cotangent of that type.
+    """Return the transpose in one operand, with the types to multiply in and to return.
 
+    A product that accumulates in a wider type than its operands have has a cotangent of that type.
     An algorithm says in which type to multiply (`narrow`): the operands', so the cotangent is
     narrowed.
     """
@@ -142,7 +143,7 @@ def _rank(type: Any) -> int:
 
 
 def transpose(op: Op, cts: Sequence[Any]) -> tuple[Value | None, Value | None]:
-    """The cotangent of each operand: the product of `ct` and the other one."""
+    """Emit the cotangent of each operand: the product of `ct` and the other one."""
     (ct,), (x, y), (first, second) = cts, op.operands, op.active
     settings = map(op.operation.attributes.get, _SETTINGS)
     lhs, rhs = _emissions(*settings, x.type, y.type, ct.type)
@@ -150,7 +151,7 @@ def transpose(op: Op, cts: Sequence[Any]) -> tuple[Value | None, Value | None]:
 
 
 def summed(operation: Any, x: Value, y: Value) -> Value | None:
-    """The sum of an op's results over iterations, given the stacks of its operands."""
+    """Emit the sum of an op's results over iterations, given the stacks of its operands."""
     numbers, precision, algorithm = map(operation.attributes.get, _SETTINGS)
     ranks = _rank(operation.operands[0].type), _rank(operation.operands[1].type)
     batch, contract = _dimensions(numbers, ranks)
@@ -166,7 +167,7 @@ def summed(operation: Any, x: Value, y: Value) -> Value | None:
 
 
 def _kept(precision: Any, algorithm: Any, exchanged: bool) -> dict[str, Any]:
-    """Precision and algorithm; each side keeps its own when the sides change places."""
+    """Return precision and algorithm; each side keeps its own when the sides change places."""
     found = {}
     if precision is not None:
         sides = list(ir.ArrayAttr(precision))
@@ -204,9 +205,9 @@ bilinear("stablehlo.dot", transpose)
 
 @batch("stablehlo.dot_general", "stablehlo.dot")
 def _batch(op: MappedOp) -> Value:
-    """A batch of both sides is a batch dimension, that of one side a free dimension of it.
+    """Make a batch of both sides a batch dimension, and that of one side a free dimension.
 
-    The sides change places where this spares moving rows apart: for a batch of vectors.
+    The sides change places where this saves a transpose: for a batch of vectors.
     """
     numbers, precision, algorithm = map(op.attributes.get, _SETTINGS)
     ranks = len(op.shape(0)), len(op.shape(1))

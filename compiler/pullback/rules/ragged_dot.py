@@ -1,4 +1,4 @@
-"""chlo.ragged_dot: a product whose groups of rows meet different matrices."""
+"""Differentiate chlo.ragged_dot, a product whose groups of rows meet different matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback.rules.derived import expanded
 
 
 def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
-    """The same product with one more dimension, the group, and zeros outside of each group.
+    """Emit the same product with the group as one more dimension, and zeros outside of each group.
 
     Source: jax/_src/lax/lax.py, `_ragged_dot_general_impl`.
     """
@@ -45,14 +45,14 @@ def _dense(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
 
 
 def _dimensions(d: Any) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
-    """Batch and contracting dimensions of each operand."""
+    """Return the batch and contracting dimensions of each operand."""
     batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
     contract = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
     return batch, contract
 
 
 def _leading(d: Any, rank: int) -> list[int]:
-    """The dimensions of the left operand for which group sizes may differ."""
+    """Return the dimensions of the left operand for which group sizes may differ."""
     (ragged,), ((batch, _), (contract, _)) = d.lhs_ragged_dimensions, _dimensions(d)
     free = [i for i in range(rank) if i not in batch and i not in contract]
     kind = next(dims for dims in (batch, contract, free) if ragged in dims)
@@ -69,7 +69,7 @@ def _settings(op: Op) -> dict[str, Any]:
 
 
 def _by_group(x: Value, ragged: int, sizes: Value, lead: list[int], count: int) -> Value:
-    """[group, *x]: x where its position along `ragged` belongs to the group, else 0.
+    """Emit [group, *x]: x where its position along `ragged` belongs to the group, else 0.
 
     `sizes` is [group], or has the dimensions `lead` of x in front.
     """
@@ -84,7 +84,7 @@ def _by_group(x: Value, ragged: int, sizes: Value, lead: list[int], count: int) 
 
 
 def _cumulative(sizes: Value) -> Value:
-    """Running sum along the last dimension."""
+    """Emit the running sum along the last dimension."""
     shape = build.shape(sizes)
     rank, count = len(shape), shape[-1]
     square = build.with_shape(sizes.type, (*shape, count))
@@ -103,7 +103,7 @@ register(
 
 @batch("chlo.ragged_dot")
 def _batch(op: MappedOp) -> Value:
-    """One batch dimension more; one list of group sizes may serve all."""
+    """Add a batch dimension; a single list of group sizes may serve all items."""
     d = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
     batch, contract = _dimensions(d)
     (ragged,) = d.lhs_ragged_dimensions

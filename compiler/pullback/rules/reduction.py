@@ -1,4 +1,4 @@
-"""stablehlo.reduce: sums, extrema, products, and bodies of any kind."""
+"""Differentiate stablehlo.reduce: sums, extrema, products, and bodies of any kind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _sum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def spread(op: Op, v: Value) -> Value:
-    """A value shaped like a reduction's result, in the shape of its operand."""
+    """Broadcast a value of the shape of a reduction's result to that of its operand."""
     reduced, shape = integers(op, "dimensions"), op.shape(0)
     kept = [i for i in range(len(shape)) if i not in reduced]
     if -1 not in shape:
@@ -64,9 +64,9 @@ def spread(op: Op, v: Value) -> Value:
 
 
 class _Winners:
-    """Where a maximum or minimum comes from: elements that tie share it, as in JAX.
+    """The elements that a maximum or minimum comes from; those that tie share it, as in JAX.
 
-    The initial value, if it `counts`, does so only where no element equals the result.
+    The initial value, if it `counts`, has a share only where no element equals the result.
     """
 
     def __init__(self, op: Op, counts: bool) -> None:
@@ -85,7 +85,7 @@ class _Winners:
             self.count = select(self.none, build.full_like(self.count, 1), self.count)
 
     def average(self, total: Value | None) -> Value | None:
-        """A total for all that tie, divided by their number."""
+        """Divide a total over all elements that tie by their number."""
         return build.convert(div(build.convert(total, self.number), self.count), self.element)
 
 
@@ -117,7 +117,7 @@ _SPREADING = frozenset({"stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 
 
 def is_all(v: Value, number: float) -> bool:
-    """Whether every element of a value is the constant `number`."""
+    """Return True if every element of a value is the constant `number`."""
     while not isinstance(v, ir.BlockArgument) and v.owner.name in _SPREADING:
         v = v.owner.operands[0]
     if not build.is_constant(v) or build.info(v.type).kind != "f":
@@ -168,7 +168,7 @@ STEPS = _reduction(_steps_jvp, _steps_vjp, jointly)
 
 
 def variant(op: Op) -> Rule:
-    """Sum: spread again. Extremum: equal shares. Any other body: as a tree of its steps."""
+    """Return the rule for the body: sum, extremum, or any other one as a tree of its steps."""
     region = op.operation.regions[0]
     lone = lone_name(region.blocks[0])
     if lone == "stablehlo.add":
@@ -188,7 +188,7 @@ by_variant("stablehlo.reduce", variant, reads=("dimensions",))
 
 @batch("stablehlo.reduce")
 def _batch(op: MappedOp) -> list[Value] | None:
-    """Over the same dimensions of each item; initial values are scalars, which all share."""
+    """Reduce the same dimensions of each item; all items have to share the initial values."""
     operands = op.leading(len(op.values) // 2)
     dimensions = shifted(build.integers(op.attributes["dimensions"]))
     return operands and op.again(operands, dimensions=build.i64s(dimensions))

@@ -1,3 +1,3 @@
-"""Another name of `pullback.autodiff.registry`, which rules outside of this package use."""
+"""Alias of `pullback.autodiff.registry`, for rules that are defined outside of this package."""
 
 from pullback.autodiff.registry import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Ops with a scalar body, written out as a function on whole arrays.
+"""Write ops with a scalar body out as functions on whole arrays.
 
 `stablehlo.map` and `stablehlo.reduce` apply a region to scalars. Lifted to arrays, element by
 element, the region's ops are ordinary ops, and the derivative of the whole is that of a call.
@@ -31,14 +31,14 @@ _IN_BODY = " in the body of a reduction or map"
 
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
-    """Tangents of an op whose results are those of @name on its operands."""
+    """Return the tangents of an op whose results are those of @name on its operands."""
     return jvp_call(op.frame.diff, name, mask_of(op.active), op.operands, tangents)[1]
 
 
 def lift(
     diff: Differentiation, block: Any, arguments: Sequence[Value], shape: tuple[int, ...]
 ) -> list[Value]:
-    """The ops of a block on scalars, here, on arrays of one shape; returns what it returns."""
+    """Emit the ops of a scalar block on arrays of one shape; return its results."""
     values = dict(zip(block.arguments, arguments, strict=True))
     *steps, end = operations(block)
     for operation in steps:
@@ -69,7 +69,7 @@ def _lift_op(
 
 
 def _lifted(operation: Any, v: Value, values: dict[Value, Value], shape: tuple[int, ...]) -> Value:
-    """An operand; a constant from outside is made again, for which XLA takes it as well."""
+    """Return an operand as an array; a constant from outside is cloned, as XLA allows those."""
     if v in values:
         return values[v]
     if not build.is_constant(v) or not _is_one(v):
@@ -78,17 +78,17 @@ def _lifted(operation: Any, v: Value, values: dict[Value, Value], shape: tuple[i
 
 
 def _is_one(v: Value) -> bool:
-    """Whether a value has one element."""
+    """Return True if a value has one element."""
     return math.prod(build.shape(v)) == 1 and -1 not in build.shape(v)
 
 
 def _repeated(v: Value, shape: tuple[int, ...]) -> Value:
-    """An array of this shape of the one element of a value."""
+    """Broadcast the only element of a value to this shape."""
     return build.broadcast_in_dim(build.reshape(v, ()), shape, ())
 
 
 def _is_elementwise(name: str) -> bool:
-    """Whether an op does to arrays what it does to each element, whatever their shape is."""
+    """Return True if an op acts on each element of an array by itself, whatever the shape."""
     family = RULES[name].family if name in RULES else None
     alike = family == "linear" or name in NONDIFFERENTIABLE
     return family == "elementwise" or (alike and BATCHES.get(name) is MappedOp.again)
@@ -98,12 +98,12 @@ def _is_elementwise(name: str) -> bool:
 
 
 def map_as_function(op: Op) -> str:
-    """`stablehlo.map` as a private function of its operands."""
+    """Outline `stablehlo.map` as a private function of its operands; return its name."""
     return _as_function(op, "map", _map)
 
 
 def reduce_as_function(op: Op) -> str:
-    """`stablehlo.reduce` as a private function of its operands: a tree of its body's steps."""
+    """Outline `stablehlo.reduce` as a private function: a tree of its body's steps."""
     return _as_function(op, "reduce", _reduce)
 
 
@@ -135,7 +135,7 @@ def _map(diff: Differentiation, operation: Any, body: Any, arguments: list[Value
 def _reduce(
     diff: Differentiation, operation: Any, body: Any, arguments: list[Value]
 ) -> list[Value]:
-    """Combine neighbours until one is left, then that with the initial value.
+    """Combine neighbours until one is left, then combine that with the initial value.
 
     JAX's rule for products does the same: no division, so zeros need no special case. Neighbours
     stay in order, since a body need not be commutative.
@@ -156,7 +156,7 @@ def _reduce(
 
 
 def _flatten(x: Value, dimensions: Sequence[int]) -> Value:
-    """The reduced dimensions, which are a set, as one in front; elements stay in index order."""
+    """Merge the reduced dimensions, which are a set, into one in front, in index order."""
     shape, dimensions = build.shape(x), sorted(dimensions)
     kept = [i for i in range(len(shape)) if i not in dimensions]
     size = math.prod(shape[i] for i in dimensions)

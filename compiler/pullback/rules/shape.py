@@ -1,4 +1,4 @@
-"""Ops that move elements around: linear, and their transposes move them back."""
+"""Differentiate ops that move elements: they are linear; their transposes move elements back."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pullback.rules.loops import batched_stacks
 
 
 def integers(op: Op | MappedOp, name: str) -> tuple[int, ...]:
-    """An integer-array attribute."""
+    """Return the integers of an array attribute."""
     return build.integers(op.attributes[name])
 
 
 def reshape(op: Op, cts: Tangents) -> list[Value | None]:
-    """The same elements in the operand's shape."""
+    """Reshape the cotangent to the operand's shape."""
     return [build.reshape(cts[0], op.shape(0))]
 
 
 def transpose(op: Op, cts: Tangents) -> list[Value | None]:
-    """The inverse permutation."""
+    """Permute the dimensions of the cotangent by the inverse permutation."""
     return [build.permute(cts[0], _inverse(integers(op, "permutation")))]
 
 
@@ -38,7 +38,7 @@ def _inverse(permutation: Dims) -> Dims:
 
 
 def reverse(op: Op, cts: Sequence[Any]) -> list[Value | None]:
-    """The same reversal."""
+    """Reverse the cotangent along the same dimensions."""
     (ct,) = cts
     dimensions = {"dimensions": op.attributes["dimensions"]}
     return [build.emit1("stablehlo.reverse", ct.type, [ct], dimensions)]
@@ -50,7 +50,7 @@ def broadcast_in_dim(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def unbroadcast(op: Any, ct: Any) -> Value | None:
-    """The transpose of a `stablehlo.broadcast_in_dim`, given as an Op or an operation."""
+    """Transpose a `stablehlo.broadcast_in_dim`, given as an Op or an operation."""
     types = op.operands[0].type, op.results[0].type
     summed, order, reshaped = _unbroadcast(op.attributes["broadcast_dimensions"], *types)
     ct = build.reduce_sum(ct, summed)
@@ -64,7 +64,7 @@ def unbroadcast(op: Any, ct: Any) -> Value | None:
 
 @_jax.cached
 def _unbroadcast(dimensions: Any, operand: Any, result: Any) -> tuple[Dims, Dims | None, Any]:
-    """The dimensions to sum over; then, where needed, the order of the others and their type."""
+    """Return the dimensions to sum and, where needed, the order of the others and their type."""
     kept, small, big = build.integers(dimensions), build.shape_of(operand), build.shape_of(result)
     stretched = [d for i, d in enumerate(kept) if small[i] == 1 and big[d] != 1]
     left = [i for i, d in enumerate(kept) if d not in stretched]
@@ -99,7 +99,7 @@ linear("stablehlo.broadcast", broadcast, hands_on=True)
 
 
 def slice_(op: Op, cts: Tangents) -> list[object]:
-    """Add into the operand's slice: in place where the elements are neighbours, else by padding."""
+    """Add into the operand's slice: in place if it has no strides, else by padding."""
     (ct,) = cts
     start, strides = integers(op, "start_indices"), integers(op, "strides")
     if all(s == 1 for s in strides):
@@ -111,7 +111,7 @@ def slice_(op: Op, cts: Tangents) -> list[object]:
 
 
 def pad(op: Op, cts: Tangents) -> list[Value | None]:
-    """Crop the edges and drop what lies between; what is left over belongs to the padding value."""
+    """Crop the edges and drop what lies between; the rest belongs to the padding value."""
     (ct,) = cts
     low, high = integers(op, "edge_padding_low"), integers(op, "edge_padding_high")
     steps = [i + 1 for i in integers(op, "interior_padding")]
@@ -126,7 +126,7 @@ def pad(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def concatenate(op: Op, cts: Tangents) -> list[Value | None]:
-    """The part of the cotangent that lies where the operand went."""
+    """Return the part of the cotangent that lies where each operand went."""
     (ct,) = cts
     dimension = build.number(op, "dimension")
     found, offset = [], 0
@@ -148,8 +148,9 @@ linear("stablehlo.concatenate", concatenate, reads=("dimension",), hands_on=True
 def dynamic_slice(op: Op, cts: Tangents) -> list[object]:
     """Add into the operand's slice, in place; both ops clamp their starts alike.
 
-    Where the slice was overwritten, its cotangent is zero there, and what is added takes its place.
-    A loop that adds in place, as this rule's own, so hands its accumulator's cotangent on.
+    Where the slice was overwritten later, its cotangent is zero, and the new one is written without
+    an addition. So a loop that adds in place, as this rule's own, passes its accumulator's
+    cotangent on as it is.
     """
     (ct,) = cts
     starts = [op.operand(i) for i in range(1, len(op.operands))]
@@ -170,7 +171,7 @@ def dynamic_slice(op: Op, cts: Tangents) -> list[object]:
 
 
 def _without_zeros(total: Value, sizes: Sequence[int], starts: list[Value]) -> Value | None:
-    """What was there before zeros were written over a slice."""
+    """Return the value before zeros were written over this slice; None if none were."""
     if isinstance(total, ir.BlockArgument) or total.owner.name != "stablehlo.dynamic_update_slice":
         return None
     before, update, *places = total.owner.operands
@@ -179,7 +180,7 @@ def _without_zeros(total: Value, sizes: Sequence[int], starts: list[Value]) -> V
 
 
 def _is_slice(v: Value, whole: Value, starts: list[Value]) -> bool:
-    """Whether a value is what another one has from these starts on, perhaps reshaped and back."""
+    """Return True if `v` is the slice of `whole` at these starts, perhaps reshaped and back."""
     part = v
     while build.is_result_of(part, "stablehlo.reshape"):
         part = part.owner.operands[0]
@@ -189,7 +190,7 @@ def _is_slice(v: Value, whole: Value, starts: list[Value]) -> bool:
 
 
 def dynamic_update_slice(op: Op, cts: Sequence[Any]) -> list[Value | None]:
-    """The update's slice of the cotangent; zeros there for the operand."""
+    """Slice the cotangent for the update; write zeros over the slice for the operand."""
     (ct,) = cts
     starts = [op.operand(i) for i in range(2, len(op.operands))]
     operand = update = None
@@ -211,55 +212,55 @@ batch_alike("stablehlo.reshape")
 
 @batch("stablehlo.transpose")
 def _batch_transpose(op: MappedOp) -> list[Value]:
-    """The batch axis stays in front."""
+    """Permute the item's dimensions; the batch axis stays in front."""
     return op.again(permutation=build.i64s((0, *shifted(integers(op, "permutation")))))
 
 
 @batch("stablehlo.reverse")
 def _batch_reverse(op: MappedOp) -> list[Value]:
-    """The same dimensions of each item."""
+    """Reverse the same dimensions of each item."""
     return op.again(dimensions=build.i64s(shifted(integers(op, "dimensions"))))
 
 
 @batch("stablehlo.broadcast_in_dim")
 def _batch_broadcast_in_dim(op: MappedOp) -> Value:
-    """The batch axis of the operand is that of the result."""
+    """Map the batch axis of the operand to that of the result."""
     return spread(op, integers(op, "broadcast_dimensions"))
 
 
 @batch("stablehlo.broadcast")
 def _batch_broadcast(op: MappedOp) -> Value:
-    """The added dimensions come behind the batch axis, which this op cannot say."""
+    """Add the dimensions behind the batch axis, by `broadcast_in_dim`: this op cannot say that."""
     added = len(integers(op, "broadcast_sizes"))
     return spread(op, range(added, added + len(op.shape(0))))
 
 
 def spread(op: MappedOp, dimensions: Sequence[int]) -> Value | None:
-    """The first operand of each item, whose dimensions are these ones of the result."""
+    """Broadcast the first operand of each item; `dimensions` are its dimensions in the result."""
     shape = build.shape_of(op.type())
     return build.broadcast_in_dim(op.operand(0), shape, (0, *shifted(dimensions)))
 
 
 @batch("stablehlo.slice")
 def _batch_slice(op: MappedOp) -> Value:
-    """The same part of each item."""
+    """Slice the same part of each item."""
     return part(op, *(integers(op, name) for name in ("start_indices", "limit_indices", "strides")))
 
 
 def part(op: MappedOp, start: Sequence[int], limit: Sequence[int], strides: Sequence[int]) -> Value:
-    """A slice of the first operand of each item."""
+    """Slice the first operand of each item."""
     return build.slice_(op.operand(0), (0, *start), (op.size, *limit), (1, *strides))
 
 
 @batch("stablehlo.pad")
 def _batch_pad(op: MappedOp) -> Value:
-    """No padding along the batch axis."""
+    """Pad each item, and not along the batch axis."""
     names = "edge_padding_low", "edge_padding_high", "interior_padding"
     return padded(op, *(integers(op, name) for name in names))
 
 
 def padded(op: MappedOp, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Value:
-    """The first operand of each item, padded with the second: by a choice if that is batched."""
+    """Pad the first operand of each item with the second; by a select if that is batched."""
     x, value = op.operand(0), op.values[1]
     edges = (0, *low), (0, *high), (0, *interior)
     if not op.batched[1]:
@@ -272,14 +273,14 @@ def padded(op: MappedOp, low: Sequence[int], high: Sequence[int], interior: Sequ
 
 @batch("stablehlo.concatenate")
 def _batch_concatenate(op: MappedOp) -> list[Value]:
-    """Along the same dimension of each item."""
+    """Concatenate along the same dimension of each item."""
     dimension = build.number(op, "dimension")
     return op.again(dimension=build.i64(dimension + 1))
 
 
 @batch("stablehlo.dynamic_slice")
 def _batch_dynamic_slice(op: MappedOp) -> Value:
-    """All of the batch axis; where each item starts at a place of its own, a gather."""
+    """Slice all items at once; if each item has a start of its own, gather."""
     if (slot := batched_stacks.read_slot(op)) is not None:
         return slot
     x, sizes = op.values[0], integers(op, "slice_sizes")
@@ -291,7 +292,7 @@ def _batch_dynamic_slice(op: MappedOp) -> Value:
 
 @batch("stablehlo.dynamic_update_slice")
 def _batch_dynamic_update_slice(op: MappedOp) -> Value:
-    """All of the batch axis; where each item starts at a place of its own, a scatter.
+    """Update all items at once; if each item has a start of its own, scatter.
 
     A scatter drops what is outside, so its indices are clamped first.
     """
@@ -307,13 +308,13 @@ def _batch_dynamic_update_slice(op: MappedOp) -> Value:
 
 
 def _zero_start(op: MappedOp, first: int) -> Value:
-    """The start along the batch axis, of the type of the others: the operands from the `first`."""
+    """Return a zero start along the batch axis, of the type of the operands from `first` on."""
     others = op.values[first:]
     return build.full(others[0].type if others else build.scalar("i32"), 0)
 
 
 def _starts(op: MappedOp, first: int) -> tuple[Value, Dimensions]:
-    """The start indices of each item, (size, rank), and the dimensions of the gather of one."""
+    """Return the start indices of all items, (size, rank), and the dimensions of one gather."""
     columns = [build.reshape(op.operand(i), (op.size, 1)) for i in range(first, len(op.values))]
     places = tuple(range(len(columns)))
     return build.concatenate(columns, 1), Dimensions(places, (), (), (), places, 0)

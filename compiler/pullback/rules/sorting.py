@@ -1,4 +1,4 @@
-"""Sorting: results are permutations of the operands, and so are their tangents."""
+"""Differentiate sorting: results are permutations of the operands, and so are their tangents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pullback.rules.calls.func_call import before
 
 
 class Sort:
-    """The op also sorts the positions, which say where each element came from.
+    """The rule of sort: the op sorts positions as well, and tangents are gathered at these.
 
     Source: jax/_src/lax/lax.py, `_sort_jvp`.
     """
@@ -66,7 +66,7 @@ _BY_KEY, _BY_PAYLOAD = _sort_rule(never), _sort_rule(apart)
 
 
 def _sort_variant(op: Op) -> Rule:
-    """Linear if the comparator reads no active operand."""
+    """Return the linear rule if the comparator reads no active operand, else the other one."""
     compared = decide(op.operation)
     return _BY_KEY if any(map(operator.and_, op.active, compared)) else _BY_PAYLOAD
 
@@ -75,7 +75,7 @@ by_variant("stablehlo.sort", _sort_variant)
 
 
 def _sort_positions(op: Op) -> tuple[int, Value]:
-    """Sort along with an iota, in the place of the op; its axis, and where elements came from."""
+    """Replace the op by one that sorts an iota as well; return its axis, and origins."""
     given = ("dimension", "is_stable")
     attributes = {name: op.attributes[name] for name in given if name in op.attributes}
     axis = _dimension(op) % max(len(op.shape(0)), 1)
@@ -95,12 +95,12 @@ def _sort_positions(op: Op) -> tuple[int, Value]:
 
 
 def _dimension(op: Op | MappedOp) -> int:
-    """The dimension that an op sorts along; a negative one is counted from the end."""
+    """Return the dimension that an op sorts along; a negative one is counted from the end."""
     return ir.IntegerAttr(op.attributes.get("dimension", build.i64(-1))).value
 
 
 def _along(origin: Value, axis: int) -> tuple[Value, Dimensions]:
-    """Indices and dimension numbers that pick single elements along an axis."""
+    """Return indices and dimension numbers that pick single elements along an axis."""
     shape = build.shape(origin)
     others = tuple(d for d in range(len(shape)) if d != axis)
     indices = build.reshape(origin, (*shape, 1))
@@ -108,13 +108,13 @@ def _along(origin: Value, axis: int) -> tuple[Value, Dimensions]:
 
 
 def _pick(x: Value, origin: Value, axis: int) -> Value:
-    """The element of `x` at each origin."""
+    """Gather the element of `x` at each origin."""
     indices, dims = _along(origin, axis)
     return indexing.gather(x, indices, dims, (1,) * build.rank(x))
 
 
 def _put_back(ct: Value, origin: Value, axis: int) -> InPlace:
-    """Add each element at its origin."""
+    """Add each element at its origin, in place."""
 
     def update(total: Value) -> Value:
         indices, dims = _along(origin, axis)
@@ -125,7 +125,7 @@ def _put_back(ct: Value, origin: Value, axis: int) -> InPlace:
 
 @rule("chlo.top_k")
 class TopK:
-    """The op returns the positions as well.
+    """The rule of top_k: the op returns the positions, at which tangents are gathered.
 
     Source: jax/_src/lax/lax.py, `_top_k_jvp`.
     """
@@ -153,7 +153,7 @@ batch_alike("chlo.top_k")
 
 @batch("stablehlo.sort")
 def _batch_sort(op: MappedOp) -> list[Value]:
-    """Along the same dimension of each item; one counted from the end stays."""
+    """Sort along the same dimension of each item; one counted from the end stays."""
     if not op.shape(0):
         return op.operands()
     dimension = _dimension(op)

@@ -1,4 +1,4 @@
-"""Ops that group values or fence them: every value keeps its own derivative."""
+"""Differentiate ops that group or fence values: every value keeps its own derivative."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pullback.rules.scalar_bodies import jvp_of_function, map_as_function
     chooses=True,
 )
 class OptimizationBarrier:
-    """Tangents and cotangents pass a barrier of their own."""
+    """Tangents and cotangents pass through a barrier of their own."""
 
     reached = staticmethod(each_its_own)
 
@@ -55,7 +55,7 @@ def _fenced(op: Op, values: Tangents) -> list[Value | None]:
 
 @rule("stablehlo.map", linear=jointly, family="control")
 class Map:
-    """The body on whole arrays, element by element."""
+    """The derivative of the body lifted to whole arrays, element by element."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -79,7 +79,7 @@ class Map:
 
 @rule("stablehlo.async_start", linear=jointly, family="structure")
 class AsyncStart:
-    """Tangents and cotangents of a future are those of the array it will be, computed at once."""
+    """A future has the tangents and cotangents of its array, which are computed synchronously."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -102,7 +102,7 @@ class AsyncStart:
 
 
 def _started(op: Op) -> Op:
-    """The one op in the body, which takes the operands as they are."""
+    """Return the only op of the body, which takes the operands as they are."""
     block = op.operation.regions[0].blocks[0]
     operation = block.operations[0].operation
     known = RULES.get(operation.name)
@@ -133,9 +133,9 @@ def _differentiable(type: Any) -> bool:
 
 @rule("stablehlo.tuple", linear=apart, family="structure")
 class Tuple:
-    """Tangents are a tuple as well; in its integer places the primal values stand again.
+    """The tangent of a tuple is a tuple; in place of tangents, integers have their primal values.
 
-    Backward, the elements that were taken out have sent their cotangents to the operands already.
+    In reverse mode, `get_tuple_element` has sent its cotangent to the tuple's operands already.
     """
 
     @staticmethod
@@ -154,12 +154,12 @@ class Tuple:
 
 
 def _at_rest(v: Value) -> Value:
-    """The tangent of an element that does not change."""
+    """Return the tangent of an element that does not change."""
     return _for_each(v, lambda x: build.zeros_like(x) if build.inexact(x.type) else x)
 
 
 def _for_each(v: Value, f: Callable[[Value], Value]) -> Value:
-    """What `f` makes of a value; of a tuple, what it makes of each element."""
+    """Apply `f` to a value, or to each element of a tuple."""
     if not isinstance(v.type, ir.TupleType):
         return f(v)
     types = [v.type.get_type(i) for i in range(v.type.num_types)]
@@ -177,7 +177,7 @@ def _tuple(elements: Sequence[Value]) -> Value:
 
 @rule("stablehlo.get_tuple_element", linear=apart, family="structure")
 class GetTupleElement:
-    """The element's tangent; the cotangent goes to what the tuple was made of."""
+    """The tangent is that of the element; the cotangent goes to the operand of `tuple`."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -196,7 +196,7 @@ class GetTupleElement:
 
 
 def _source(op: Op, v: Value) -> Value:
-    """The value that a chain of tuples and get_tuple_elements hands on."""
+    """Return the value that a chain of `tuple` and `get_tuple_element` passes on."""
     if not build.is_result_of(v, "stablehlo.get_tuple_element"):
         return v
     index = build.number(v.owner, "index")
@@ -213,33 +213,33 @@ def _source(op: Op, v: Value) -> Value:
 
 @batch("stablehlo.optimization_barrier")
 def _batch_barrier(op: MappedOp) -> list[Value]:
-    """What all items share passes as it is."""
+    """Emit the same barrier; values that all items share stay so."""
     return op.again(op.values, [v.type for v in op.values])
 
 
 @batch("stablehlo.map")
 def _batch_map(op: MappedOp) -> list[Value]:
-    """The body takes scalars: it is the same along the batch axis."""
+    """Map along the batch axis as well: the body takes scalars."""
     return op.again(dimensions=build.i64s(tuple(range(len(op.shape(0)) + 1))))
 
 
 @batch("stablehlo.tuple")
 def _batch_tuple(op: MappedOp) -> Value:
-    """A tuple of batches."""
+    """Make a tuple of batches."""
     pairs = zip(op.values, op.batched, strict=True)
     return _tuple([v if b else _for_each(v, lambda x: repeated(x, op.size)) for v, b in pairs])
 
 
 @batch("stablehlo.get_tuple_element")
 def _batch_get_tuple_element(op: MappedOp) -> list[Value]:
-    """An element of a tuple of batches is a batch."""
+    """Take the element of a tuple of batches, which is a batch."""
     index = build.number(op, "index")
     return op.again(op.values, [op.values[0].type.get_type(index)])
 
 
 @batch("stablehlo.async_start", captures=True)
 def _batch_async_start(op: MappedOp) -> list[Value] | None:
-    """In place of the future, the array it will be: the body is computed at once."""
+    """Replace the future by its array: compute the body synchronously."""
     (block,) = blocks(op.operation)
     if len(terminator(block).operands) != 1:
         return None
@@ -250,5 +250,5 @@ def _batch_async_start(op: MappedOp) -> list[Value] | None:
 
 @batch("stablehlo.async_done")
 def _batch_async_done(op: MappedOp) -> list[Value]:
-    """The array is there already."""
+    """Return the operand, which is the array already."""
     return op.values

@@ -1,4 +1,4 @@
-"""Sliding windows: `reduce_window` with any associative body, and `select_and_scatter`.
+"""Differentiate `reduce_window` with any associative body, and `select_and_scatter`.
 
 A sum is linear. A maximum or minimum picks one element of each window: its tangent is the tangent
 of that element. Every other body is written out on whole arrays, in about log2(window) steps, and
@@ -39,7 +39,7 @@ from pullback.rules.scalar_bodies import lift
 
 @dataclass(frozen=True)
 class Window:
-    """Where windows lie on an operand of rank n; every tuple has n entries."""
+    """The positions of windows on an operand of rank n; every tuple has n entries."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -50,19 +50,19 @@ class Window:
 
     @classmethod
     def of(cls, op: Any) -> Window:
-        """Those of an op, or of a record of one."""
+        """Return the windows of an op, or of a record of one."""
         return cls.read(op.attributes, build.rank(op.operands[0]))
 
     @classmethod
     def of_batch(cls, op: MappedOp) -> Window:
-        """Those of an op, each on one item of a batch."""
+        """Return the windows of a batched op, each on one item."""
         one = cls.read(op.attributes, len(op.shape(0)))
         ones = (one.dims, one.strides, one.base_dilation, one.dilation)
         return cls(*((1, *each) for each in ones), *((0, *each) for each in (one.low, one.high)))
 
     @classmethod
     def read(cls, attributes: Any, rank: int) -> Window:
-        """Those of an op with these attributes, on operands of a rank."""
+        """Return the windows of an op with these attributes, on operands of this rank."""
 
         padding = build.paddings(attributes, rank)
         integers = functools.partial(build.integers_or_ones, attributes, count=rank)
@@ -85,30 +85,30 @@ class Window:
         }
 
     def attributes_undilated(self) -> dict[str, Any]:
-        """Those of an op that knows no dilations."""
+        """Return the attributes of an op that has none for dilations."""
         found = self.attributes()
         del found["base_dilations"], found["window_dilations"]
         return found
 
     def spans(self) -> list[int]:
-        """How far a window reaches along each dim."""
+        """Return how far a window reaches along each dimension."""
         return [(w - 1) * d + 1 for w, d in zip(self.dims, self.dilation, strict=True)]
 
     def has_gaps(self) -> bool:
-        """Whether there is padding, or base dilation."""
+        """Return True if there is padding or base dilation."""
         return any(p > 0 for p in (*self.low, *self.high)) or any(d > 1 for d in self.base_dilation)
 
     def pad(self, x: Value, value: Any) -> Value:
-        """The operand with its padding and base dilation in place."""
+        """Put padding and base dilation into the operand."""
         return build.pad(x, value, self.low, self.high, [d - 1 for d in self.base_dilation])
 
     def unpad(self, x: Value, shape: Sequence[int]) -> Value:
-        """What `pad` made of an operand of this shape; padding is dropped."""
+        """Invert `pad` for an operand of this shape; padding is dropped."""
         x = build.pad(x, 0, [-p for p in self.low], [-p for p in self.high])
         return build.slice_(x, [0] * len(shape), build.shape(x), self.base_dilation)
 
     def alone(self) -> Window:
-        """The windows on an operand that is padded already."""
+        """Return the same windows on an operand that is padded already."""
         ones, zeros = (1,) * len(self.dims), (0,) * len(self.dims)
         return replace(self, base_dilation=ones, low=zeros, high=zeros)
 
@@ -117,7 +117,7 @@ class Window:
 
 
 def _sum_transpose(op: Op, cts: Sequence[Any]) -> list[Value | None]:
-    """A sum over windows of the cotangent, with strides and base dilation exchanged.
+    """Sum the cotangent over windows, with strides and base dilation exchanged.
 
     Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_sum_transpose_rule`.
     """
@@ -142,7 +142,7 @@ def _sum_transpose(op: Op, cts: Sequence[Any]) -> list[Value | None]:
 
 
 def _reduce_window(x: Value, window: Window, type: Any) -> Value:
-    """The sum over windows of `x`."""
+    """Emit the sum over windows of `x`."""
     element = build.tensor((), build.info(x.type).element)
     operands = [x, build.zeros(element)]
     op = build.emit("stablehlo.reduce_window", [type], operands, window.attributes(), regions=1)
@@ -159,7 +159,7 @@ _WORST = {"GT": -math.inf, "LT": math.inf}
 def _chosen(
     x: Value, window: Window, shape: Sequence[int], larger: str, of_equals: str = "LT"
 ) -> Value:
-    """Where in the flat `x` the extremum of each window is; of equals, the first.
+    """Return the index into the flat `x` of the extremum of each window; of equals, the first.
 
     The size of `x` stands for the padding. With 'GT' for `of_equals`, the last of equals counts,
     and -1 stands for the padding: an infinite element is no better than that, and comes first.
@@ -193,7 +193,7 @@ def _flat_dimensions(places: Value) -> Dimensions:
 
 
 def _read(t: Value, places: Value, of_equals: str = "LT") -> Value:
-    """The elements of `t` at flat places; zero for the padding."""
+    """Return the elements of `t` at flat indices; zero for the padding."""
     size = math.prod(build.shape(t))
     flat = build.reshape(t, (size,))
     found = indexing.gather(flat, places, _flat_dimensions(places), (1,))
@@ -201,12 +201,12 @@ def _read(t: Value, places: Value, of_equals: str = "LT") -> Value:
 
 
 def _inside(places: Value, size: int, of_equals: str) -> Value:
-    """Which of the places that `_chosen` found are not the padding."""
+    """Return a mask of the indices from `_chosen` that are not the padding."""
     return compare("LT", places, size) if of_equals == "LT" else compare("GE", places, 0)
 
 
 def _add_at(ct: Value, places: Value, type: Any) -> Value:
-    """Zeros of the type with `ct` added at flat places; what belongs to the padding is dropped."""
+    """Add `ct` at flat indices into zeros of the type; drop what belongs to the padding."""
     shape = build.info(type).shape
     flat = build.zeros(build.with_shape(type, (math.prod(shape),)))
     found = indexing.scatter(flat, places, ct, _flat_dimensions(places))
@@ -214,7 +214,10 @@ def _add_at(ct: Value, places: Value, type: Any) -> Value:
 
 
 def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_chooser_jvp_rule`."""
+    """Return the tangent of the element that each window picks.
+
+    Source: jax/_src/lax/windowed_reductions.py, `_reduce_window_chooser_jvp_rule`.
+    """
     shape = build.info(op.result_type).shape
     if 0 in shape or 0 in op.shape(0):
         return [None]
@@ -223,7 +226,10 @@ def _extremum_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 
 def _extremum_vjp(op: Op, cts: Tangents) -> list[Value | None]:
-    """Source: jax/_src/lax/windowed_reductions.py, `_select_and_gather_add_transpose`."""
+    """Add the cotangent at the element that each window picks.
+
+    Source: jax/_src/lax/windowed_reductions.py, `_select_and_gather_add_transpose`.
+    """
     (ct,) = cts
     window = Window.of(op)
     if 0 in op.shape(0) or 0 in build.shape(ct):
@@ -256,10 +262,10 @@ Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
 
 
 def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
-    """The op on whole arrays: one dim after the other, window sizes doubled at each step.
+    """Expand the op on whole arrays: one dimension after the other, doubling window sizes.
 
-    In the padding there is nothing, as for XLA. For StableHLO's words the initial value is there,
-    too, which is the same if it is neutral.
+    Padding is empty, as for XLA. By the StableHLO specification it has the initial value, which is
+    the same if that is neutral.
     """
     window = Window.of(op)
     half = len(operands) // 2
@@ -287,13 +293,13 @@ def _fold_windows(op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def _is_neutral(op: Op) -> bool:
-    """Whether more of the initial value changes nothing, as far as that is seen."""
+    """Return True if another initial value is seen to change nothing."""
     name = body_name(op.operation.regions[0])
     return name in _LARGER or (name == "stablehlo.multiply" and is_all(op.operands[1], 1))
 
 
 def _of_those_there(combine: Combine) -> Combine:
-    """The same for arrays behind which one more says where they have elements."""
+    """Return a `combine` for arrays that have a mask of existing elements behind them."""
 
     def combine_those(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         *xs, here = a
@@ -322,7 +328,7 @@ def _fold_axis(xs: list[Value], axis: int, count: int, step: int, combine: Combi
 def _join(
     left: list[Value], right: list[Value], axis: int, offset: int, combine: Combine
 ) -> list[Value]:
-    """left[i] with right[i + offset], where both exist."""
+    """Combine left[i] with right[i + offset], where both exist."""
     size = min(build.shape(left[0])[axis], build.shape(right[0])[axis] - offset)
     first = [build.part(x, axis, 0, size) for x in left]
     return combine(first, [build.part(x, axis, offset, offset + size) for x in right])
@@ -341,9 +347,9 @@ _FOLD = _rule("stablehlo.reduce_window", *expanded(_fold_windows), by_its_parts)
 
 
 def _reduce_window_variant(op: Op) -> Rule:
-    """By the body; an initial value that varies, or may win, is for the general rule.
+    """Return the rule for the body; the general one if the initial value is active or may win.
 
-    So are windows on a scalar: XLA ends the process at a select_and_scatter of those.
+    So it is for windows on a scalar: XLA ends the process at a select_and_scatter of those.
     """
     check_scalars(op, op.operands[-1])
     if any(op.active[len(op.results) :]) or not op.shape(0):
@@ -362,7 +368,7 @@ by_variant("stablehlo.reduce_window", _reduce_window_variant)
 
 
 def _scatter_selected_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """Linear in the source; what is selected does not change.
+    """Emit the op on the source's tangent: it is linear in that, and the selection is constant.
 
     Source: jax/_src/lax/windowed_reductions.py, `_select_and_scatter_add_jvp`.
     """
@@ -375,7 +381,10 @@ def _scatter_selected_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 
 def _scatter_selected_vjp(op: Op, cts: Tangents) -> list[Value | None]:
-    """Source: jax/_src/lax/windowed_reductions.py, `_select_and_scatter_add_transpose`."""
+    """Read the cotangent of the source where the op scattered it, and total that of the init.
+
+    Source: jax/_src/lax/windowed_reductions.py, `_select_and_scatter_add_transpose`.
+    """
     (ct,) = cts
     source = init = None
     if op.active[1] and 0 not in op.shape(1):
@@ -395,7 +404,7 @@ _OTHER_WAY = str.maketrans("GL", "LG")
 
 
 def _selection(op: Op) -> str:
-    """The direction of the comparison by which the op selects maxima or minima."""
+    """Return the direction of the comparison by which the op selects maxima or minima."""
     block = op.operation.regions[0].blocks[0]
     arguments, found = list(block.arguments), applied(block)
     if found is not None and found.op is not None and found.op.name == "stablehlo.compare":
@@ -448,13 +457,13 @@ by_variant("stablehlo.select_and_scatter", _select_and_scatter_variant)
 
 @batch("stablehlo.reduce_window")
 def _batch_windows(op: MappedOp) -> list[Value] | None:
-    """Windows on each item; initial values are scalars, which all share."""
+    """Put windows on each item; all items have to share the initial values, which are scalars."""
     operands = op.leading(len(op.values) // 2)
     return operands and op.again(operands, **Window.of_batch(op).attributes())
 
 
 @batch("stablehlo.select_and_scatter")
 def _batch_selection(op: MappedOp) -> list[Value] | None:
-    """The same; the initial value is the last operand."""
+    """Select and scatter in each item; all items have to share the initial value."""
     operands = op.leading(2)
     return operands and op.again(operands, **Window.of_batch(op).attributes_undilated())

@@ -1,1 +1,1 @@
-"""Rules of calls: of functions, and of the three derivative ops."""
+"""Derivative rules of calls: func.call and the three derivative ops."""

@@ -1,9 +1,10 @@
-"""What the policy of a `jax.checkpoint` keeps: values with a mark.
+"""Save the values that the policy of a `jax.checkpoint` marks as saveable.
 
-The function runs again in the reverse pass, from its arguments and from the marked values that it
-needs then. A mark inside of a loop is brought out of it first: the loop stacks the value, and the
-stack has the mark. The loop that runs again reads its slots instead of computing the value. So do
-branches: that which runs returns the value.
+The reverse pass runs the function again (rematerialization), from its arguments and from the
+marked values that it needs then. A mark inside of a loop is brought out of it first: the loop
+stacks the value, and the stack has the mark. The loop that runs again reads its slots instead of
+computing the value. In the same way, a branch returns its marked values, and the results of the
+branch op have the marks.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ _CALL, _LOOP = "func.call", "stablehlo.while"
 
 
 def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
-    """The forward function with marked values behind its results; and what residuals are made by.
+    """Return a forward function that also returns marked values, and one for the residuals.
 
-    That takes the arguments and these values. They are the marked ones that it needs: so many.
+    The second computes the residuals again from the arguments and from those marked values that it
+    needs; the third result is the number of these.
     """
 
     def derive() -> tuple[str, str, int]:
@@ -62,12 +64,12 @@ def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
 
 
 def _marks(block: Any) -> list[Any]:
-    """What marks the values of a block that the policy of its checkpoint keeps."""
+    """Return the ops that mark values of a block as saved by the checkpoint's policy."""
     return [each for each in operations(block) if ops.composite_name(each) == remat.SAVED]
 
 
 def _given_instead(block: Any, mark: Any) -> Value:
-    """A new argument in the place of a marked value, and of the value that is marked."""
+    """Add an argument to the block and use it in place of a marked value; return the argument."""
     given = block.add_argument(mark.result.type, mark.location)
     mark.result.replace_all_uses_with(given)
     _replace(mark.operands[0], given)
@@ -75,9 +77,10 @@ def _given_instead(block: Any, mark: Any) -> Value:
 
 
 def _replace(v: Value, given: Value) -> None:
-    """Let `given` be what `v` is, and what it is made of.
+    """Replace `v` by `given`, and also what `v` is made of.
 
-    That is what a branch returns, and what an iteration has put into a slot of a stack.
+    If a branch op returned `v`, that is the value that each branch returns; if a loop stacked it,
+    the value that each iteration writes into its slot.
     """
     v.replace_all_uses_with(given)
     if not build.is_result_of(v, _LOOP, *BRANCHES):
@@ -95,13 +98,13 @@ def _replace(v: Value, given: Value) -> None:
 
 
 def _replace_in_branch(block: Any, v: Value, given: Value) -> None:
-    """What the branch has from outside is no other value where another branch runs."""
+    """Replace the value that a branch returns, unless it is captured: other branches may use it."""
     if not isinstance(v, ir.BlockArgument) and block_of(v.owner) == block:
         _replace(v, given)
 
 
 def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> None:
-    """Replace the value that each iteration stacks by what is in its slot of `given`.
+    """Replace the value that each iteration stacks by a read of its slot in `given`.
 
     A loop-invariant value that is computed in front of the loop is in the first slot as well: a
     read in the body would not dominate its uses there. It stays where no iteration may stack it, or
@@ -129,21 +132,21 @@ def _replace_in_body(operation: Any, loop: Loop, stack: Stack, given: Value) -> 
 
 
 def _defined_in(v: Value) -> Any:
-    """Return the block of which a value is an argument, or in which an op gives it."""
+    """Return the block that defines a value, as an argument or as the result of an op."""
     return v.owner if isinstance(v, ir.BlockArgument) else block_of(v.owner)
 
 
 def _behind(given: Value, block: Any) -> ir.InsertionPoint:
-    """Return the first place in a block where a value that comes before all else can be used."""
+    """Return the first insertion point in `block` that `given` dominates."""
     if isinstance(given, ir.BlockArgument) or block_of(given.owner) != block:
         return ir.InsertionPoint.at_block_begin(block)
     return ir.InsertionPoint.after(given.owner)
 
 
 def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequence[bool]) -> str:
-    """A copy of the forward function that gives those of its marked values, and no residuals.
+    """Return a copy of the forward function with the flagged marked values in place of residuals.
 
-    Itself for none.
+    Without a flag, return the function itself.
     """
     if not any(flags):
         return pair.forward
@@ -160,10 +163,10 @@ def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequen
 
 
 def with_marks_outside(diff: Differentiation, name: str) -> str:
-    """A copy of a function in which no mark is in a loop, in a branch or in what it calls.
+    """Return a copy of a function with no marks inside loops, branches or called functions.
 
-    The function itself if none is. Loops whose number of iterations is not known keep theirs, which
-    say nothing.
+    If there is none inside, return the function itself. Loops whose trip count is unknown keep
+    their marks, which have no effect there.
     """
     return diff.changed(name, "marked", partial(_has_marks_inside, diff), partial(_bring_out, diff))
 
@@ -179,7 +182,10 @@ def _has_marks_inside(diff: Differentiation, block: Any) -> bool:
 
 
 def _is_marked_call(diff: Differentiation, operation: Any) -> bool:
-    """Whether an op calls a function with marks of whoever calls it; a checkpoint's are its own."""
+    """Return True if an op calls a function with marks that belong to the caller's checkpoint.
+
+    A function that is itself a checkpoint owns its marks.
+    """
     if operation.name != _CALL:
         return False
     name = callee(operation)
@@ -208,9 +214,9 @@ def _bring_out(diff: Differentiation, block: Any) -> None:
 
 
 def _stack_marked(diff: Differentiation, operation: Any) -> None:
-    """Let a loop stack what its body marks, and mark the stacks instead.
+    """Let a loop stack the values that its body marks, and mark the stacks instead.
 
-    So it does with carries that are such values in the next iteration.
+    Carries that receive such a value for the next iteration are stacked as well.
     """
     values = _unmarked(_marks(blocks(operation)[1]))
     loop = read_loop(operation)
@@ -228,7 +234,7 @@ def _stack_marked(diff: Differentiation, operation: Any) -> None:
 
 
 def _return_marked(diff: Differentiation, operation: Any) -> None:
-    """Let branches return what they mark, and mark these results instead."""
+    """Let branches return the values they mark, and mark the results of the branch op instead."""
     rows = [list(_unmarked(_marks(block))) for block in blocks(operation)]
     if not any(rows):
         return
@@ -241,7 +247,7 @@ def _return_marked(diff: Differentiation, operation: Any) -> None:
 
 
 def _unmarked(marks: Sequence[Any]) -> dict[Value, None]:
-    """The marked values, of those that have a shape; they are marked no more."""
+    """Erase the marks of values with a static shape and return these values."""
     marks = [each for each in marks if _has_a_shape(each.result.type)]
     for mark in marks:
         mark.result.replace_all_uses_with(mark.operands[0])

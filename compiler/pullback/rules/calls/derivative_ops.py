@@ -1,4 +1,4 @@
-"""The derivative ops: custom_jvp_call, custom_vjp_call, linear_call; and other composites."""
+"""Differentiate composites: custom_jvp_call, custom_vjp_call, linear_call, and all others."""
 
 from __future__ import annotations
 
@@ -72,14 +72,17 @@ from pullback.rules.calls.linear_call import (
 
 
 def _by_name(op: Op) -> Rule:
-    """The rule that somebody has registered for composites of this name, if there is one."""
+    """Return the rule registered for composites of this name, else the general rule."""
     name = _own_name(op)
     own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
     return own if own is not None and (own is _ZERO or own.checked) else op.rule
 
 
 def _own_name(op: Op | MappedOp) -> str:
-    """The name of a composite; empty if it is that of an op, whose attributes lie elsewhere."""
+    """Return the name of a composite; empty if it is the name of a registered op.
+
+    Such an op has its attributes elsewhere, so that its rule cannot read them.
+    """
     name = str(ops.composite_name(op.operation))
     return "" if op.operation.context.is_registered_operation(name) else name
 
@@ -88,7 +91,7 @@ _ZERO = without_derivative("stablehlo.composite", __name__)
 
 
 def _kind(op: Op) -> str:
-    """The name of a composite; empty where the code of its function counts, not its rules."""
+    """Return the name of a composite; empty if its decomposition is to be differentiated."""
     name = str(ops.composite_name(op.operation))
     if name != ops.CustomVJPCall.NAME or not op.frame.diff.through_function:
         return name
@@ -105,7 +108,7 @@ def _has_jvp_rule(op: Op) -> bool:
 
 @rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name, hands_on=True)
 class Composite:
-    """The three derivative ops; a composite without a rule of its own is its decomposition."""
+    """The rule of the three derivative ops; others are differentiated as their decomposition."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -166,7 +169,7 @@ class Composite:
 
 
 def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
-    """Whether a call, as it is, has no tangents: of what its rules are for, or by what it is."""
+    """Return True if no tangent passes: no operand of the rules is active, or they stop all."""
     key = ops.view(op.operation).rule_key
     return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
 
@@ -190,8 +193,8 @@ def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 class Pushforward:
     """A rule in forward mode: (operands…, tangents…) → (results…, tangents…).
 
-    `takes` are the operands whose tangents it receives; `gives` the result for each that it
-    returns, None for one that is zero.
+    `takes` are the operands whose tangents it receives. `gives` has the index of a result for each
+    tangent that the rule returns; None for a tangent that is zero.
     """
 
     function: str
@@ -226,7 +229,7 @@ def _pushforwards(op: Op, tangents: Tangents) -> list[Pushforward]:
 
 @dataclass(frozen=True)
 class Pullback:
-    """A rule in reverse: what calls of one kind do, for given active operands and cotangents.
+    """A rule in reverse mode, for calls of one kind with given active operands and cotangents.
 
     forward: (operands…) → (results…, residuals…); backward: (residuals…, cts…) → (cts…).
     """
@@ -240,7 +243,7 @@ class Pullback:
 
 
 def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value | None]:
-    """Call the rules forward in the place of the op, and backward here."""
+    """Call the rules' forward functions in the place of the op, and the backward ones here."""
     frame, total = op.frame, [None] * len(op.operands)
     with before(op):
         results = [call(frame.diff, each.forward, op.operands) for each in rules]
@@ -261,7 +264,7 @@ def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value |
 
 
 def _is_diagonal(op: Op, rule: Pullback) -> bool:
-    """Return True if the cotangents that are asked for are diagonal maps of those given."""
+    """Return True if each cotangent that is asked for is a diagonal map of those given."""
     found = diagonal_cotangents(op, rule.backward, len(rule.takes))
     return all(flag for flag, i in zip(found, rule.gives, strict=True) if i is not None)
 
@@ -287,7 +290,7 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
 
 
 def _linear_parts(op: Op, ct_mask: str, types: Sequence[Any]) -> list[tuple[str, Split, str]]:
-    """The rules of a call, each with its linear part split off, and the cotangents it receives.
+    """Split the linear part off each rule of a call; return the cotangents it receives, too.
 
     A rule for some of the operands has zeros for the tangents of the others. Where it is not seen
     that a term is zero for that reason, the rule for all of them shows what is linear.
@@ -327,7 +330,7 @@ def _without_zeros(ct_mask: str, zero: Sequence[bool]) -> str:
 
 
 def _has_transpose(op: Op, values: Tangents) -> bool:
-    """Whether a call has a transpose of its own, which gives cotangents that are not zero."""
+    """Return True if a call has a transpose of its own whose cotangents are not all zero."""
     view = ops.view(op.operation)
     if view is None or view.NAME == ops.CustomVJPCall.NAME or not inexact_results(op):
         return False
@@ -338,9 +341,9 @@ def _has_transpose(op: Op, values: Tangents) -> bool:
 
 
 def _find_transpose(op: Op) -> tuple[str, list[int]] | None:
-    """JAX's own transpose of a call, and the operands that it gives cotangents of.
+    """Return JAX's own transpose of a call, and the operands that it gives cotangents for.
 
-    In a file, it may be one for more operands: those that are linear together.
+    In a file, it may give cotangents for more operands: those that are linear together.
     """
     view, mask = ops.view(op.operation), inexact_mask(op)
     name = find_rule(op.frame.diff, view, "transpose", mask)
@@ -353,7 +356,7 @@ def _find_transpose(op: Op) -> tuple[str, list[int]] | None:
 
 
 def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
-    """A custom_jvp_call on linear operands: JAX's own transpose, else that of the primal."""
+    """Transpose a custom_jvp_call by JAX's own transpose, else by that of the primal."""
     found = _find_transpose(op)
     if found is None:
         return _decomposition_vjp(op, cts)
@@ -378,7 +381,7 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """call fwd; then the transpose of bwd, as a linear_call whose transpose is bwd itself."""
+    """Call fwd, then a linear_call of the transpose of bwd, whose transpose is bwd itself."""
     rule = of_kind(op, _transposed_vjp_rule, tangents)
     if isinstance(rule, Refused):
         return [rule if inexact(r.type) else None for r in op.results]
@@ -403,7 +406,7 @@ def _custom_vjp_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 
 @dataclass(frozen=True)
 class TransposedPullback:
-    """A custom_vjp rule in forward mode; the fields are those of `Pullback`, the other way round.
+    """A custom_vjp rule in forward mode; the fields are those of `Pullback`, but reversed.
 
     transpose: (residuals…, tangents of `takes`…) → (tangents of `gives`…).
     """
@@ -417,7 +420,7 @@ class TransposedPullback:
 
 
 def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Refused | None:
-    """None for a call that has a jvp rule as well."""
+    """Transpose the backward rule of a call; return None if the call has a jvp rule as well."""
     diff, gives = op.frame.diff, inexact_results(op)
     rule_mask(op)  # raises where the function closes over what is differentiated
     if _has_jvp_rule(op):
@@ -440,12 +443,12 @@ def _transposed_vjp_rule(op: Op, tangents: Tangents) -> TransposedPullback | Ref
 
 
 def _residuals(op: Op, fwd: str) -> int:
-    """How many residuals a fwd rule returns, behind the results."""
+    """Return how many residuals a fwd rule returns, behind the results."""
     return len(terminator(op.frame.diff.block(fwd)).operands) - len(op.results)
 
 
 def _with_results(diff: Differentiation, name: str, mask: str) -> str:
-    """A copy of @name that gives the masked results only."""
+    """Return a copy of @name that returns only the results in the mask."""
 
     def derive() -> str:
         copy = diff.clone_function(name, f"{name}.{mask}")
@@ -456,7 +459,7 @@ def _with_results(diff: Differentiation, name: str, mask: str) -> str:
 
 
 def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> str:
-    """The transpose of a backward rule; an error in it names the rule and the line of the call."""
+    """Transpose a backward rule; an error in it names the rule and the line of the call."""
     try:
         return transpose(op.frame.diff, bwd, linear_mask, ct_mask)
     except LeakedValueError:
@@ -491,7 +494,7 @@ def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
 
 
 def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
-    """A mark on a value says what a checkpoint keeps of it, not of its tangent."""
+    """Pass tangents or cotangents on without a mark: a checkpoint saves primal values only."""
     return list(values)
 
 
@@ -522,10 +525,11 @@ _VJP = {
 
 @batch("stablehlo.composite")
 def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
-    """A call of functions for a batch: what it computes, and its rules.
+    """Batch a composite: its decomposition, and its rules if it is a derivative op.
 
-    All results of a derivative op are batched, for its rules have it so; of another, those that are
-    of the function. That one loses its name: who knows it would take the batch for one item.
+    All results of a derivative op are batched, as its rules expect. Of another composite, only
+    those that its decomposition batches; it becomes a func.call, because whoever knows its name
+    would take the batch for one item.
     """
     name = _own_name(op)
     own = BATCHES.get(name)
@@ -551,7 +555,7 @@ batch_alike(remat.SAVED)
 
 
 def _batch_rules(op: MappedOp, view: Any) -> Any:
-    """The attributes of a derivative op, with rules for a batch."""
+    """Return the attributes of a derivative op with its rules replaced by batched ones."""
     batching = op.frame.batching
     signature = Signature.of(view.operands, view.results, op.batched)
     own = view.own_mask

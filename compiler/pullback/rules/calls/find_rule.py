@@ -1,4 +1,4 @@
-"""The rules of a call: those that it names, or that the rule table stages when asked for them."""
+"""Find the rules of a call: those that the op names, or that the rule table stages on demand."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from pullback.rules.calls.linear_call import (
 
 
 def inexact_mask(op: Op) -> str:
-    """One character per inexact operand: '1' where it is active."""
+    """Return one character per inexact operand: '1' where it is active."""
     return mask_of([a for v, a in zip(op.operands, op.active, strict=True) if inexact(v.type)])
 
 
 def rule_mask(op: Op) -> str:
-    """The same for the operands that rules are for.
+    """Return the mask of active inexact operands, as `inexact_mask`, without closed-over operands.
 
-    Those that the function closes over may be active if its results do not depend on them: what
-    only its rules use.
+    A closed-over operand may be active if only the rules use it, and the results do not depend on
+    it.
 
     Raises:
-      MissingRuleError: the results do depend on them. A user's rule says nothing of that; JAX
+      MissingRuleError: the results do depend on one. A user's rule says nothing of that; JAX
         refuses, or gives zero.
     """
     view, mask = ops.view(op.operation), inexact_mask(op)
@@ -58,9 +58,9 @@ def rule_mask(op: Op) -> str:
 
 
 def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) -> Any:
-    """What holds for all calls with these rules, active operands and values; found once.
+    """Memoize `find` over all calls with the same rules, active operands and present values.
 
-    Of one that closes over something, it also depends on the function: see `rule_mask`.
+    If the call closes over values, the key has its function as well: see `rule_mask`.
     """
     attributes, given = op.attributes.get("composite_attributes"), [v is not None for v in values]
     closes_over = attributes is not None and "closed_over" in ir.DictAttr(attributes)
@@ -70,7 +70,7 @@ def of_kind(op: Op, find: Callable[[Op, Tangents], Any], values: Tangents = ()) 
 
 
 def jvp_rules(op: Op) -> list[tuple[str, str]]:
-    """(mask, function) pairs whose tangents add up to the op's."""
+    """Return (mask, function) pairs whose tangents add up to those of the op."""
     return of_kind(op, _find_jvp_rules)
 
 
@@ -101,9 +101,9 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
 
 
 def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
-    """The function of a rule: named by the op, or staged on demand; None if there is none.
+    """Return the function of a rule, named by the op or staged on demand; None if there is none.
 
-    One that refuses raises: the user's own exception where it is staged, its words in a file.
+    A rule that refuses raises: the user's own exception if it is staged, its text from a file.
     """
     named = getattr(view, kind)(mask)
     if named is not None:
@@ -120,7 +120,7 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
 
 
 def in_mask(op: Op, mask: str) -> list[int]:
-    """The operands that a rule with this mask has tangents or cotangents for."""
+    """Return the operands that a rule with this mask has tangents or cotangents for."""
     return masked(ops.inexact_positions(op.operands), mask)
 
 
@@ -132,10 +132,10 @@ _KNOWN_ZEROS: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 
 
 def _zeros_before_linking(op: Op) -> list[bool] | None:
-    """`zero_results` of a rule that is in the table only, and may stay there.
+    """Return `zero_results` of a rule without linking it from the rule table into the module.
 
-    Many calls that are active are not differentiated after all: a maximum that is subtracted
-    behind stop_gradient.
+    Many calls that are active are never differentiated, such as a maximum that is subtracted
+    behind stop_gradient: linking their rules would be in vain. None if it has to be linked.
     """
     view = ops.view(op.operation)
     if list(view.attributes) != [ops.RULE]:
@@ -159,18 +159,18 @@ def _zeros(block: Any, functions: Mapping[str, Any]) -> list[bool]:
 
 
 def zero_results(diff: Differentiation, name: str) -> list[bool]:
-    """Which results of a function are zero for certain."""
+    """Return for each result of a function whether it is certainly zero."""
     return diff.cached(("zero", name), lambda: _zeros(diff.block(name), diff.functions))
 
 
 def vjp_activity(op: Op, tangents: Tangents) -> list[bool]:
-    """All inexact results, if an operand is active that the rules are for."""
+    """Return True for each inexact result if the rules differentiate by an active operand."""
     moves = "1" in rule_mask(op)
     return [moves and inexact(r.type) for r in op.results]
 
 
 def jvp_activity(op: Op, tangents: Tangents) -> list[bool]:
-    """Of these, the results whose tangents some rule does not say to be zero."""
+    """Return the flags of `vjp_activity`, but False where all rules return a zero tangent."""
     flags = vjp_activity(op, tangents)
     if True not in flags:
         return flags
@@ -181,7 +181,7 @@ def jvp_activity(op: Op, tangents: Tangents) -> list[bool]:
 
 
 def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
-    """Names of fwd and bwd, and the mask of the inexact operands that bwd has cotangents for.
+    """Return the names of fwd and bwd, and the mask of the inexact operands that bwd is for.
 
     `absent` has '1' for each inexact result whose cotangent is zero, if that is known.
     """

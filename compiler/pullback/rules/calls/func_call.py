@@ -1,4 +1,4 @@
-"""func.call, and what every rule does that calls a derived function."""
+"""Differentiate func.call; and helpers for all rules that call a derived function."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def present(values: Sequence[Value | None]) -> list[Value]:
 
 
 def scatter(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-    """Put `values` at the positions flagged; None elsewhere."""
+    """Return a list with `values` at the positions flagged and None elsewhere."""
     rest = iter(values)
     return [next(rest) if flag else None for flag in flags]
 
 
 def before(op: Op) -> Any:
-    """Emit in the primal block, in front of the op."""
+    """Enter an insertion point in the primal block, in front of the op."""
     return build.inserting(ir.InsertionPoint(op.operation), op.operation.location)
 
 
@@ -44,7 +44,7 @@ def before(op: Op) -> Any:
 
 @rule("func.call", linear=jointly, family="control", hands_on=True)
 class Call:
-    """f(args): derived once per activity, called as often as the primal is."""
+    """The rule of func.call: derive f once per activity; call it as often as the primal."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -71,7 +71,7 @@ class Call:
 
 
 def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool]:
-    """The operands that get cotangents of an op that calls @name on them."""
+    """Return the operands that get cotangents if the op calls @name on them."""
     diff = op.frame.diff
 
     def compute() -> list[bool]:
@@ -86,14 +86,17 @@ def reached_by_function(op: Op, name: str, results: Sequence[bool]) -> list[bool
 
 @batch("func.call")
 def _batch_call(op: MappedOp) -> list[Value]:
-    """A call of the function for a batch; what its items share stays so."""
+    """Call the batched function; results that all items share stay unbatched."""
     return call_again(op, "callee")
 
 
 def call_again(
     op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None, **changes: Any
 ) -> list[Value]:
-    """A call of the function for a batch that an attribute names; its results are as `wanted`."""
+    """Call the batched version of a function that an attribute names.
+
+    `wanted` says which results have to be batched; None where the function decides.
+    """
     name, types = called_again(op, names, wanted)
     return op.again(op.values, types, **{names: build.symbol(name)}, **changes)
 
@@ -101,7 +104,7 @@ def call_again(
 def called_again(
     op: MappedOp, names: str, wanted: Sequence[bool | None] | None = None
 ) -> tuple[str, list[ir.Type]]:
-    """The function for a batch that such a call calls, and the types of its results."""
+    """Return the batched version of the function that such a call calls, and its result types."""
     function = ir.FlatSymbolRefAttr(op.attributes[names]).value
     name, found = op.frame.batching.function(function, op.batched, wanted)
     types = [batch_type(t, op.size) if f else t for t, f in zip(op.results, found, strict=True)]
@@ -111,7 +114,7 @@ def called_again(
 def jvp_call(
     diff: Differentiation, name: str, mask: str, operands: Sequence[Value], tangents: Tangents
 ) -> tuple[list[Value], list[Value | None]]:
-    """Call the derived jvp of @name, here: its results, and their tangents, refused ones too."""
+    """Call the derived jvp of @name; return its results and their tangents or `Refused`s."""
     derived, flags = jvp_function(diff, name, mask)
     results = call(diff, derived, [*operands, *present(tangents)])
     rest = iter(results[len(flags) :])
@@ -119,14 +122,14 @@ def jvp_call(
 
 
 def jvp_of_function(op: Op, name: str, tangents: Tangents) -> list[Value | None]:
-    """Tangents of an op that calls @name on its operands."""
+    """Return the tangents of an op that calls @name on its operands."""
     results, found = jvp_call(op.frame.diff, name, mask_of(op.active), op.operands, tangents)
     op.frame.replace(op, results)
     return found
 
 
 def vjp_of_function(op: Op, name: str, cts: Tangents) -> list[Value | None]:
-    """Cotangents of an op that calls @name on its operands."""
+    """Return the cotangents of an op that calls @name on its operands."""
     pair = _split_call(op, name, cts)
     found = _recompute(op, pair, cts) if _runs_again(op, name) else _store(op, pair, cts)
     return scatter(op.active, scatter(pair.nonzero, found))
@@ -165,7 +168,7 @@ def _split_call(op: Op, name: str, cts: Tangents) -> Split:
 
 
 def _constants(op: Op) -> tuple[tuple[int, float], ...]:
-    """Operands that are zero or NaN for certain: with those, more is linear in the others."""
+    """Return the operands that are certainly zero or NaN: they make more of the call linear."""
     found: list[tuple[int, float]] = []
     for i, (v, active) in enumerate(zip(op.operands, op.active, strict=True)):
         if not active and -1 not in build.shape(v):
@@ -177,7 +180,7 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
 
 
 def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
-    """Replace the call by one of the forward function, whose residuals backward receives."""
+    """Replace the call by the forward function, and call the backward one on its residuals."""
     frame = op.frame
     with before(op):
         arguments = [
@@ -193,10 +196,10 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
 
 
 def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
-    """jax.checkpoint: keep the arguments and what is marked, and run the forward function again.
+    """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and run forward again.
 
-    The results are those of the forward function, too: the next derivative is that of what a rule
-    computes forward, which differs from the rule's where that is false on purpose.
+    The results are those of the forward function as well: the next derivative is that of what a
+    rule computes forward, which differs from the function's where a rule is false on purpose.
     """
     frame = op.frame
     saving, again, count = recomputation(frame.diff, pair)

@@ -1,4 +1,4 @@
-"""linear_call: its jvp, and its transpose, by the functions that it names."""
+"""Differentiate linear_call: its jvp, and its transpose, by the functions that it names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pullback.rules.calls.func_call import before, diagonal_cotangents, jvp_call
 
 
 def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
-    """A call has no such rule: JAX has none, or the file ends before it."""
+    """Return the error of a call without such a rule, in JAX or up to the order of the file."""
     return MissingRuleError(
         f"no {kind} rule for `{view.decomposition}`{which}",
         where=user_line(view.op.location),
@@ -33,7 +33,7 @@ def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
 
 
 def missing_rule_that_sees(view: Any, kind: str, asked: Asked) -> MissingRuleError:
-    """A file holds rules of a call, and none for exactly these operands, which the rule sees."""
+    """Return the error of a call whose rules in the file see zeros and are for other operands."""
     operands = [str(i) for i, m in enumerate(asked.operands) if m == "1"]
     which = f"tangents of inexact operands {', '.join(operands)} alone"
     if "0" in asked.results:
@@ -49,7 +49,7 @@ def missing_rule_that_sees(view: Any, kind: str, asked: Asked) -> MissingRuleErr
 
 
 def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
-    """Raises what the first rule says that refuses for one of these masks."""
+    """Raise the recorded text of the first rule that refuses for one of these masks."""
     said = next(filter(None, (view.refusal(kind, mask) for mask in masks)), None)
     if said is not None:
         raise NotDifferentiableError(
@@ -61,7 +61,7 @@ def check_not_refused(view: Any, kind: str, masks: Sequence[str]) -> None:
 
 
 def cotangent_types(op: Op) -> tuple[str, ...]:
-    """The element types of the cotangents of an op, if some are not those of its results."""
+    """Return the element types of an op's cotangents; () if all are those of its results."""
     if not op.wide:
         return ()
     pairs = zip(op.wide, op.results, strict=True)
@@ -70,7 +70,7 @@ def cotangent_types(op: Op) -> tuple[str, ...]:
 
 
 def staged_for_types(op: Op, kind: str, asked: Asked, types: tuple[str, ...]) -> Any:
-    """The functions of a rule for cotangents of other types; None if it does not take them.
+    """Stage a rule for cotangents of other types; return None if the rule does not take them.
 
     There JAX raises, and the rule for the types of the results runs.
     """
@@ -84,7 +84,7 @@ def staged_for_types(op: Op, kind: str, asked: Asked, types: tuple[str, ...]) ->
 
 
 def linear_transpose(op: Op) -> str:
-    """The transpose of a linear_call's map: the user's, or derived where none was given."""
+    """Return the transpose of a linear_call's map: the user's, else a derived one."""
     view, diff, types = ops.view(op.operation), op.frame.diff, cotangent_types(op)
     flags = [i >= view.num_residuals for i, v in enumerate(op.operands) if inexact(v.type)]
     asked = Asked(mask_of(flags))
@@ -101,13 +101,13 @@ def linear_transpose(op: Op) -> str:
 
 
 def as_taken(diff: Differentiation, name: str, cts: Sequence[Value]) -> list[Value]:
-    """Cotangents in the types that a function takes, whose last arguments they are."""
+    """Convert cotangents to the types of the function's last arguments, which receive them."""
     arguments = list(diff.block(name).arguments)[-len(cts) :] if cts else []
     return [build.converted(ct, v.type) for ct, v in zip(cts, arguments, strict=True)]
 
 
 def linear_call_jvp(op: Op, tangents: Tangents) -> list[Any]:
-    """l(r, dv) + (dl/dr)(r, v) dr."""
+    """Emit l(r, dv) + (dl/dr)(r, v) dr."""
     view, diff = ops.view(op.operation), op.frame.diff
     count = view.num_residuals
     if any(op.active[:count]) and is_unknown(view):
@@ -126,7 +126,7 @@ def linear_call_jvp(op: Op, tangents: Tangents) -> list[Any]:
 
 
 def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
-    """The transposed linear_call for the linear operands; the map's own vjp for residuals."""
+    """Emit the transposed linear_call for linear operands, and the map's vjp for residuals."""
     view = ops.view(op.operation)
     count = view.num_residuals
     found: list[Value | None] = [None] * len(op.operands)
@@ -147,7 +147,7 @@ def linear_call_vjp(op: Op, cts: Tangents) -> list[Value | None]:
 
 
 def linear_call_is_diagonal(op: Op, cts: Tangents) -> bool:
-    """Return True if the functions that compute the cotangents are diagonal maps of those given."""
+    """Return True if each cotangent is a diagonal map of those given."""
     count, found = ops.view(op.operation).num_residuals, []
     if any(op.active[count:]):
         found += diagonal_cotangents(op, linear_transpose(op), len(op.results))
@@ -158,7 +158,7 @@ def linear_call_is_diagonal(op: Op, cts: Tangents) -> bool:
 
 
 def _linear_operand_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
-    """The transposed call; one that has no transpose in turn is that of a function like others."""
+    """Emit the transposed linear_call; a func.call if the map is unknown."""
     view = ops.view(op.operation)
     residuals = [op.operand(i) for i in range(count)]
     diff, name = op.frame.diff, linear_transpose(op)

@@ -1,1 +1,1 @@
-"""Rules of `stablehlo.while`."""
+"""Derivative rules of `stablehlo.while`."""

@@ -1,8 +1,9 @@
-"""Batches of what a loop reads or writes slot by slot: they have the slots in front.
+"""Batch what a loop reads or writes slot by slot: with the slots in front, then the batch axis.
 
-The batch axis is in front of everything else. There, the slots of one iteration would be a column:
-XLA reads it with strides, and reverse mode, which knows a stack by its slots in front, would carry
-the cotangent of all of it. So the loop has `rows`, (slots, batch, …), and a transpose at both ends.
+Elsewhere the batch axis is in front of everything else. The slots of one iteration would then be a
+column: XLA reads it with strides, and reverse mode, which recognizes a stack by its slots in front,
+would carry the cotangent of all of it. So the loop has `rows`, (slots, batch, …), and a transpose
+at both ends.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 
 
 class Rows:
-    """The carries and captured values of a loop that are rows in its batch.
+    """The carries and captured values that are rows, (slots, batch, …), in a batched loop.
 
     Attributes:
       flags: which carries are batched.
-      carries: which of them are rows; none of a loop in which each item ends by itself, where all
-        carries are selected from.
-      sources: batches, by what stands for them in the body, of which it reads slots and that do not
-        change: captured values and carries. They are there as rows as well.
+      carries: which of them are rows; none in a loop in which each item ends by itself, where a
+        select goes over all carries.
+      sources: batched values that the body only reads slots of, by the captured values or invariant
+        carries that they stand for; the body has them as rows as well.
     """
 
     def __init__(self, op: MappedOp, flags: Sequence[bool], apart: bool) -> None:
@@ -53,13 +54,13 @@ class Rows:
 
     @functools.cached_property
     def _batched(self) -> set[Value]:
-        """What in the body depends on the batch: asked for where something looks like a slot."""
+        """The values of the body that depend on the batch; computed when a slot is looked for."""
         found = {*self.op.frame.values, *itertools.compress(self.body.arguments, self.flags)}
         self.op.frame.batching.block_flags(self.body, found)
         return found
 
     def _is_carry(self, index: int) -> bool:
-        """Whether the body does nothing with a carry but to write slots of it, and to read some."""
+        """Return True if the body does nothing with a carry but write and read slots of it."""
         argument = self.body.arguments[index]
         if self.loop.is_invariant(index) or is_used(self.cond.arguments[index]):
             return False
@@ -84,12 +85,12 @@ class Rows:
         return any(not n and user.name == SLICE and self._is_slot(user) for n, user in users)
 
     def _has_slots(self, v: Value) -> bool:
-        """Whether the loop has about as many iterations as the value has slots."""
+        """Return True if the loop has about as many iterations as the value has slots."""
         dims, count = self._shape(v), self.loop.slots or 0
         return bool(dims) and 1 < dims[0] <= 2 * count
 
     def _is_slot(self, user: Any) -> bool:
-        """Whether an op of the body reads or writes one slot, the same one of each item."""
+        """Return True if an op of the body reads or writes one slot, the same one of each item."""
         if user.name not in (SLICE, UPDATE) or block_of(user) != self.body:
             return False
         buffer, *rest = user.operands
@@ -98,12 +99,12 @@ class Rows:
         return is_one_slot(*shapes, starts) and starts[0] not in self._batched
 
     def _shape(self, v: Value) -> tuple[int, ...]:
-        """That of one item; arguments around the loop have the type of the batch already."""
+        """Return the shape of one item; values from around the loop may be batched already."""
         dims, values = build.shape(v), self.op.frame.values
         return dims[1:] if v in values and values[v] == v else dims
 
     def take(self, frame: Any, block: Any) -> None:
-        """The arguments of a block of the loop are batched from now on."""
+        """Give the arguments of a block of the loop their batched types."""
         plain = [f and not is_row for f, is_row in zip(self.flags, self.carries, strict=True)]
         frame.take(block.arguments, plain)
         for argument in itertools.compress(block.arguments, self.carries):
@@ -112,11 +113,11 @@ class Rows:
             frame.values[argument] = frame.rows[argument] = argument
 
     def read(self, frame: Any) -> None:
-        """The body's frame learns of the rows of what does not change, which are made here."""
+        """Add the sources as rows, which are made here, to the frame that batches the body."""
         frame.rows |= {v: swapped(x) for v, x in self.sources.items()}
 
     def inits(self) -> list[Value]:
-        """What the batch of the loop starts with."""
+        """Return the initial values of the batched loop."""
         return [self._init(i) for i in range(len(self.flags))]
 
     def _init(self, i: int) -> Value:
@@ -132,18 +133,18 @@ class Rows:
         return build.broadcast_in_dim(v, shape, (0, *range(2, 2 + len(rest))))
 
     def results(self, results: Sequence[Value]) -> list[Value]:
-        """The loop's results with the batch axis in front."""
+        """Return the loop's results with the batch axis in front."""
         pairs = zip(results, self.carries, strict=True)
         return [swapped(v) if is_row else v for v, is_row in pairs]
 
 
 def swapped(v: Value) -> Value:
-    """The first two dimensions in the opposite order."""
+    """Swap the first two dimensions."""
     return build.permute(v, (1, 0, *range(2, build.rank(v))))
 
 
 def read_slot(op: MappedOp) -> Value | None:
-    """A slot of all items, for a `dynamic_slice` that reads it of rows; (batch, 1, …)."""
+    """Batch a `dynamic_slice` that reads a slot of rows: (batch, 1, …); None for others."""
     v, *starts = op.operation.operands
     rows, part = op.frame.rows.get(v), build.shape_of(op.results[0])
     if rows is None:
@@ -157,7 +158,7 @@ def read_slot(op: MappedOp) -> Value | None:
 
 
 def write_slot(op: MappedOp) -> Value | None:
-    """The rows in which a `dynamic_update_slice` of rows has written a slot of all items."""
+    """Batch a `dynamic_update_slice` of rows: write a slot of all items; return None for others."""
     v = op.operation.operands[0]
     rows = op.frame.rows.get(v)
     if rows is None or op.frame.values[v] != rows:  # what is captured is not written to in place

@@ -1,4 +1,4 @@
-"""What a loop's body computes that no iteration changes: moved in front of the loop."""
+"""Move loop-invariant values of a loop's body in front of the loop."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pullback.ir.regions import block_of, blocks, captures
 
 
 class Invariants:
-    """Moves ops of a body, and what they depend on, as a reverse loop asks for their results.
+    """Loop-invariant code motion, op by op, as a reverse loop asks for results of the primal body.
 
-    It would have to stack them, or to compute them again in each iteration. JAX hoists them out of
-    a scan, too. Views are copied: they cost nothing where they are. Calls and control flow, which a
-    sweep may replace, wait until it is over.
+    Otherwise the primal loop had to stack them, or the reverse loop to compute them again in each
+    iteration. JAX hoists them out of a scan, too. Views are copied: they cost nothing where they
+    are. Calls and control flow, which the reverse sweep may replace, wait until it is over.
 
     Args:
       op: a `stablehlo.while`.
-      outside: gives what stands in front of the loop for a value of the body: for one that the body
-        captures, or a carry that it does not change. None for others.
+      outside: returns the value in front of the loop that equals a value of the body: one that
+        the body captures, or a carry that it does not change. None for others.
       functions: those of the module.
     """
 
@@ -38,12 +38,12 @@ class Invariants:
         self._is_swept = False
 
     def after_sweep(self) -> None:
-        """Nothing in the body is replaced any more."""
+        """Forget which values vary: the sweep is over and replaces nothing in the body any more."""
         self._is_swept = True
         self._does_vary.clear()
 
     def find(self, v: Value) -> Value | None:
-        """What the op of a value gives in front of the loop; None if it varies, or is a view."""
+        """Move the op of a value in front of the loop; return None if it varies or is a view."""
         if isinstance(v, ir.BlockArgument) or is_view(v.owner.operation):
             return None
         if decided(v, self._does_vary, self._decide):
@@ -51,7 +51,7 @@ class Invariants:
         return computed(v, self._made, self._outside, self._move)
 
     def _decide(self, v: Value) -> Value | None:
-        """Note whether a value varies; or give one of which that must be known first."""
+        """Record whether a value varies; return an input for which that must be decided first."""
         if self._outside(v) is not None:
             self._does_vary[v] = False
             return None
@@ -72,7 +72,7 @@ class Invariants:
         return rule is not None and rule.family == "control"
 
     def _is_movable(self, operation: Any) -> bool:
-        """Whether it may run where the body does not; a loop in it may be what takes the time."""
+        """Return True if the op is pure, directly in the body, and its regions capture nothing."""
         if len(operation.regions) and captures(operation):
             return False
         body = blocks(self._op.operation)[1]

@@ -1,4 +1,4 @@
-"""Carries that a loop only stacks into: one slot is written per iteration, none is read.
+"""Recognize carries that a loop only stacks into: each iteration writes one slot and reads none.
 
 The outputs of a scan are such carries. In reverse mode their cotangent is not carried: iteration i
 reads slot i of it. And a residual that is stacked anyway needs no second buffer.
@@ -18,7 +18,7 @@ from pullback.ir.while_loops import Counter, Loop, integer_constant
 
 @dataclass(frozen=True)
 class Stack:
-    """dynamic_update_slice(carry, update, [slot, 0, …]), with slots `first`, `last` in steps of 1.
+    """dynamic_update_slice(carry, update, [slot, 0, …]), slots `first` to `last` in steps of 1.
 
     `count` is the largest number of slots written, `slots` that of the buffer.
     """
@@ -31,7 +31,7 @@ class Stack:
     slots: int
 
     def read(self, buffer: Value, iteration: Value) -> Value:
-        """The slot of one iteration, in the shape of the update."""
+        """Read the slot of one iteration, in the shape of the update."""
         if self.last < self.first:
             slot = build.sub(build.integer(self.first, iteration), iteration)
         else:
@@ -41,7 +41,7 @@ class Stack:
         return build.dynamic_slice(buffer, [slot] + [zero] * (len(sizes) - 1), sizes)
 
     def without_written(self, ct: Value) -> Value | None:
-        """The cotangent of the first buffer: that of the last one, with written slots zero."""
+        """Return the initial buffer's cotangent: the final one's, zero in written slots."""
         if self.count == self.slots:
             return None
         dims = build.shape(ct)[1:]
@@ -53,7 +53,7 @@ class Stack:
 
 
 def stacks_of(loop: Loop) -> list[Stack]:
-    """All carries of a loop that are stacks: one with counters and a bound on its iterations."""
+    """Return all carries that are stacks, for a loop with counters and a bound on its trips."""
     count = loop.slots
     if not count:
         return []
@@ -66,7 +66,7 @@ def stacks_of(loop: Loop) -> list[Stack]:
 
 
 def _is_exact(loop: Loop, counter: Counter, count: int) -> bool:
-    """Whether the counter does not wrap around before the last iteration that there can be."""
+    """Return True if the counter does not wrap around before the last possible iteration."""
     last = counter.start + counter.step * (count - 1)
     return build.holds(loop.body.arguments[counter.index].type, last)
 
@@ -91,26 +91,26 @@ def _stack(loop: Loop, counter: Counter, count: int, index: int) -> Stack | None
 
 
 def uses(v: Value) -> int:
-    """How often a value is used."""
+    """Return how often a value is used."""
     return sum(1 for _ in v.uses)
 
 
 def is_one_slot(big: tuple[int, ...], small: tuple[int, ...], starts: Sequence[Value]) -> bool:
-    """Whether a part has one index of the first dimension of a buffer, and all of the others."""
+    """Return True if a part is one index of a buffer's first dimension, and all of the others."""
     if not big or small != (1, *big[1:]):
         return False
     return all(integer_constant(v) == 0 for v in starts[1:])
 
 
 def _slots(loop: Loop, counter: Counter, count: int, index: Value) -> tuple[int, int] | None:
-    """The first and the last slot, if the loop writes slots next to each other."""
+    """Return the first and the last slot if the loop writes slots next to each other."""
     ends = counter.start, counter.start + counter.step * (count - 1)
     found = affine(index, loop.body.arguments[counter.index], ends)
     return found if found is not None and abs(found[1] - found[0]) == count - 1 else None
 
 
 def affine(v: Value, counter: Value, ends: tuple[int, int]) -> tuple[int, int] | None:
-    """The values of `v` at both ends of a counter's range, if it is seen to be affine between."""
+    """Return the values of `v` at both ends of a counter's range; None if not seen to be affine."""
     if v == counter:
         return ends
     constant = integer_constant(v)
@@ -136,7 +136,7 @@ def _affine_op(operation: Any, counter: Value, ends: tuple[int, int]) -> tuple[i
 
 
 def aliases(stacks: list[Stack]) -> dict[Value, Stack]:
-    """Values of the body that a stack holds: the update, and what it is a reshape of."""
+    """Return the stack of each value of the body that one holds: its update, and reshapes of it."""
     found: dict[Value, Stack] = {}
     for stack in stacks:
         v = stack.update
@@ -148,7 +148,7 @@ def aliases(stacks: list[Stack]) -> dict[Value, Stack]:
 
 
 def _is_reshape(operation: Any) -> bool:
-    """A reshape, or a broadcast that only adds dimensions of size 1."""
+    """Return True for a reshape, or a broadcast that only adds dimensions of size 1."""
     if operation.name == "stablehlo.reshape":
         return True
     if operation.name != "stablehlo.broadcast_in_dim":

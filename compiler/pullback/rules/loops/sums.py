@@ -1,10 +1,10 @@
-"""What a reverse loop adds up from products, computed behind it by one product.
+"""Replace sums of products that a reverse loop accumulates by one product after the loop.
 
-The cotangent of what a loop does not change is a sum over iterations: for the weights of a
-recurrent network, one of products a_t · b_t that are much larger than a_t and b_t. The cotangent of
-what it reads slot by slot is b_t · w in each slot. In the loop these are many small products, and
-the former read and write the whole sum in each iteration. So the loop stacks b instead; a is a
-residual most often, which is stacked already. Behind the loop, a sum over iterations is a product
+The cotangent of a loop-invariant value is a sum over iterations: for the weights of a recurrent
+network, one of products a_t · b_t that are much larger than a_t and b_t. The cotangent of a value
+that the loop reads slot by slot is b_t · w in each slot. In the loop these are many small products,
+and the former read and write the whole sum in each iteration. So the loop stacks b instead; a is
+most often a residual, which is stacked already. After the loop, a sum over iterations is a product
 that contracts over them too, and slots are a product that has them as one more dimension.
 """
 
@@ -36,14 +36,14 @@ _VIEWS = "stablehlo.reshape", "stablehlo.transpose"
 
 @dataclass(frozen=True)
 class Slots:
-    """A buffer of which each iteration has a slot of its own, the last one first or `reversed`."""
+    """A buffer with one slot per iteration, the last iteration first, or last if `reversed`."""
 
     buffer: Value
     shape: tuple[int, ...]
     reversed: bool
 
     def in_order(self, stack: Value) -> Value:
-        """From the order of iterations to that of slots, or back."""
+        """Turn the order of iterations into that of slots, or back."""
         if not self.reversed:
             return stack
         return build.emit1(
@@ -53,13 +53,13 @@ class Slots:
 
 @dataclass(frozen=True)
 class Summand:
-    """What an iteration adds to a carry.
+    """A value that each iteration adds to a carry.
 
     Attributes:
       index: the carry.
-      slots: of the carry, if it is added to one of them.
+      slots: those of the carry, if the summand is added to one of them.
       addition: the op that adds.
-      source: the value that the summand shows.
+      source: the value that the summand is a view of.
       views: linear ops between the two, the last one first.
     """
 
@@ -75,7 +75,7 @@ Total = Callable[[], Value]
 
 
 class Sums:
-    """The sums of a reverse loop.
+    """The sums that a reverse loop accumulates.
 
     Args:
       loop: the while; its first carry counts 0, 1, … below `size`.
@@ -93,7 +93,7 @@ class Sums:
             self._note(view.operation)
 
     def put_behind(self, functions: dict[str, Any]) -> list[Value]:
-        """The results that the loop had, now that it adds up less; emitted behind it."""
+        """Move sums behind the loop where that pays; return what replaces its results."""
         found = [each for i in range(1, len(self.loop.results)) for each in self._summands(i)]
         totals: dict[int, Total] = {}
         for find in (self._product, self._sum):  # the latter of what is stacked for the former
@@ -114,7 +114,7 @@ class Sums:
     # ------------------------------------------------------------------------- finding
 
     def _note(self, operation: Any) -> None:
-        """What the body reads from stacks of others, in the shape of a slot or another."""
+        """Record what the body reads from stacks, and reshapes of it."""
         self.inside.update(operation.results)
         if operation.name == _SLICE and operation.operands[0] not in self.inside:
             found = self._slots(*operation.operands, part=operation.result)
@@ -125,7 +125,7 @@ class Sums:
             self.read[operation.result] = self.read[operation.operands[0]]
 
     def _slots(self, buffer: Value, *starts: Value, part: Value) -> Slots | None:
-        """The slots of a buffer, if a part is one of them, and another in each iteration."""
+        """Return a buffer's slots if `part` is one of them, another in each iteration."""
         dims, last = build.shape(buffer), self.size - 1
         if not is_one_slot(build.shape(buffer), build.shape(part), starts) or dims[0] != self.size:
             return None
@@ -135,7 +135,7 @@ class Sums:
         return Slots(buffer, dims, ends == (0, last))
 
     def _summands(self, index: int) -> list[Summand]:
-        """What the body adds to a carry or to a slot of it, if it does nothing else with it."""
+        """Return what the body adds to a carry or to a slot of it; [] if it does more with it."""
         first, v = self.body.arguments[index], terminator(self.body).operands[index]
         of = None
         if uses(v) == 1 and build.is_result_of(v, _UPDATE):
@@ -153,10 +153,10 @@ class Sums:
         return found if v == first and uses(v) == 1 else []
 
     def _product(self, summand: Summand) -> Total | None:
-        """Of a product whose factors are stacked, or can be, where there is room.
+        """Return the total of a product whose factors are stacked, or can be within the room.
 
-        They are much smaller than what is summed, and no larger than a slot. One factor of slots is
-        the same in all iterations.
+        New stacks must be much smaller than the sum, or no larger than a slot. For slots, one
+        factor must be the same in all iterations.
         """
         if not build.is_result_of(summand.source, _PRODUCT):
             return None
@@ -180,7 +180,7 @@ class Sums:
         return lambda: self._mapped(operation, factors)
 
     def _sum(self, summand: Summand) -> Total | None:
-        """Of what is stacked for products, or of sums over some of its dimensions."""
+        """Return the total of a value that is stacked for products, or of a reduction of one."""
         if summand.slots is not None:
             return None
         if summand.source in self.new:
@@ -198,7 +198,7 @@ class Sums:
     # ------------------------------------------------------------------------ emitting
 
     def _drop(self, summand: Summand) -> None:
-        """Add no more; a slot to which nothing is added is not written."""
+        """Remove an addition from the body; a slot to which nothing is added is not written."""
         sum_, rest = summand.addition.result, summand.addition.operands[0]
         sum_.replace_all_uses_with(rest)
         self._erase(summand.addition)
@@ -213,9 +213,9 @@ class Sums:
         erase(operation)
 
     def _rebuilt(self) -> list[Any]:
-        """What a new loop gives for the results, which stacks, and has no idle carries.
+        """Replace the loop by one that stacks and has no idle carries; return the old results.
 
-        None for one that has been zero all along: what it was is computed behind the loop.
+        A result is None if its carry stayed zero: its value is computed behind the loop.
         """
         end = terminator(self.body)
         given, arguments, yields = (
@@ -248,14 +248,14 @@ class Sums:
         return [by_index[i] for i in range(len(given))]
 
     def _stack(self, v: Value) -> Value:
-        """What a value of the body is in all iterations."""
+        """Return the stack of a body's value over all iterations."""
         if v in self.new:
             return self.new[v]
         of = self.read[v]
         return build.reshape(of.in_order(of.buffer), (self.size, *build.shape(v)))
 
     def _mapped(self, operation: Any, operands: Sequence[Value]) -> Value:
-        """What an op gives in all iterations."""
+        """Emit the op once for all iterations."""
         batched = [v in self.inside for v in operands]
         values = [self._stack(v) if b else v for v, b in zip(operands, batched, strict=True)]
         return self._batch(operation, values, batched)
@@ -270,7 +270,7 @@ class Sums:
         return build.reduce(self.new[v], 0, (0, *shifted(dims)), _ADD)
 
     def _shown(self, summand: Summand, total: Value) -> Value:
-        """The total of a summand, given that of its sources."""
+        """Apply the views of a summand to the total of its source."""
         for view in reversed(summand.views):
             if summand.slots is None:
                 total = build.clone(view, [total]).result
@@ -282,7 +282,7 @@ class Sums:
 
 
 def _read_for(update: Any) -> Value | None:
-    """What is read, for this update only, of the slot that it writes; None if there is no such."""
+    """Return the read of the slot that an update writes, if that is its only user; else None."""
     if update.name != _UPDATE:
         return None
     carry, _, *starts = update.operands
@@ -296,7 +296,7 @@ def _read_for(update: Any) -> Value | None:
 
 
 def _shown_by(v: Value) -> tuple[Value, list[Any]]:
-    """The value that another shows, and the ops between the two."""
+    """Return the value behind views such as reshapes, and the views."""
     views = []
     while build.is_result_of(v, *_VIEWS):
         views.append(v.owner.operation)

@@ -1,4 +1,4 @@
-"""Reverse mode of loops without a bound on their iterations, in fixed memory.
+"""Differentiate loops of unbounded trip count in reverse mode, in fixed memory.
 
 The primal loop counts its n iterations. The reverse loop needs the carry at iteration n - 1, n - 2,
 …, 0: it keeps checkpoints on a stack that starts with the first carry. To reach iteration t from
@@ -9,7 +9,7 @@ An effect happens in the primal loop alone, once in each iteration.
 
 Memory: SLOTS times the carry, whatever n is. Work: n steps of the body's vjp and about
 n log2(n) / 2 further steps of the body. A bound given by the user buys n steps instead, for memory
-proportional to the bound: see loops.py.
+proportional to the bound: see while_loop.py.
 
 Source: A. Griewank, "Achieving logarithmic growth of temporal and spatial complexity in reverse
 automatic differentiation", 1992; bisection instead of the binomial schedule, because n is only
@@ -42,9 +42,9 @@ SLOTS = 33
 
 
 def outline_body(diff: Differentiation, operation: Any, captured: Sequence[Value]) -> str:
-    """The body of a while as a function of its carries and of what it captures.
+    """Outline the body of a while as a function of its carries and of what it captures.
 
-    Constants are made again: a reduction in the body may use one, and no argument.
+    Constants are cloned into it: a reduction in the body may capture a constant, but no argument.
     """
     copy = spare(operation)
     body = copy.regions[1].blocks[0]
@@ -97,7 +97,7 @@ def count_iterations(op: Op) -> None:
 
 
 class Checkpointed:
-    """One loop in reverse.
+    """A loop in reverse, with checkpoints.
 
     Args:
       op: the while.
@@ -142,13 +142,13 @@ class Checkpointed:
         self.active = active
 
     def _zeros(self, active: Sequence[bool]) -> Constants:
-        """What of the loop is zero throughout: the body may hand it on beside what is linear."""
+        """Return the values of the loop that are always zero: a linear body may add them."""
         values, functions = [*self.op.results, *self.captured], self.diff.functions
         given = enumerate(zip(values, active, strict=True))
         return tuple((i, 0) for i, (v, a) in given if not a and stays_zero(v, functions))
 
     def run(self, count: Value) -> list[Value | None]:
-        """Emit the reverse loop, given the number of iterations; cotangents of op.operands."""
+        """Emit the reverse loop for `count` iterations; return cotangents of op.operands."""
         if not self.frame.linear:
             self._run_forward()
         pairs = zip(self.captured, self.active[self.size :], strict=True)
@@ -179,10 +179,10 @@ class Checkpointed:
         return found + [by_value.get(v) for v in self.captured]
 
     def _run_forward(self) -> None:
-        """Let the loop, which counts by now, run the forward function.
+        """Let the primal loop, which counts by now, call the forward function in its body.
 
-        Its next derivative is then that of what rules compute forward. What the loop did itself
-        goes, with its effects: the forward function has them.
+        The next derivative is then that of what rules compute forward. The ops of the old body are
+        erased with their effects, which the forward function has as well.
         """
         body = blocks(self.op.operation)[1]
         *steps, end = operations(body)
@@ -214,21 +214,21 @@ class Checkpointed:
         build.return_([build.sub(t, 1), build.sub(top, 1), marks, *buffers, *new_cts, *sums])
 
     def _types_of_free(self) -> list[Any]:
-        """The types of the cotangents that an iteration has for captured values."""
+        """Return the types of the cotangents that an iteration has for captured values."""
         given = terminator(self.diff.block(self.pair.backward)).operands
         spread = scatter(self.active, scatter(self.pair.nonzero, given))
         by_value = dict(zip(self.captured, spread[self.size :], strict=True))
         return [(by_value[v] or v).type for v in self.free]
 
     def _arguments(self, state: Sequence[Value]) -> list[Value]:
-        """What the forward function takes: all carries, or without the linear ones."""
+        """Return the arguments of the forward function: all carries, or all that are not linear."""
         carried = self.fixed | dict(zip(self.state, state, strict=True))
         return [*(carried[i] for i in self.forward), *self.outside]
 
     def _seek(
         self, t: Value, top: Value, marks: Value, buffers: list[Value]
     ) -> tuple[Value, Value, list[Value], list[Value]]:
-        """Advance from the top checkpoint to iteration t, with checkpoints at each half."""
+        """Advance from the top checkpoint to iteration t, and push a checkpoint at each half."""
         mark = loop_carries.read(marks, top)
         state = [loop_carries.read(b, top) for b in buffers]
         loop, cond, body = build.while_([mark, top, marks, *buffers, *state])
@@ -251,7 +251,7 @@ class Checkpointed:
         build.return_([goal, top, marks, *buffers, *state])
 
     def _advance(self, mark: Value, goal: Value, state: list[Value]) -> list[Value]:
-        """The primal loop from iteration `mark` to `goal`."""
+        """Run the primal loop from iteration `mark` to `goal`."""
         loop, cond, body = build.while_([mark, *state])
         with build.inserting(ir.InsertionPoint(cond)):
             build.return_([build.compare("LT", cond.arguments[0], goal)])

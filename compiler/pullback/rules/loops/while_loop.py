@@ -1,9 +1,9 @@
-"""`stablehlo.while`: forward mode, and reverse mode with stacked residuals.
+"""Differentiate `stablehlo.while` in forward mode, and in reverse mode with stacked residuals.
 
-Reverse mode runs a second loop from the last iteration to the first. What its body needs of the
-primal body's values is chosen by a minimum cut and stacked, one slot per iteration, by the primal
-loop. Cotangents of values that the loop does not change (weights, sliced inputs) are accumulated in
-place in the carry. Loops whose number of iterations has no bound are in checkpointing.py.
+Reverse mode runs a second loop from the last iteration to the first. The residuals that its body
+needs are chosen by a minimum cut, and the primal loop stacks them, one slot per iteration.
+Cotangents of loop-invariant values (weights, sliced inputs) are accumulated in place in the carry.
+Loops whose trip count has no bound are in unbounded.py.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from pullback_runtime._erasure import erase, spare
 
 @dataclass(frozen=True)
 class Activity:
-    """Which carries are active at any iteration, and which captured values."""
+    """The carries that are active at any iteration, and the active captured values."""
 
     carries: list[bool]
     captured: list[Value]
 
 
 def loop_activity(op: Op) -> Activity:
-    """The least set of active carries that one more iteration does not enlarge."""
+    """Return the least set of active carries that one more iteration does not enlarge."""
     if op.info is not None:
         return op.info
     body = blocks(op.operation)[1]
@@ -79,7 +79,7 @@ def loop_activity(op: Op) -> Activity:
 
 @rule("stablehlo.while", linear=jointly, family="control", regions=True, hands_on=True)
 class While:
-    """cond and body over a carry."""
+    """The rule of loops; see above."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
@@ -110,7 +110,7 @@ class While:
 
 
 def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    """The carry is joined by the tangents of its active part."""
+    """Add the tangents of the active carries to the carries."""
     carries = loop_activity(op).carries
     count = len(carries)
     inits = [
@@ -145,7 +145,7 @@ def _jvp(op: Op, tangents: Tangents) -> list[Value | None]:
 def _reached(
     activity: Activity, body: Any, records: Sequence[Record], results: Sequence[bool]
 ) -> tuple[list[int], list[Value]]:
-    """Carries and captured values that a cotangent of these results reaches at any iteration."""
+    """Return carries and captured values that cotangents of these results reach at some time."""
     arguments, yields = list(body.arguments), list(terminator(body).operands)
     pairs = enumerate(zip(results, activity.carries, strict=True))
     carries = {i for i, (has, active) in pairs if has and active}
@@ -158,7 +158,7 @@ def _reached(
 
 
 class _Reversed:
-    """What both kinds of reverse loop find out first."""
+    """The analysis that both kinds of reverse loop begin with."""
 
     def __init__(
         self, op: Op, loop: Loop, cts: Tangents, stacks: Mapping[int, Stack] | None = None
@@ -178,7 +178,7 @@ class _Reversed:
             self._check_linear()
 
     def _check_linear(self) -> None:
-        """Raises NotLinearError if what a cotangent reaches starts or goes on with a constant."""
+        """Raise NotLinearError if what a cotangent reaches starts or goes on with a constant."""
         op, loop = self.op, self.loop
         used = reached(self.frame.records, [loop.yields[i] for i in self.carries])
         given = {v for v, active in zip(op.operands, op.active, strict=True) if active}
@@ -197,7 +197,7 @@ class _Reversed:
 
 
 class _Unbounded(_Reversed):
-    """Nothing is known of the number of iterations: checkpoints."""
+    """A reverse loop with checkpoints, for a trip count without a bound."""
 
     def run(self) -> list[Value | None]:
         op, activity = self.op, loop_activity(self.op)
@@ -213,7 +213,7 @@ class _Unbounded(_Reversed):
 
 
 class _Stacked(_Reversed):
-    """The number of iterations is bounded: one slot for each."""
+    """A reverse loop with one slot of residuals per iteration, for a trip count with a bound."""
 
     def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
         self.slots = max(loop.slots or 0, 1)
@@ -232,7 +232,7 @@ class _Stacked(_Reversed):
         return self.residuals(v)
 
     def _leaf(self, v: Value) -> Value | None:
-        """A primal value that the reverse body knows without storing it."""
+        """Return a primal value that the reverse body has without a residual; None for others."""
         now = self.frame.current(v)
         found = self._outside(now)
         if found is None:
@@ -248,7 +248,7 @@ class _Stacked(_Reversed):
         return self.outer.primal(found)
 
     def _outside(self, v: Value) -> Value | None:
-        """What stands for a primal value of the body in front of the loop."""
+        """Return the value in front of the loop that equals one of the body; None for others."""
         if not isinstance(v, ir.BlockArgument):
             return v if block_of(v.owner) != self.loop.body else None
         index = self._indices.get(v)
@@ -257,21 +257,21 @@ class _Stacked(_Reversed):
         return self.loop.inits[index] if self.loop.is_invariant(index) else None
 
     def _alias(self, v: Value) -> Stack | None:
-        """The stack that holds a value of the body, or what the sweep has put in its place."""
+        """Return the stack that holds a value of the body, or what the sweep has replaced it by."""
         if v in self.aliases:
             return self.aliases[v]
         current = self.frame.current
         return next((s for old, s in self.aliases.items() if current(old) == v), None)
 
     def _stacked_value(self, v: Value, stack: Stack) -> Value:
-        """A value that the loop stacks anyway, read from its result."""
+        """Read a value that the loop stacks anyway from its result."""
         buffer = self.outer.primal(self.outer.current(self.op.results[stack.carry]))
         with build.inserting(self.residuals.ip):
             slot = stack.read(buffer, self.iteration)
             return build.reshape(slot, build.shape(v))
 
     def _counter_value(self, v: Value) -> Value:
-        """start + step * iteration, in the counter's own type, which may have no negative step."""
+        """Emit start + step * iteration in the counter's own type, which may be unsigned."""
         counter: Any = self.loop.counter
         with build.inserting(self.residuals.ip):
             i = build.convert(self.iteration, build.info(v.type).element)
@@ -305,7 +305,7 @@ class _Stacked(_Reversed):
     def _cotangents(
         self, by_carry: dict[int, Value], by_value: dict[Value, Value]
     ) -> list[Value | None]:
-        """One entry per operand and captured value of the loop."""
+        """Return one cotangent per operand and captured value of the loop."""
         count = len(self.arguments)
         found = [by_carry.get(i) for i in range(count)]
         for i in self.stacked:
@@ -330,7 +330,7 @@ class _Stacked(_Reversed):
         return loop if is_same else loop_carries.retyped(loop)
 
     def _total(self) -> Value:
-        """The number of iterations that ran."""
+        """Return the number of iterations that ran."""
         if self.loop.trip_count is not None:
             return build.full(self.integer, self.loop.trip_count)
         count_iterations(self.op)
@@ -391,10 +391,10 @@ class _Stacked(_Reversed):
 
 @batch("stablehlo.while", captures=True)
 def _batch(op: MappedOp) -> list[Value]:
-    """As long as any item goes on; those that do not keep their carries.
+    """Run as long as any item goes on; those that do not keep their carries.
 
-    A loop that calls back for an effect runs for one item after the other where items differ in how
-    long they go on: what has left it has no effect.
+    A loop with effectful callbacks runs for one item after the other if items differ in how long
+    they go on: an item that has left the loop must not have effects.
     """
     frame, operation = op.frame, op.operation
     flags = frame.loop_flags(op)
@@ -448,11 +448,12 @@ def _run_where_going_on(
     condition: tuple[Sequence[Any], Value],
     unchanged: Sequence[bool],
 ) -> Value:
-    """Batch the body, so that items which do not go on have no derivative there; which go on.
+    """Batch the body with zero derivatives for items that have ended; return who goes on.
 
     An infinite slope would make NaN of their cotangents, which are zero. What all items share is
-    left as it is: it would need a copy for each. So is what is fixed and larger than what is not,
-    such as inputs of which an iteration reads a part: each would pass over all of it.
+    left as it is: it would need a copy for each. So are loop-invariant values that are larger than
+    all the others, such as inputs of which an iteration reads a part: each iteration would pass
+    over all of it.
     """
     steps, goes_on = condition
     captured, rest = captured_by([body]), operations(body)[len(steps) :]
@@ -471,7 +472,10 @@ def _run_where_going_on(
 
 
 def _move_condition(loop: Any, body: Any) -> tuple[list[Any], Value]:
-    """Compute at the start of the body whether this loop would go on from there; it is erased."""
+    """Move the condition of `loop`, which is erased, to the start of `body`.
+
+    Return its ops and its result.
+    """
     cond = blocks(loop)[0]
     for old, new in zip(list(cond.arguments), body.arguments, strict=True):
         old.replace_all_uses_with(new)
