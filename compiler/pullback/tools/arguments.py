@@ -1,4 +1,4 @@
-"""Argument types written on the command line: `f32[8,128], {w: f32[4], b: f32[]}, 3`.
+"""Parse argument types of the command line: `f32[8,128], {w: f32[4], b: f32[]}, 3`.
 
 arguments := argument (',' argument)*
 argument  := type | number | True | False | tuple | list | dict
@@ -44,7 +44,7 @@ TOKEN = re.compile(
 
 
 def parse_arguments(text: str) -> tuple[Any, ...]:
-    """Returns one `jax.ShapeDtypeStruct`, Python scalar or container of them per argument."""
+    """Return one `jax.ShapeDtypeStruct`, Python scalar or container of them per argument."""
     parser = _Parser(text)
     try:
         return tuple(parser.items("", parser.argument))
@@ -93,7 +93,7 @@ class _Parser:
         self.index += 1
 
     def items(self, closing: str, item: Callable[[], Any]) -> list[Any]:
-        """Items between commas up to and including the mark `closing`; '' is the end."""
+        """Parse items between commas up to and including the mark `closing`; '' is the end."""
         found = []
         while self.token != closing:
             found.append(item())
@@ -153,7 +153,7 @@ class _Parser:
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Standard normal numbers; small integers; coin flips for bool."""
+    """Return standard normal numbers; integers from 0 to 3; coin flips for bool."""
     dtype = jnp.dtype(dtype)
     if jnp.issubdtype(dtype, jnp.bool_):
         return generator.integers(0, 2, shape).astype(bool)

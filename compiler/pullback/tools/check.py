@@ -1,4 +1,4 @@
-"""`pullback check`: compares the rules of a user's functions with central differences."""
+"""Run `pullback check`: compare the rules of a user's functions with central differences."""
 
 from __future__ import annotations
 

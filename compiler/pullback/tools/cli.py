@@ -1,4 +1,4 @@
-"""`pullback`: the group of subcommands, and what an error looks like on the command line."""
+"""Define `pullback`: the group of subcommands, and how errors look on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD_INPUT = 2
 
 
 class ReportedError(click.ClickException):
-    """One of our errors on its way to the terminal."""
+    """An error of this package on its way to the terminal."""
 
     exit_code = BAD_INPUT
 
@@ -40,7 +40,7 @@ class ReportedError(click.ClickException):
 
 
 class Commands(click.Group):
-    """A group that imports a subcommand when it is asked for, and reports our errors."""
+    """A group that imports a subcommand on demand, and reports errors of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

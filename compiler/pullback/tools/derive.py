@@ -1,4 +1,4 @@
-"""`pullback derive`: the derivative of a function or a saved program, as a program."""
+"""Run `pullback derive`: save or print the derivative of a function or a saved program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODES: dict[str, Callable[[Any, Positions], Any]] = {
 
 
 def derive_program(program: Any, mode: str, wrt: Positions = None, order: int = 1) -> Any:
-    """The derivative of this order: the same transformation, `order` times."""
+    """Apply the same transformation `order` times."""
     for number in range(1, order + 1):
         try:
             program = MODES[mode](program, wrt)
@@ -50,7 +50,7 @@ def derive_program(program: Any, mode: str, wrt: Positions = None, order: int = 
 
 
 def _parse_positions(context: Any, parameter: Any, text: str | None) -> Positions:
-    """`0,1` as a tuple; a single `0` stays a number, so that its gradient is no tuple of one."""
+    """Parse `0,1` to a tuple; a single `0` to a number, so that its gradient is no tuple of one."""
     del context, parameter
     if text is None:
         return None
@@ -62,7 +62,7 @@ def _parse_positions(context: Any, parameter: Any, text: str | None) -> Position
 
 
 def _parse_axes(context: Any, parameter: Any, text: str | None) -> Any:
-    """`0,none` as a tuple of several; None if nothing is said."""
+    """Parse `0,none` to a tuple with None for `none`; return None if the option is not given."""
     del context, parameter
     if text is None:
         return None
@@ -89,7 +89,7 @@ def _one_mode(given: dict[str, bool], batch: int | None) -> str | None:
 
 
 def _check_movable(program: Any, wrt: Positions) -> None:
-    """Raises UsageError for a position of an argument that has no derivative at all."""
+    """Raise UsageError for a position of an argument that has no derivative at all."""
     args = Signature.of(program).args
     for number in () if wrt is None else wrt if isinstance(wrt, tuple) else (wrt,):
         leaves = jax.tree.leaves(args[number]) if -len(args) <= number < len(args) else ()

@@ -1,4 +1,4 @@
-"""Errors as a compiler prints them, and the `expected-error` comments that tests hold."""
+"""Format errors as a compiler does, and check them against `expected-error` comments of tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALMOST = re.compile(r"//\s*expected-\w+")
 
 @dataclass(frozen=True)
 class Message:
-    """One diagnostic: `line` is None when it has no place in a file."""
+    """A diagnostic; `line` is None if it has no place in a file."""
 
     severity: str
     text: str
@@ -30,7 +30,7 @@ class Message:
     notes: tuple[Message, ...] = ()
 
     def format(self, file_name: str) -> str:
-        """The lines `file:line:column: severity: text`, the notes below."""
+        """Return `file:line:column: severity: text`, and below it the lines of the notes."""
         place = ""
         if self.line is not None:
             file = file_name if self.file == "-" else self.file
@@ -40,7 +40,7 @@ class Message:
 
 
 def messages_of(error: BaseException) -> list[Message]:
-    """The diagnostics inside an error: MLIR's own when it has some, else the error itself."""
+    """Return the diagnostics of an error: MLIR's own if it has some, else the error itself."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ir.MLIRError) and cause.error_diagnostics:
@@ -78,7 +78,7 @@ def _position(text: str) -> tuple[str, int | None, int | None]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One `// expected-error @+1 {{text}}` comment; `line` is None for `@unknown`."""
+    """A comment `// expected-error @+1 {{text}}`; `line` is None for `@unknown`."""
 
     severity: str
     text: str
@@ -87,7 +87,7 @@ class Expectation:
     written_at: int
 
     def matches(self, message: Message) -> bool:
-        """Whether this message is the expected one."""
+        """Return True if this message is the expected one."""
         return (
             message.severity == self.severity
             and message.line == self.line
@@ -96,7 +96,7 @@ class Expectation:
 
 
 def expectations(source: str) -> Iterator[Expectation]:
-    """The expectations in a source text.
+    """Yield the expectations in a source text.
 
     Raises:
       PullbackError: for a comment that starts like an expectation and is not one.
@@ -127,7 +127,7 @@ def _line(place: str | None, here: int) -> int | None:
 
 
 def compare(source: str, messages: list[Message]) -> list[str]:
-    """What differs between the expected and the actual diagnostics; empty when nothing does."""
+    """Return how the expected diagnostics differ from the actual ones; empty if they do not."""
     everything = [part for message in messages for part in (message, *message.notes)]
     unmet, unexpected = [], [message for message in everything if message.severity != "note"]
     for expectation in expectations(source):

@@ -1,4 +1,4 @@
-"""`pullback dump`: a function's IR at every stage between Python and the machine."""
+"""Run `pullback dump`: print a function's IR at every stage between Python and the machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NEEDS_SIZES = ("stablehlo", "hlo")
 
 @dataclass(frozen=True)
 class Stager:
-    """Brings a program from stage to stage."""
+    """The stages of a program, each computed from an earlier one when it is asked for."""
 
     source: Source
     platform: str
@@ -53,7 +53,7 @@ class Stager:
     print_ir_after_all: bool = False
 
     def texts(self, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-        """The wanted stages and their text, in order."""
+        """Yield the wanted stages and their text, in order."""
         makers: dict[str, Callable[[], str]] = {
             "jaxpr": self.jaxpr,
             "kept": self.kept,
@@ -98,19 +98,19 @@ class Stager:
         return program.asm(debug_info=self.locations)
 
     def jaxpr(self) -> str:
-        """What JAX traces, before anything of ours."""
+        """Return the jaxpr that JAX traces, before this package changes it."""
         return str(self._closed_jaxpr)
 
     def kept(self) -> str:
-        """The jaxpr in which every equation with a rule of its own is one of our calls."""
+        """Return the jaxpr in which equations with rules are calls that keep their rules."""
         return str(RuleTable((self.platform,)).keeper.keep(self._closed_jaxpr))
 
     def derivative(self, mode: str) -> str:
-        """The module of a derivative of the program."""
+        """Return the module of a derivative of the program."""
         return self._print(derive_program(self._program, mode))
 
     def hlo(self) -> str:
-        """What XLA makes of it; the platform must be here."""
+        """Return the HLO that XLA compiles; the machine must have the platform."""
         return self._lowered.compile(backend=self.platform).hlo()
 
 
@@ -174,7 +174,7 @@ def dump(
 
 
 def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Raises UsageError for an option that none of the stages shows anything of."""
+    """Raise UsageError for an option that changes none of these stages."""
     modules = {"program", "stablehlo", "all", *DERIVATIVES}
     if modules.isdisjoint(stages):
         check_used("a stage that is a module", {"--locations": options["locations"]})
@@ -186,7 +186,7 @@ def _check_needed(stages: tuple[str, ...], options: dict[str, Any]) -> None:
 
 
 def _for_platform(source: Source, platform: str | None) -> Source:
-    """The variant of a file for a platform; by default the one for here, or else the first."""
+    """Return the variant of a file for a platform; by default the one for here, else the first."""
     program, here = source.program, platform_here()
     if source.target is not None or (platform is None and here not in program.platforms):
         return source
@@ -194,7 +194,7 @@ def _for_platform(source: Source, platform: str | None) -> Source:
 
 
 def _wanted(stages: tuple[str, ...], stager: Stager) -> set[str]:
-    """The stages to show; `all` leaves out what a module or this machine does not have."""
+    """Return the stages to show; `all` leaves out those that the source or machine has not."""
     wanted = set(stages) - {"all"}
     if "all" not in stages:
         return wanted

@@ -1,4 +1,4 @@
-"""What `pullback run` runs, with which values, and on which engine."""
+"""Choose what `pullback run` runs, with which values, and run it on each engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pullback_runtime import _avals, _module
 
 
 def signature(program: Program) -> tuple[Any, ...]:
-    """Shape and dtype of each array that the user gives; a random key is its words."""
+    """Return shape and dtype of each array that the user gives; for a random key, of its data."""
     prepared = _module.prepare(_module.read(program.module))
     return prepared.in_avals[len(program.constants) :]
 
@@ -30,7 +30,7 @@ def signature(program: Program) -> tuple[Any, ...]:
 def argument_values(
     source: Source, inputs: Sequence[Path], seed: int | None
 ) -> tuple[Program, Arrays]:
-    """What to run, and the arrays: from files, random, or the example arguments of a target."""
+    """Return the program, and arrays: from files, random, or the example arguments of a target."""
     if inputs and seed is not None:
         raise UsageError("--input and --random exclude each other", do="leave one of them out")
     if inputs:
@@ -57,12 +57,12 @@ def _of_sizes(source: Source, arrays: Arrays) -> Program:
 
 
 def _given(source: Source) -> list[Any]:
-    """The leaves of a target's arguments: types, arrays and plain numbers."""
+    """Return the leaves of a target's arguments: types, arrays and plain numbers."""
     return [] if source.target is None else jax.tree.leaves(source.target.arguments)
 
 
 def _random_values(source: Source, avals: Sequence[Any], seed: int) -> Arrays:
-    """Random arrays; a plain number, as in `--args 'f32[8], 3'`, is what it is."""
+    """Return random arrays; a plain number, as in `--args 'f32[8], 3'`, keeps its value."""
     generator = np.random.default_rng(seed)
     numbers = dict(enumerate(_given(source)))
     return [
@@ -86,7 +86,7 @@ def _example_values(source: Source, avals: Sequence[Any]) -> Arrays:
 
 
 def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
-    """Results of XLA on a backend, by default JAX's."""
+    """Run on a backend of XLA, by default JAX's, and return the results."""
     program = here(program, backend)
     executable = pullback_runtime.compile(
         program.module,
@@ -99,13 +99,13 @@ def run_xla(program: Program, values: Arrays, backend: str | None) -> Arrays:
 
 
 def run_interpreter(program: Program, values: Arrays) -> Arrays:
-    """Results of StableHLO's reference interpreter."""
+    """Run in StableHLO's reference interpreter and return the results."""
     results = pullback_runtime.run_interpreted(program.module, *program.constants, *values)
     return list(results)
 
 
 def run_jax(source: Source, program: Program, values: Arrays) -> Arrays:
-    """Results of plain JAX, without anything of ours."""
+    """Run the target in plain JAX, without this package, and return the results."""
     if source.target is None:
         raise UsageError("--jax needs a target, for a module has no Python function")
     leaves = map(prng_keys.logical, values, program.in_avals)

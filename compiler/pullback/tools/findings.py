@@ -1,4 +1,4 @@
-"""What checks of rules have in common: what they find, and the inputs they try."""
+"""Share between checks of rules: their findings, and the random inputs they use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ INPUTS = (0.1, 0.9)
 
 @dataclass(frozen=True)
 class Finding:
-    """What checking one rule in one mode showed; `problem` is None where it agrees.
+    """The outcome of checking one rule in one mode; `problem` is None if it agrees.
 
-    With no mode, there was nothing to compare, which says nothing of the rule.
+    An empty mode says that there was nothing to compare, so that the rule may be right or wrong.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Finding:
 
     @staticmethod
     def unknown(rule: Rule, problem: str, label: str = "") -> Finding:
-        """There was nothing to compare."""
+        """Return the finding that there was nothing to compare."""
         return Finding(rule.key + label, "", rule.where, float("nan"), problem)
 
     def __str__(self) -> str:
@@ -44,9 +44,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Random inputs: floats between two numbers, and both parts of complex ones; coin flips.
+    """Random inputs: floats (and both parts of complex numbers) between two numbers; coin flips.
 
-    Integers are one: any other may be no index, or no length, of what it is for.
+    Integers are one: any other might be out of range as an index or a length.
     """
 
     generator: np.random.Generator
@@ -57,7 +57,7 @@ class Inputs:
         return f"({self.low:g}, {self.high:g})"
 
     def of_type(self, aval: Any) -> Any:
-        """A value of a type."""
+        """Return a random value of a type."""
         if jnp.issubdtype(aval.dtype, jnp.bool_):
             return jnp.asarray(self.generator.integers(0, 2, aval.shape), aval.dtype)
         if not is_inexact(aval):
@@ -65,13 +65,13 @@ class Inputs:
         return self._floats(aval, self.low, self.high, 256)
 
     def direction(self, value: Any) -> Any:
-        """A tangent or a cotangent of a value, of a size that does not depend on the inputs."""
+        """Return a tangent or cotangent of a value, of a size that `low`, `high` do not set."""
         return self._floats(value, *INPUTS, 16)
 
     def _floats(self, like: Any, low: float, high: float, parts: int) -> Any:
-        """Numbers; those of 16 bits are multiples of a part, so that they are exact a step apart.
+        """Return random numbers; with 16 bits, multiples of 1/parts, so that steps are exact.
 
-        Of others no two are equal, nor is one where the function is likely to have a kink.
+        Of others no two are equal, and none is likely to be at a kink of the function.
         """
         is_narrow = slopes.precision([like.dtype]).bits <= 16
 
@@ -84,12 +84,12 @@ class Inputs:
 
 
 def largest(differences: list[float]) -> float:
-    """The largest, or one that is no number."""
+    """Return the largest difference, or one that is not finite."""
     return next((each for each in differences if not np.isfinite(each)), max([0.0, *differences]))
 
 
 def apart(found: np.ndarray, wanted: np.ndarray, digits: float) -> float:
-    """The largest difference, relative to the largest number; none up to `digits`."""
+    """Return the largest difference relative to the largest number; 0 if it is up to `digits`."""
     difference = np.abs(found - wanted).max(initial=0.0)
     if difference <= digits:
         return 0.0
@@ -97,9 +97,9 @@ def apart(found: np.ndarray, wanted: np.ndarray, digits: float) -> float:
 
 
 def alike(constants: Sequence[Any], aval: Any) -> list[Any]:
-    """The arrays of this type: a rule that closes over one has its values, whatever it is given.
+    """Return the constants of this type: a rule that closes over one has its values in it.
 
-    Any value will do in the place of one that the target computes: the rule has that given.
+    For one that the target computes, any value will do: the rule has that as an argument.
     """
     return [each for each in constants if (each.shape, each.dtype) == (aval.shape, aval.dtype)]
 

@@ -1,4 +1,4 @@
-"""`pullback info`: what a saved program is, without running it."""
+"""Run `pullback info`: describe a saved program without running it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _orders(program: SymbolicProgram) -> str:
 
 
 def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str, str]]:
-    """Each fact and its name."""
+    """Yield the name and the text of each fact."""
     yield from _file(content)
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):

@@ -1,4 +1,4 @@
-"""Arguments of a run that are read from files of NumPy: `--input`."""
+"""Read the arguments of a run from files of NumPy: `--input`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(files: Sequence[Path], paths: Sequence[str], spec: str) -> Arrays:
 
 
 def _in_order(names: Sequence[str], file: Path, paths: Sequence[str], spec: str) -> list[str]:
-    """Return the names of a file that fit no argument by their numbers, if that is all they are."""
+    """Return the names that fit no argument in the order of their numbers, if all are numbered."""
     for stem in NUMBERED:
         numbered = [f"{stem}_{number}" for number in range(len(names))]
         if set(numbered) == set(names):
@@ -104,7 +104,7 @@ def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def with_dtypes(arrays: Arrays, avals: Sequence[Any]) -> Arrays:
-    """Return arrays of bfloat16 and its kin, which NumPy's files hold as raw bytes, as such."""
+    """Restore the dtypes of bfloat16 and its kin, which NumPy's files hold as raw bytes."""
     return [
         array.view(aval.dtype)
         if array.dtype.kind == "V" and array.dtype.itemsize == aval.dtype.itemsize

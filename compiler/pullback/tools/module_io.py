@@ -1,4 +1,4 @@
-"""Modules in and out of files: text, MLIR bytecode, and StableHLO portable artifacts."""
+"""Read and write modules: text, MLIR bytecode, and StableHLO portable artifacts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PIPELINE_RESOURCE = re.compile(r'^\s*pipeline: "((?:[^"\\]|\\.)*)"', re.MULTILI
 
 
 def standard_input() -> bytes:
-    """All of standard input, which a shell may have closed: then there is nothing."""
+    """Return all of standard input; b"" if a shell has closed it."""
     return sys.stdin.buffer.read() if sys.stdin is not None else b""
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file, or of standard input for `-`.
+    """Return the content of a file, or of standard input for `-`.
 
     Raises:
       PullbackError: when it cannot be read.
@@ -38,7 +38,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file, or standard output for `-`.
+    """Write a file, or standard output for `-`.
 
     Raises:
       PullbackError: when it cannot be written.
@@ -56,12 +56,12 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def is_text(content: bytes) -> bool:
-    """Whether this may be text: what `jax.export` serialised has a NUL."""
+    """Return True if this may be text: what `jax.export` serialised has a NUL."""
     return b"\0" not in content
 
 
 def parse_module(content: bytes | str) -> ir.Module:
-    """A module of text, bytecode or a portable artifact, or of what `jax.export` serialised.
+    """Parse text, bytecode, a portable artifact, or what `jax.export` serialised, to a module.
 
     Rule names that a portable artifact holds as strings become symbol references again.
 
@@ -84,7 +84,7 @@ def parse_module(content: bytes | str) -> ir.Module:
 
 
 def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
-    """Bytecode that was checked first: MLIR's reader crashes on some damaged files."""
+    """Parse bytecode after checking it: MLIR's reader crashes on some damaged files."""
     with as_ours():
         trusted = _artifact.trusted(content)
         if _symbolic.METADATA in (_container.read_layout(content).metadata or {}):
@@ -100,7 +100,7 @@ def _parse_bytecode(content: bytes, context: ir.Context) -> ir.Module:
 
 
 def decode(content: bytes) -> str:
-    """Text of a file.
+    """Decode the text of a file.
 
     Raises:
       PullbackError: when it is not UTF-8.
@@ -115,7 +115,7 @@ def decode(content: bytes) -> str:
 
 
 def split(text: str) -> Iterator[str]:
-    """The parts between `// -----` lines, each padded so that its line numbers stay true."""
+    """Yield the parts between `// -----` lines, each padded so that its line numbers stay true."""
     position = 0
     for marker in SPLIT_MARKER.finditer(text):
         yield _padded(text, position, marker.start())
@@ -128,7 +128,7 @@ def _padded(text: str, start: int, end: int) -> str:
 
 
 def pipeline_of_reproducer(text: str) -> str:
-    """The pipeline that a reproducer file holds.
+    """Return the pipeline that a reproducer file holds.
 
     Raises:
       PullbackError: when there is none.

@@ -1,4 +1,4 @@
-"""`pullback-opt`: runs passes on a module; the flags are those of mlir-opt."""
+"""Run `pullback-opt`: passes on a module, with the flags of mlir-opt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD_USAGE = 2
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for, besides the pipeline."""
+    """The options of the command line besides the pipeline."""
 
     file: str
     output: str
@@ -44,7 +44,7 @@ class OptCommand(click.Command):
     """A command that reads `--cse` and `--jvp="wrt=0"` as passes, in the order given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrites the flags named after passes to `-p`."""
+        """Rewrite the flags named after passes to `-p`."""
         rewritten: list[str] = []
         for arg in args:
             name, _, options = arg.removeprefix("--").partition("=")
@@ -66,7 +66,7 @@ def _is_pass(name: str) -> bool:
 
 
 def flag(name: str, help_text: str) -> Any:
-    """A click option that is a plain flag."""
+    """Return a click option that is a plain flag."""
     return click.option(name, is_flag=True, help=help_text)
 
 
@@ -166,7 +166,7 @@ def _options(arguments: dict[str, Any]) -> Options:
 
 
 def _stages(arguments: dict[str, Any], content: bytes) -> tuple[Stage, ...]:
-    """The pipeline, from the one place that gives it."""
+    """Return the pipeline from the one option that gives it."""
     pipeline, passes = arguments["pass_pipeline"], arguments["passes"]
     sources = [pipeline is not None, bool(passes), arguments["run_reproducer"]]
     if sum(sources) > 1:
@@ -182,7 +182,7 @@ def _stages(arguments: dict[str, Any], content: bytes) -> tuple[Stage, ...]:
 
 
 def process(content: bytes, stages: tuple[Stage, ...], options: Options) -> bool:
-    """Runs the pipeline on every part of the input and writes the results; False on failure."""
+    """Run the pipeline on every part of the input and write the results; False on failure."""
     try:
         parts = _parts(content, options)
         outcomes = [_process_part(part, stages, options) for part in parts]
@@ -202,7 +202,7 @@ def _parts(content: bytes, options: Options) -> list[bytes | str]:
 
 
 def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options) -> bytes | None:
-    """The output for one module; None when something failed, which is reported."""
+    """Return the output for one module; None after a failure, which is reported."""
     try:
         module = module_io.parse_module(part)
         module.context.enable_multithreading(False)
@@ -224,7 +224,7 @@ def _process_part(part: bytes | str, stages: tuple[Stage, ...], options: Options
 def _check_diagnostics(
     part: bytes | str, error: Exception | None, options: Options
 ) -> bytes | None:
-    """Compares with the `expected-error` comments; no output is written in this mode."""
+    """Compare an error with the `expected-error` comments; no output is written in this mode."""
     messages = [] if error is None else messages_of(error)
     problems = compare(part if isinstance(part, str) else "", messages)
     for problem in problems:
@@ -252,7 +252,7 @@ def _write(outputs: list[bytes], options: Options) -> None:
 
 
 def _report(error: BaseException, options: Options) -> None:
-    """Prints an error and what was noted on it; a bug of ours with its traceback."""
+    """Print an error and its notes; an error that is a bug of this package with its traceback."""
     if not isinstance(error, (PullbackError, ir.MLIRError)):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         return

@@ -1,4 +1,4 @@
-"""Rules of others, which a tool imports before it differentiates."""
+"""Load the rules of other packages, which a tool imports before it differentiates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ load_rules_option = click.option(
 
 
 def load_rules(plugins: Sequence[str]) -> None:
-    """Imports modules that register rules; ours come first, for a second one is an error."""
+    """Import modules that register rules, after this package's: a second rule is an error."""
     registry.load_all()
     for place in plugins:
         load_module(place)

@@ -1,4 +1,4 @@
-"""Do the derivative rules of a user's functions agree with what these compute?"""
+"""Check that the rules of a user's functions agree with what the functions compute."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Case:
     """A function at a point, and the directions in which it is compared.
 
     Attributes:
-      results: the function: what it returns that has slopes.
-      args: its arguments that have.
-      inputs: they are of these.
+      results: the function; returns those results that have slopes.
+      args: its arguments that have slopes.
+      inputs: the source of the arguments.
       tolerance: the largest relative difference.
       lines: values along the directions, zero where they are not finite.
-      finite: where they are.
-      finer: values closer to the arguments along one of the lines.
+      finite: masks of where they are finite.
+      finer: returns values closer to the arguments along one of the lines.
     """
 
     results: Callable[..., list[Any]]
@@ -65,7 +65,7 @@ class Case:
     def difference(
         self, line: slopes.Line, slope_of: Callable[[slopes.Line], Slopes], found: list[np.ndarray]
     ) -> float:
-        """Of slopes to what is found; where a kink may be near, those of the finer line tell."""
+        """Return how far slopes are from those found; near a kink, by those of the finer line."""
         coarse = slope_of(line)
         difference = self._largest(coarse, found)
         if not self.tolerance < difference < np.inf:
@@ -81,13 +81,13 @@ class Case:
         return largest(each)
 
     def of_values(self, found: Any) -> float:
-        """The largest difference of what a rule returns, beside derivatives, to the results."""
+        """Return the largest difference of the rule's primal results to the function's."""
         pairs = zip(inexact(found), self.results(*self.args), self.finite, strict=True)
         return largest([_apart(*each, self.tolerance) for each in pairs])
 
 
 def _apart(value: Any, wanted: Any, where: np.ndarray, tolerance: float) -> float:
-    """The largest difference, relative to the largest number; none in the last digits of one."""
+    """Return the largest difference relative to the largest number; 0 if within rounding."""
     digits = min(LAST_DIGITS * float(jnp.finfo(wanted.dtype).eps), tolerance)
     found, expected = (np.where(where, each, 0.0) for each in slopes.reals([value, wanted]))
     return apart(found, expected, digits)
@@ -100,7 +100,7 @@ def check_rules(
     inputs: Inputs,
     tolerance: float,
 ) -> Iterator[Finding]:
-    """Each rule of the user's against central differences of the function beside it.
+    """Compare each rule of the user's with central differences of its function; yield findings.
 
     Rules of functions that only other rules call are found when those are traced.
 
@@ -186,7 +186,7 @@ def _check_by(
     inputs: Inputs,
     tolerance: float,
 ) -> Iterator[Finding]:
-    """The rule as it is where no other operands than these are perturbed."""
+    """Check the rule that is used if only the operands `moved` are perturbed."""
 
     def results(*args: Any) -> list[Any]:
         given = dict(zip(moved, args, strict=True))
@@ -208,7 +208,7 @@ def _case(
     tolerance: float,
     precision: Any,
 ) -> Case | str:
-    """The function at its arguments, or why nothing can be compared there."""
+    """Return the function at its arguments, or the reason why nothing can be compared there."""
     if precision.bits < 16:
         return "it computes with 8 bits or less, whose differences say nothing"
     run = jax.jit(results)
@@ -237,7 +237,7 @@ def _compared(
     mode: str,
     slope: Callable[[Case], tuple[float, float]],
 ) -> Finding:
-    """What one mode gives, next to the slopes of the function."""
+    """Compare the derivatives of one mode with the slopes of the function."""
     unknown = functools.partial(Finding.unknown, rule, label=label)
     found = functools.partial(Finding, rule.key + label, mode, rule.where)
     try:
@@ -262,7 +262,7 @@ def _compared(
 
 
 def _float_types(closed: Any) -> Iterator[Any]:
-    """The types of all floats in a jaxpr."""
+    """Yield the types of all floats in a jaxpr."""
     for equation in jaxprs.equations_in(closed):
         for atom in (*equation.invars, *equation.outvars):
             if is_inexact(atom.aval):
@@ -270,9 +270,9 @@ def _float_types(closed: Any) -> Iterator[Any]:
 
 
 def _forward(case: Case) -> tuple[float, float]:
-    """The largest difference of values, and of `J t` to slopes.
+    """Return the largest difference of values, and that of `J t` to slopes.
 
-    The transformations refuse what is not linear.
+    A rule that is not linear raises in the transformations.
     """
     program = pullback.trace(case.results)(*case.args).jvp()
 
@@ -290,7 +290,7 @@ def _forward(case: Case) -> tuple[float, float]:
 
 
 def _reverse(case: Case) -> tuple[float, float]:
-    """The largest difference of values, and of `<J' ct, t>` to slopes of `<ct, f>`."""
+    """Return the largest difference of values, and that of `<J' ct, t>` to slopes of `<ct, f>`."""
     program = pullback.trace(case.results)(*case.args).vjp()
     values, differences = [], []
     results = case.results(*case.args)

@@ -1,4 +1,4 @@
-"""The table of docs/rules.md: every op of StableHLO and CHLO, its derivatives and its batch.
+"""Write the table of docs/rules.md: every op of StableHLO and CHLO, its derivatives and batch.
 
 `python -m pullback.tools.rule_table -o docs/rules.md` writes it; a test holds the file to the
 registry.
@@ -64,7 +64,7 @@ _IMPLICIT_BROADCASTS = re.compile(r"chlo\.broadcast_")
 
 
 def report() -> str:
-    """The text of docs/rules.md."""
+    """Return the text of docs/rules.md."""
     registry.load_all()
     parts = [HEADER]
     for title, dialect in (("StableHLO", _jax.stablehlo), ("CHLO", _jax.chlo)):
@@ -76,7 +76,7 @@ def report() -> str:
 
 
 def op_names(dialect: Any, title: str) -> list[str]:
-    """The ops of a dialect, the same for every JAX we support; without implicit broadcasts."""
+    """Return a dialect's ops, the same for every supported JAX, without implicit broadcasts."""
     members = (cls for _, cls in inspect.getmembers(dialect, inspect.isclass))
     names = {cls.OPERATION_NAME for cls in members if hasattr(cls, "OPERATION_NAME")}
     names |= _NEWER.get(title, set())

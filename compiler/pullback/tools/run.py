@@ -1,4 +1,4 @@
-"""`pullback run`: run a module or a function, on XLA, in the interpreter, or both."""
+"""Run `pullback run`: a module or a function, on XLA, in the interpreter, or both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest absolute difference; equal NaNs and infinities do not differ."""
+    """Return the largest absolute difference; equal NaNs and infinities do not differ."""
     if one.size == 0:
         return 0.0
     wide = np.complex128 if one.dtype.kind == "c" else np.float64
@@ -43,7 +43,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def report(results: dict[str, Arrays]) -> float | None:
-    """Prints the results of each engine side by side; returns the largest difference."""
+    """Print the results of each engine side by side; return the largest difference."""
     (first, *others) = results
     width = max(len(engine) for engine in [*results, "difference"])
     largest = 0.0
@@ -73,7 +73,7 @@ def _text(array: np.ndarray) -> str:
 
 
 def save(arrays: Arrays, output: Path) -> None:
-    """Writes `result_0`, `result_1`, … into one .npz file."""
+    """Write `result_0`, `result_1`, … into one .npz file."""
     if output.suffix != ".npz":
         raise UsageError(f"results are saved as .npz, not as `{output.name}`", do="-o out.npz")
     named: dict[str, Any] = {f"result_{index}": array for index, array in enumerate(arrays)}
@@ -86,7 +86,7 @@ def save(arrays: Arrays, output: Path) -> None:
 
 @contextlib.contextmanager
 def _running(spec: str) -> Iterator[None]:
-    """Makes a UsageError of what goes wrong as a program runs, such as in a callback of its."""
+    """Run the body and turn errors of the running program, as in callbacks, into UsageErrors."""
     try:
         with naming(spec):
             yield

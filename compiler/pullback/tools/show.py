@@ -1,4 +1,4 @@
-"""How the command line shows IR, notes and errors: colour where the terminal has it."""
+"""Print IR, notes and errors: with colour where the terminal has it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THEME = Theme(
 
 
 class IRHighlighter(RegexHighlighter):
-    """Colours for MLIR, jaxprs and HLO; what comes later wins."""
+    """Colours for MLIR, jaxprs and HLO; later patterns win."""
 
     base_style = "ir."
     highlights: ClassVar[list[str]] = [
@@ -43,7 +43,7 @@ class IRHighlighter(RegexHighlighter):
 
 
 def show_ir(text: str) -> None:
-    """Prints IR, byte for byte when the output is no terminal."""
+    """Print IR, byte for byte if the output is no terminal."""
     console = Console(theme=THEME, highlighter=IRHighlighter(), soft_wrap=True)
     if console.is_terminal:
         console.print(text, markup=False, emoji=False)
@@ -52,14 +52,14 @@ def show_ir(text: str) -> None:
 
 
 def write(text: str, output: Path) -> None:
-    """Writes text to a file, with one newline at its end."""
+    """Write text to a file, with one newline at its end."""
     with into_its_folder(output):
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def into_its_folder(output: Path) -> Iterator[None]:
-    """Makes the folder of a file that is written; what the system refuses is a UsageError."""
+    """Make the folder of a file and run the body that writes it; turn OSErrors into UsageErrors."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -70,12 +70,12 @@ def into_its_folder(output: Path) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """A remark for the reader, on stderr so that pipes stay clean."""
+    """Print a remark for the reader, on stderr so that pipes stay clean."""
     Console(stderr=True, soft_wrap=True).print(text, style="dim", markup=False, highlight=False)
 
 
 def show_error(error: Any) -> None:
-    """The three answers of an error: what happened, where, what to do."""
+    """Print an error: what happened, where, and what to do."""
     console = Console(stderr=True, soft_wrap=True)
     label = type(error).__name__
     console.print(f"[bold red]{label}:[/] ", end="")

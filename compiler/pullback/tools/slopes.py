@@ -1,4 +1,4 @@
-"""Central differences of a function, and how far a derivative may be from them."""
+"""Compute central differences of a function, and how far a derivative may be from them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Arrays = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Slope:
-    """The slope of real numbers along a direction: where it bends, by how much is unknown.
+    """The slope of real numbers along a direction, with bounds on its errors.
 
     Attributes:
       value: central differences.
-      spread: twice what the slopes of the pieces differ by, for the function may bend in any.
+      spread: twice the largest difference of a piece's slope from it: the function may bend there.
       noise: how far rounding of the function may move it.
     """
 
@@ -44,9 +44,9 @@ class Slope:
     noise: np.ndarray
 
     def difference(self, found: np.ndarray, scale: Any, tolerance: float) -> float:
-        """The largest relative difference, or what is found where that is not finite.
+        """Return the largest relative difference, or a found number that is not finite.
 
-        Where it is within the tolerance, what the slope leaves open does not count.
+        If it could be within the tolerance, given spread and noise, only the sure part counts.
         """
         if not np.all(np.isfinite(found)):
             return float(found[~np.isfinite(found)][0])
@@ -58,7 +58,7 @@ class Slope:
         return float(np.where(open_to_doubt, sure, apart / size).max(initial=0.0))
 
     def corrected(self, finer: Slope) -> Slope:
-        """The finer slope where it is another, by more than its noise; else this one."""
+        """Return the finer slope where it differs by more than its noise; else this one."""
         is_other = np.abs(finer.value - self.value) > finer.noise
         pairs = (
             (finer.value, self.value),
@@ -68,14 +68,14 @@ class Slope:
         return Slope(*(np.where(is_other, *pair) for pair in pairs))
 
     def sum_of_bends(self, tolerance: float) -> float:
-        """The spread of the elements that bend sharply: together they may hide it from a sum."""
+        """Return the spread of the elements that bend sharply, which a sum of all may hide."""
         sharp = self.spread > tolerance * np.abs(self.value) + self.noise
         return float(np.sum(self.spread, where=sharp))
 
 
 @dataclass(frozen=True)
 class Line:
-    """Values of a function at points of a line, one array of real numbers of 64 bits per result.
+    """Values of a function at points of a line: one float64 array per result and point.
 
     Attributes:
       tangents: the direction.
@@ -90,7 +90,7 @@ class Line:
     epsilon: float
 
     def only(self, where: Arrays) -> Line:
-        """The same with zeros elsewhere."""
+        """Return the line with zeros outside of the masks."""
         values = {
             at: [np.where(*each, 0.0) for each in zip(where, found, strict=True)]
             for at, found in self.values.items()
@@ -98,12 +98,12 @@ class Line:
         return replace(self, values=values)
 
     def slopes(self) -> list[Slope]:
-        """The slope of each result, element by element."""
+        """Return the slope of each result, element by element."""
         sides = zip(*(self.values[at] for at in POINTS), strict=True)
         return [self._slope(side, np.full(side[2].shape, self._noise(side[2]))) for side in sides]
 
     def slope_along(self, cts: Arrays, tolerance: float) -> tuple[Slope, float]:
-        """The slope of the inner product with cotangents, and the size of what is summed."""
+        """Return the slope of the inner product with cotangents, and the size of its summands."""
         sums = [inner(cts, self.values[at]) for at in POINTS]
         parts = [
             Slope(ct * slope.value, np.abs(ct) * slope.spread, np.abs(ct) * slope.noise)
@@ -130,7 +130,7 @@ POINTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
 def reals(values: Sequence[Any]) -> Arrays:
-    """Real numbers of 64 bits; the parts of a complex one lie side by side."""
+    """Return float64 arrays; real and imaginary part of complex numbers are the last dimension."""
     found = []
     for value in values:
         array = np.asarray(value)
@@ -141,7 +141,7 @@ def reals(values: Sequence[Any]) -> Arrays:
 
 
 def paired(cts: Sequence[Any]) -> Arrays:
-    """Cotangents as `reals`: their inner product with those is the real part of JAX's pairing."""
+    """Return cotangents as `reals` do, so that `inner` is the real part of JAX's pairing."""
     halves = zip(reals(cts), cts, strict=True)
     return [
         array * np.array([1.0, -1.0]) if jnp.issubdtype(ct.dtype, jnp.complexfloating) else array
@@ -156,7 +156,7 @@ def line(
     precision: Any,
     finer: bool = False,
 ) -> Line:
-    """Values of the function around the arguments in a direction.
+    """Evaluate the function around the arguments in a direction.
 
     Args:
       function: returns the results that have slopes.
@@ -176,7 +176,7 @@ def line(
 
 
 def where_finite(lines: Sequence[Line]) -> Arrays:
-    """Where the results are finite in all points of all lines, of complex ones both parts."""
+    """Return masks of where results (both parts) are finite in all points of all lines."""
     found = None
     for values in (each for line in lines for each in line.values.values()):
         finite = [np.isfinite(value) for value in values]
@@ -185,14 +185,14 @@ def where_finite(lines: Sequence[Line]) -> Arrays:
 
 
 def precision(types: Iterable[Any]) -> Any:
-    """What JAX says of the narrowest of the float types, and of complex ones' parts."""
+    """Return the `finfo` of the narrowest of the types; of a complex one, that of its parts."""
     return min((jnp.finfo(dtype) for dtype in types), key=lambda info: (info.bits, -info.eps))
 
 
 def directions(
     draw: Callable[[Any], Any], generator: np.random.Generator, values: Sequence[Any]
 ) -> Iterator[list[Any]]:
-    """Tangents, or cotangents, of values: all together, each alone, and their outermost elements.
+    """Yield (co)tangents of values: of all, of each alone, and of their first and last elements.
 
     A mistake in one of many must not be lost in the sum of all.
     """
@@ -218,5 +218,5 @@ def _replaced(values: list[Any], index: int, value: Any) -> list[Any]:
 
 
 def inner(left: Arrays, right: Arrays) -> np.ndarray:
-    """The sum of all products."""
+    """Return the sum of all products of corresponding elements."""
     return np.asarray(sum(np.sum(a * b) for a, b in zip(left, right, strict=True)))

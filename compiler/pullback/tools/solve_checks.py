@@ -1,4 +1,4 @@
-"""Do the two solvers of a `custom_linear_solve` solve, and is one the other's transpose?"""
+"""Check that the solvers of a `custom_linear_solve` solve, and are each other's transpose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
 
 @dataclass(frozen=True)
 class Solves:
-    """The linear solves that a target calls, with their operands, where somebody asks for them."""
+    """The linear solves that a target calls, with their operands; found when asked for."""
 
     target: Any
     inputs: Inputs
@@ -33,7 +33,7 @@ class Solves:
 
 
 def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) -> Iterator[Finding]:
-    """The solution against the system it is of, and cotangents of right sides against solutions.
+    """Compare a solution with its system, and cotangents of right sides with solutions.
 
     Args:
       rule: of the call.
@@ -85,7 +85,7 @@ def _check(
 
 
 def _transpose(solve: Any, right: list[Any], inputs: Inputs) -> float:
-    """The largest difference of `<S' ct, b>` to `<ct, S b>`, relative to what these sum up."""
+    """Return the largest difference of `<S' ct, b>` to `<ct, S b>`, relative to the summands."""
     program = pullback.trace(solve)(*right).vjp()
     differences = [0.0]
     tangents = list(slopes.directions(inputs.direction, inputs.generator, right))

@@ -1,4 +1,4 @@
-"""Where a program comes from: a target, a file, or standard input."""
+"""Load a program from a target, a file, or standard input."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pullback.tools.targets import Target, is_target, load_target, naming
 
 @dataclass(frozen=True)
 class Source:
-    """A program, where it came from, and the target that it was traced from, if it was."""
+    """A program, its origin, and the target that it was traced from, if any."""
 
     spec: str
     program: Program | SymbolicProgram
     target: Target | None = None
 
     def fixed(self, what: str, do: str = "give them: --sizes {}") -> Program:
-        """The program, for what wants sizes; raises UsageError where dimensions are symbols."""
+        """Return the program if its sizes are fixed; raise UsageError if dimensions are symbols."""
         if isinstance(self.program, Program):
             return self.program
         symbols = self.program.symbols
@@ -39,14 +39,14 @@ class Source:
 
 
 def check_used(without: str, options: dict[str, Any]) -> None:
-    """Raises UsageError for an option that says something of what is not asked for."""
+    """Raise UsageError for an option that has no effect without another one."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(f"{name} says nothing without {without}", do=f"leave out {name}")
 
 
 def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, int] | None:
-    """`b=4,n=3` as a dictionary."""
+    """Parse `b=4,n=3` to a dictionary."""
     del context, parameter
     if text is None:
         return None
@@ -61,7 +61,7 @@ def _parse_sizes(context: Any, parameter: Any, text: str | None) -> dict[str, in
 
 
 class Tolerance(click.FloatRange):
-    """A number that a difference can be larger than: NaN is in every range of click."""
+    """A finite number of at least 0: click's range would let NaN pass."""
 
     def __init__(self) -> None:
         super().__init__(min=0)

@@ -1,4 +1,4 @@
-"""Targets: `path/file.py:function` or `package.module:function`, and their arguments."""
+"""Load targets: `path/file.py:function` or `package.module:function`, and their arguments."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class Target:
     arguments: tuple[Any, ...]
 
     def call(self, step: Callable[..., Any]) -> Any:
-        """`step(*arguments)`; what the user's function raises becomes a UsageError."""
+        """Return `step(*arguments)`; turn what the user's function raises into a UsageError."""
         with blaming(self.spec):
             return step(*self.arguments)
 
     def trace(self, platform: str | None = None) -> pullback.Program | SymbolicProgram:
-        """The program of the function and its arguments."""
+        """Trace the function on its arguments; return the program."""
         with blaming(self.spec):
             return pullback.trace(self.function, platforms=platform)(*self.arguments)
 
 
 @contextlib.contextmanager
 def blaming(spec: str) -> Iterator[None]:
-    """Makes a UsageError of what a target, or a rule of a function that it calls, raises."""
+    """Run the body and turn what the user's code raises, a target or a rule, into a UsageError."""
     try:
         with tracing.whole_tracebacks(), naming(spec):
             yield
@@ -75,7 +75,7 @@ def blaming(spec: str) -> Iterator[None]:
 
 
 def _users_fault(spec: str, error: Exception) -> UsageError:
-    """What code of the user's raised under tracing, or in a rule of a module."""
+    """Return the UsageError for an exception of the user's code: in tracing, or in a rule."""
     if not is_target(spec):  # a module: only a rule of --load-rules can have raised it
         return UsageError(
             f"a rule for `{spec}` failed: {headline(error)}",
@@ -94,7 +94,7 @@ def _users_fault(spec: str, error: Exception) -> UsageError:
 
 @contextlib.contextmanager
 def naming(spec: str) -> Iterator[None]:
-    """Lets our errors say the name of the file where MLIR has a hyphen, its name for any text."""
+    """Run the body and name the file in errors of this package, where MLIR has a hyphen."""
     try:
         yield
     except (PullbackError, PullbackRuntimeError) as error:
@@ -103,19 +103,19 @@ def naming(spec: str) -> Iterator[None]:
 
 
 def name_file(error: PullbackError | PullbackRuntimeError, spec: str) -> None:
-    """Puts the name of the file where MLIR has a hyphen, its name for any text."""
+    """Replace the hyphen, MLIR's name for any text, by the name of the file in an error."""
     error.message = error.message.replace('"-":', f'"{spec}":')
     if error.where is not None and error.where.startswith("-:"):
         error.where = spec + error.where[1:]
 
 
 def is_target(text: str) -> bool:
-    """Whether `text` is spelt like a target, and not like the name of an MLIR file."""
+    """Return True if `text` is spelt like a target, and not like the name of an MLIR file."""
     return text.endswith(".py") or (":" in text and not Path(text).exists())
 
 
 def load_target(spec: str, arguments: str | None) -> Target:
-    """Imports the function `spec`; its arguments come from the text or from `example_args`."""
+    """Import the function `spec`; its arguments come from the text or from `example_args`."""
     place, colon, name = spec.rpartition(":")
     if not (place and colon and name):
         raise UsageError(f"`{spec}` is not a target", do=FORM)
@@ -130,7 +130,7 @@ def load_target(spec: str, arguments: str | None) -> Target:
 
 
 def load_module(place: str, spec: str | None = None) -> ModuleType:
-    """Imports `path/file.py` or `package.module`, as asked for by the target `spec`, if any."""
+    """Import `path/file.py` or `package.module`, as asked for by the target `spec`, if any."""
     is_file = place.endswith(".py") or os.sep in place
     asked = f" (in the target `{spec}`)" if spec else ""
     form = FORM if spec else FORM.replace(":function", "")
@@ -156,7 +156,7 @@ def _import_failed(place: str, error: Exception) -> UsageError:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Imports a file as Python runs a script: modules beside it can be imported."""
+    """Import a file as Python runs a script: modules beside it can be imported."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"`{path}` is not a Python file", do=FORM)
@@ -223,13 +223,13 @@ def _check_count(function: Callable[..., Any], arguments: tuple[Any, ...], spec:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether our own code raised it: a fault of ours must not be blamed on the user."""
+    """Return True if this package raised the error: that must not be blamed on the user."""
     innermost = traceback.extract_tb(error.__traceback__)[-1].filename
     return innermost.startswith(OURS)
 
 
 def _user_line(error: BaseException) -> str | None:
-    """The deepest frame of the user's own code, as `file.py:12, in f`."""
+    """Return the deepest frame of the user's own code, as `file.py:12, in f`."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
