@@ -43,7 +43,7 @@ NEXT_UNTRIED_JAX = (0, 13)
 
 
 def check_version(version: str = jax.__version__) -> None:
-    """Raises UnsupportedJaxVersion outside the range that the tests run on."""
+    """Raise UnsupportedJaxVersion if JAX is outside the range of versions that the tests run on."""
     numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
     if OLDEST_JAX <= numbers < NEXT_UNTRIED_JAX:
         return
@@ -70,11 +70,15 @@ different contexts must not meet, so we keep one of our own.
 
 
 OF_ITS_OWN = 1 << 21
-"""Bytes that a context keeps in which one module is made."""
+"""Bytes that we count for a context that is made for a single module."""
 
 
 def context_of_its_own() -> ir.Context:
-    """A context for one module; what is cached of it goes when the shared one does, the sooner."""
+    """Return a fresh MLIR context for a single module.
+
+    Caches keyed by it are dropped with the shared context; to bring that forward, its size is
+    counted there.
+    """
     shared.keeps(shared(), OF_ITS_OWN)
     return fresh_context()
 
@@ -87,12 +91,12 @@ _working = _Working()
 
 
 def context() -> ir.Context:
-    """The context of the module that this thread is working on, or of one that it makes."""
+    """Return the MLIR context that `working_in` has set in this thread, or else the shared one."""
     return _working.context or shared()
 
 
 class working_in:
-    """What this thread makes is for a module: types and attributes are of its context."""
+    """Enter the MLIR context of a module: types and attributes made by this thread belong to it."""
 
     __slots__ = ("_context", "_erasing", "_loc", "_outer")
 
@@ -113,7 +117,7 @@ class working_in:
 
 
 def of_context(function: Callable[..., Item]) -> Callable[..., Item]:
-    """Decorator: what a function of texts and numbers makes, once for each context."""
+    """Memoize a function of strings and numbers for each MLIR context."""
     known = cached(lambda context, *args: function(*args))
 
     @functools.wraps(function)

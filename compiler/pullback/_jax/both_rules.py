@@ -82,7 +82,10 @@ class BothRules(_Primitive):  # type: ignore[misc]
         return tuple(zero if ct is None else ct for ct, zero in zip(found, zeros, strict=True))
 
     def batch(self, axis: Any, args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
-        """A call for a batch. All results have the batch in front, if any operand has one."""
+        """Return the results of the batched call, and their batch axes.
+
+        The batch axis of all results is 0 if any operand has one, and None otherwise.
+        """
         if all(dim is None for dim in dims):
             return self(*args), (None,) * len(self.out_aval)
         spmd = axis.spmd_name or axis.explicit_mesh_axis
@@ -98,7 +101,7 @@ class BothRules(_Primitive):  # type: ignore[misc]
 def _restricted(
     function: Flat, nonzero: Sequence[bool], args: Sequence[Any]
 ) -> tuple[Flat, list[Any]]:
-    """The function of the arguments flagged, and these."""
+    """Return a function of the flagged arguments alone, and these; the others are constants."""
 
     def chosen(*values: Any) -> tuple[Any, ...]:
         rest = iter(values)
@@ -117,7 +120,7 @@ def _pull(nonzero: Sequence[bool], pull: Any, cts: Any) -> list[Any]:
 
 
 def _instantiated(tangent: Any) -> Any:
-    """A tangent, or cotangent, as an array: zeros where JAX says that it is zero."""
+    """Return a tangent or cotangent as an array: a symbolic zero becomes an array of zeros."""
     if not derivatives.is_zero(tangent):
         return tangent
     return _ad.instantiate_zeros(_ad.Zero(tangent.aval))

@@ -1,4 +1,4 @@
-"""Calls that hold jaxprs, such as a scan: which of their operands the jaxprs close over."""
+"""Equations that hold jaxprs, such as a scan: which of their operands the jaxprs close over."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ except ImportError:  # JAX 0.10 counts the operands of a scan instead
 
 SOLVE = "custom_linear_solve"
 ONCE = frozenset({"jit", "custom_jvp_call", "custom_vjp_call", "remat2", "closed_call"})
-"""Calls of one function, which takes all operands."""
+"""Equations that call one function, once, with all of their operands."""
 
 
 def calls_functions(closed: Any) -> bool:
-    """Whether its one equation calls functions of the user's, as `custom_linear_solve` does."""
+    """Return True if a jaxpr's only equation calls functions, as `custom_linear_solve` does."""
     return next(jaxprs.jaxprs_in(closed.eqns[0].params.values()), None) is not None
 
 
 class Solve(NamedTuple):
-    """A `custom_linear_solve` that was met, and the values of its operands.
+    """A `custom_linear_solve` found in a jaxpr, and the values of its operands.
 
     Attributes:
-      call: it alone in a closed jaxpr.
-      operands: what its functions close over, and the right sides.
-      depends: whether what they close over depends on the arguments of the function around it.
+      call: a closed jaxpr that holds this equation alone.
+      operands: the values that its functions close over, then the right-hand sides.
+      depends: whether the values closed over depend on the arguments of the enclosing function.
     """
 
     call: Any
@@ -58,24 +58,24 @@ class Solve(NamedTuple):
         return self.equation.params["jaxprs"].transpose_solve is not None
 
     def matvec(self, unknown: Sequence[Any]) -> list[Any]:
-        """What the unknown is multiplied by."""
+        """Apply the linear operator of the solve to a candidate solution."""
         counts, functions = self.equation.params["const_lengths"], self.equation.params["jaxprs"]
         return tracing.apply(functions.matvec, [*self.operands[: counts.matvec], *unknown])
 
 
 def _closed_over(solve: Any) -> int:
-    """How many operands of a linear solve are what its functions close over."""
+    """Return the number of leading operands of a linear solve that its functions close over."""
     return sum(solve.params["const_lengths"])
 
 
 def right_sides(equation: Any) -> range:
-    """The positions of the right-hand sides of a linear solve; none of another equation."""
+    """Return the positions of a linear solve's right-hand sides; none for other equations."""
     count = len(equation.invars)
     return range(_closed_over(equation) if jaxprs.name_of(equation) == SOLVE else count, count)
 
 
 def solves_met(closed: Any, arguments: Sequence[Any]) -> Iterator[Solve]:
-    """The linear solves that a function calls, though not in a loop or a branch."""
+    """Evaluate a jaxpr and yield its linear solves, except those in loops or branches."""
     return _solves_met(closed, arguments, [True] * len(arguments))
 
 
@@ -104,7 +104,10 @@ def _solves(equation: Any) -> bool:
 
 
 def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:
-    """The variables of a body for what it closes over: leading operands, the same in each run."""
+    """Return the leading arguments of a body that hold the values it closes over.
+
+    They are the same in each run of the body.
+    """
     opened_body, params = jaxprs.opened(body), equation.params
     names = opened_body.debug_info.arg_names
     count = len(opened_body.invars)
@@ -120,7 +123,10 @@ def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:
 
 
 def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]) -> dict[str, Any]:
-    """Parameters of a call that takes so many constants more, for each of its operand lists."""
+    """Return the parameters of a call after adding leading operands that its bodies close over.
+
+    `counts` has the number added to each list of such operands; a `while` has two, the others one.
+    """
     params, count = dict(params), counts[0]
     fillers = {"donated_invars": False, "in_shardings": _sharding_impls.UNSPECIFIED}
     fillers |= {"in_layouts": None}
@@ -141,6 +147,6 @@ def with_more_constants(name: str, params: dict[str, Any], counts: Sequence[int]
 
 
 def _with_forwarded(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
-    """The trees of results and residuals of a call that has so many leading operands more."""
+    """Return `trees()` with forwarded operands renumbered for `count` more leading operands."""
     out_tree, tree, forwarded = trees()
     return out_tree, tree, [i if i is None else i + count for i in forwarded]

@@ -1,4 +1,4 @@
-"""Tangents and cotangents: which are zero, and what has any."""
+"""Tangents and cotangents: symbolic zeros, and JAX's rules for them."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pullback._jax import hijax, jaxprs
 
 
 def is_zero(value: object) -> bool:
-    """Whether this stands for a tangent or cotangent that is zero."""
+    """Return True if a value is a symbolic zero of JAX: a tangent or cotangent known to be zero."""
     return isinstance(value, (_ad.Zero, _custom_derivatives.SymbolicZero))
 
 
 def zeros_of(aval: Any) -> Any:
-    """The zeros that are the tangent or cotangent of a float of this type."""
+    """Return an array of zeros: the cotangent of a value of this type."""
     return _ad.instantiate_zeros(_ad.Zero(aval.to_ct_aval()))
 
 
 def _marker(name: str) -> Any:
-    """A class of JAX's that stands for a value which is not there; one as JAX 0.12 has it."""
+    """Return the marker class that JAX has under this name, or make one like JAX 0.12's."""
     made = dataclasses.make_dataclass(name, (), frozen=True, slots=True)
     return getattr(_api, name, None) or jax.tree_util.register_dataclass(made)
 
 
 NotNeeded = _marker("NotNeeded")
-"""What stands for an argument that a map of cotangents does not need."""
+"""Stands for an argument that a map of cotangents does not need."""
 
 NotSaveable = _marker("NotSaveable")
-"""What stands for an argument that a map of cotangents needs, and was told not to save."""
+"""Stands for an argument that a map of cotangents needs, and was told not to save."""
 
 
 def has_logs(returned: Any) -> bool:
-    """Whether a backward rule returned a dictionary or None beside its cotangents.
+    """Return True if a backward rule returned a pair of cotangents and logs (a dictionary or None).
 
-    It does so since JAX 0.11; what is a tuple may be one of cotangents.
+    Rules do so since JAX 0.11. Any other pair is a tuple of two cotangents.
     """
     pair = isinstance(returned, tuple) and len(returned) == 2
     return pair and (returned[1] is None or isinstance(returned[1], dict))
 
 
 def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:
-    """What a backward rule returned, with zeros for so many operands more before its cotangents."""
+    """Prepend symbolic zeros, for operands of these types, to a backward rule's cotangents."""
     zeros = [_ad.Zero(aval) for aval in avals]
     if has_logs(returned):
         cotangents, logs = returned
@@ -56,7 +56,7 @@ def with_no_cotangents(avals: Sequence[Any], returned: Any) -> Any:
 
 
 def has_tangents_of_its_own(aval: Any) -> bool:
-    """Whether a value's elements are no numbers of NumPy's, yet have tangents; keys have none."""
+    """Return True if a dtype is an extended one with tangents; that of PRNG keys has none."""
     dtype = getattr(aval, "dtype", None)
     if dtype is None or isinstance(dtype, np.dtype):
         return False
@@ -65,7 +65,10 @@ def has_tangents_of_its_own(aval: Any) -> bool:
 
 
 def has_transpose(equation: Any) -> bool:
-    """Whether there is a transpose rule that is not that of the function called."""
+    """Return True if JAX has a transpose rule for the primitive of an equation.
+
+    `custom_jvp_call` does not count: its rule transposes the function that is called.
+    """
     if jaxprs.name_of(equation) == "call_hi_primitive":
         return "transpose" in hijax.rules_of(equation)
     return jaxprs.name_of(equation) != "custom_jvp_call" and (
@@ -76,11 +79,11 @@ def has_transpose(equation: Any) -> bool:
 def run_transpose(
     equation: Any, operands: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """Run the transpose rule of a primitive; the cotangents of its operands.
+    """Run the transpose rule of a primitive, and return the cotangents of its operands.
 
     Args:
-      operands: of the equation, None for those that it shall be linear in.
-      cotangents: of its results, None for those that have none.
+      operands: of the equation, None for those to transpose with respect to.
+      cotangents: of its results, None for a symbolic zero.
     """
     given = [
         _ad.UndefinedPrimal(atom.aval) if value is None else value
@@ -97,9 +100,9 @@ def run_transpose(
 
 
 def rules_of(primitive: Any) -> tuple[Any, ...]:
-    """The rules that JAX holds for a primitive: for tangents, and for cotangents."""
+    """Return JAX's JVP rule and transpose rule of a primitive; None for one that it lacks."""
     return _ad.primitive_jvps.get(primitive), _ad.primitive_transposes.get(primitive)
 
 
 CustomVJPException = _ad.CustomVJPException
-"""What JAX raises where a `custom_vjp` function is differentiated by what it closes over."""
+"""JAX's error for a `custom_vjp` function differentiated with respect to a value it closes over."""

@@ -1,4 +1,4 @@
-"""Dimensions that are symbols: the types that they are in, and these for given sizes."""
+"""Symbolic dimensions: shapes that contain them, and those shapes for given sizes."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from jax._src import core as _core
 from pullback._jax import ir
 
 SIZES = "pullback.sizes"
-"""The attribute of a function with the shapes of its arguments and results, as text.
+"""Attribute of a function: the symbolic shapes of its arguments and results, as text.
 
-It also tells functions apart that are equal but for what the dimensions stand for."""
+It also keeps functions apart that are equal except for what their dimensions stand for.
+"""
 
 
 def shape_of(text: str, values: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape that a text such as `2*b + 1, 4` means for sizes of the symbols."""
+    """Return the shape that a text such as `2*b + 1, 4` denotes for given sizes of the symbols."""
     return shape_in(jax.export.symbolic_shape(text) if text else (), values)
 
 
 def shape_in(shape: Any, values: Mapping[str, int]) -> tuple[int, ...]:
-    """A shape for sizes of the symbols in it."""
+    """Evaluate a symbolic shape for given sizes of its symbols."""
     return tuple(map(int, _core.evaluate_shape(shape, tuple(values), *values.values())))
 
 
 def sized(values: Mapping[str, int], aval: Any) -> jax.ShapeDtypeStruct:
-    """A type for sizes of the symbols in it."""
+    """Return a type with its symbolic shape evaluated for given sizes of the symbols."""
     return jax.ShapeDtypeStruct(shape_in(aval.shape, values), aval.dtype)
 
 
 def mark(function: Any, in_avals: Sequence[Any], out_avals: Sequence[Any]) -> None:
-    """Writes down the shapes of the arguments and results of a function."""
+    """Set the attribute `SIZES` of a function to the shapes of its arguments and results."""
     mark_again(function, [list(map(_text, avals)) for avals in (in_avals, out_avals)], "")
 
 
 def mark_again(function: Any, sides: Sequence[Sequence[str]] | None, apart: str) -> None:
-    """Writes down what `take` has found of a function; if nothing, it is like no other."""
+    """Set `SIZES` to shapes found by `take`; without any, mark the function by `mark_apart`."""
     if sides is None:
         mark_apart(function, apart)
         return
@@ -46,13 +47,13 @@ def mark_again(function: Any, sides: Sequence[Sequence[str]] | None, apart: str)
 
 
 def mark_apart(function: Any, apart: str) -> None:
-    """Tells a function without such shapes from those of other functions."""
+    """Set `SIZES` of a function without shapes to a text, so that no other function equals it."""
     if SIZES not in function.attributes:
         function.attributes[SIZES] = ir.StringAttr.get(apart)
 
 
 def take(functions: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The shapes of arguments and results of each function that says them; it says no more then."""
+    """Remove `SIZES` from functions, and return the shapes that it held, by function."""
     found = {}
     for name, function in functions.items():
         if SIZES in function.attributes:

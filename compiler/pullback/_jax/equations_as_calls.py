@@ -1,4 +1,4 @@
-"""Equations as calls of a function that computes the same: what rewrites put in their place."""
+"""Replace an equation with a call of a function that computes the same."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pullback._jax.tracing import known, remember, structs
 
 
 def as_call(equation: Any, function: Callable[..., Any], debug_info: Any, *static: Hashable) -> Any:
-    """The equation as the one call that a function makes, which computes the same.
+    """Replace an equation with the single call that `function` is traced to.
 
-    The function is of ours or of JAX. It has `static` after the operands, and is traced once for
-    all equations of the same types.
+    The function is ours or JAX's, and computes the same as the equation. It takes `static` after
+    the operands, and is traced once for all equations of the same types.
     """
     types = tuple(atom.aval for atom in equation.invars)
     key = as_call, function, static, types, equation.ctx
@@ -30,7 +30,7 @@ def as_call(equation: Any, function: Callable[..., Any], debug_info: Any, *stati
 
 
 def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:
-    """The equation as a call of a function under `jax.jit`, which computes the same."""
+    """Replace an equation with a jitted call of a function that computes the same."""
 
     def named(*args: Any) -> Any:
         return function(*args)
@@ -41,10 +41,10 @@ def as_jitted(equation: Any, function: Callable[..., Any], name: str) -> Any:
 
 
 def _the_call(function: Callable[..., Any], types: Iterable[Any]) -> Any:
-    """The one equation that a function is traced to, of its arguments and nothing else.
+    """Trace a function that makes a single call, and return the equation of that call.
 
-    Where JAX computes at once what it can (`jax.ensure_compile_time_eval`), a constant inside would
-    be one more operand.
+    Its operands are the function's arguments only. Eager constant folding, as under
+    `jax.ensure_compile_time_eval`, would make a constant inside one more operand, so it is off.
     """
     with _config.eager_constant_folding(False):
         (call,) = jax.make_jaxpr(function)(*structs(types)).eqns

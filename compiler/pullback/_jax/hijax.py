@@ -1,4 +1,4 @@
-"""Calls in JAX's newer encoding: jax_custom_jvp3, jax_custom_vjp3 and jax_remat3."""
+"""Calls in JAX's newer (hijax) encoding: jax_custom_jvp3, jax_custom_vjp3 and jax_remat3."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pullback._jax import jaxprs, tracing
 
 
 def is_type(aval: object) -> bool:
-    """Whether this is a type of a user's own, whose values are no arrays to a trace."""
+    """Return True if this is a hijax type, defined by a user: its values are no arrays."""
     return isinstance(aval, _TYPES)
 
 
 def has_type(value: object) -> bool:
-    """Whether a value is of such a type."""
+    """Return True if a value is of a hijax type."""
     if type(value) not in _core.pytype_aval_mappings:
         return False
     return is_type(jax.typeof(value))
@@ -26,14 +26,14 @@ _TYPES = (_hijax.HiType, getattr(_hijax, "MutableHiType", _hijax.HiType))
 
 
 def kind_of(equation: Any) -> str:
-    """The class of a call in this encoding."""
+    """Return the name of the class of a hijax call, such as `CustomVJPTraced`."""
     return type(_without_vmap(equation.params["_prim"])).__name__
 
 
 def rules_of(equation: Any) -> set[str]:
-    """The rules of such a call: "jvp", "vjp", "transpose".
+    """Return which rules a hijax call has, of "jvp", "vjp" and "transpose".
 
-    A rule for `linearize` is one for forward mode where there is no other.
+    A rule for `jax.linearize` (`lin`) counts as "jvp".
     """
     prim = mapped(equation.params["_prim"])
     if type(prim).__name__ in _ONE_RULE:
@@ -52,20 +52,20 @@ _ONE_RULE = {"CustomJVPTraced": "jvp", "CustomVJPTraced": "vjp"}
 
 
 def lacks_jvp(equation: Any) -> bool:
-    """Whether a call is of a class with rules that JAX cannot take for `jax.jvp`."""
+    """Return True if a call's class has rules, but none that JAX can use for `jax.jvp`."""
     prim = mapped(equation.params["_prim"])
     rules = _methods(prim).keys() & {"jvp", "lin", "vjp_fwd"}
     return type(prim).__name__ not in _ONE_RULE and bool(rules) and "jvp" not in rules
 
 
 def goes_by_linearize(equation: Any) -> bool:
-    """Whether a call's only rule for forward mode is one for `jax.linearize`."""
+    """Return True if a call's only forward-mode rule is one for `jax.linearize`."""
     prim = equation.params.get("_prim")
     return prim is not None and _methods(mapped(prim)).keys() & {"jvp", "lin"} == {"lin"}
 
 
 def expand(equation: Any) -> Any:
-    """The computation of such a call, without its rules, as a closed jaxpr."""
+    """Return the computation of a hijax call, without its rules, as a closed jaxpr."""
     prim = equation.params["_prim"]
 
     def expanded(*leaves: Any) -> Any:
@@ -77,7 +77,7 @@ def expand(equation: Any) -> Any:
 
 
 def with_name(equation: Any) -> Any:
-    """A `checkpoint_name` of this encoding as the primitive that it is in the other."""
+    """Replace a `checkpoint_name` in the hijax encoding with JAX's ordinary primitive for it."""
     if jaxprs.name_of(equation) != "call_hi_primitive" or kind_of(equation) not in _NAMES:
         return equation
     return equation.replace(primitive=_ad_checkpoint.name_p, params=parameters_of(equation))
@@ -87,10 +87,10 @@ _NAMES = ("CheckpointName", "CheckpointNameFwd")
 
 
 def with_remat_rules(jaxpr: Any) -> Any:
-    """The body of a checkpoint whose `custom_vjp` calls have the rules of `defremat`, if any.
+    """Return the body of a checkpoint with the rules of `defremat` put on its `custom_vjp` calls.
 
-    JAX keeps what the first rule saves, and runs the second one backwards. As the body is computed
-    again, here both run then.
+    JAX keeps what the first of these rules saves, and runs the second in the reverse pass. Here
+    both run there, as part of the rematerialized body.
     """
     equations = [_by_remat_rules(each) for each in jaxprs.opened(jaxpr).eqns]
     return jaxprs.with_like_equations(jaxpr, equations)
@@ -119,25 +119,28 @@ def _by_remat_rules(equation: Any) -> Any:
 
 
 def prim_parameters(value: Any) -> dict[str, Any] | None:
-    """The parameters of a call in this encoding; None if it is no such call."""
+    """Return the parameters of a hijax primitive object; None for any other value."""
     is_call = type(value).__module__ == "jax._src.hijax" and hasattr(value, "expand")
     return value.params if is_call else None
 
 
 def parameters_of(equation: Any) -> Any:
-    """The parameters of a call, in either encoding."""
+    """Return the parameters of a call, in the ordinary or the hijax encoding."""
     high = equation.params.get("_prim")
     return equation.params if high is None else _without_vmap(high).params
 
 
 def mapped(prim: Any) -> Any:
-    """What a call maps, where it does."""
+    """Return the primitive under all `jax.vmap` wrappers (`VmapOf`) of a hijax call."""
     while type(prim).__name__ == "VmapOf":
         prim = prim.params["prim"]
     return prim
 
 
 def _without_vmap(prim: Any) -> Any:
-    """The `custom_vjp` function that JAX 0.10 wraps to map it: it has rules of the same kinds."""
+    """Return the `custom_vjp` primitive under JAX 0.10's vmap wrappers; any other one as it is.
+
+    The wrapped primitive has rules of the same kinds.
+    """
     inner = mapped(prim)
     return inner if type(inner).__name__ == "CustomVJPTraced" else prim

@@ -1,9 +1,9 @@
-"""Several ops by one call: JAX's own extension of the bindings clones the body of a function."""
+"""Inline a function by one native call, from JAX's own extension of the MLIR bindings."""
 
 from __future__ import annotations
 
 from jax._src.lib import jax_mlir_ext as _ext
 
 inlined = _ext.inlined_func_call
-"""`(function, operands, location) -> results`: the ops of a function, at the insertion point that
-is current in MLIR's sense, where a location must be current too."""
+"""`(function, operands, location) -> results`: clone the body of a function to MLIR's current
+insertion point. A location must be current, too."""

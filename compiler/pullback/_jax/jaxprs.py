@@ -1,6 +1,6 @@
-"""Jaxprs and their equations: what is in them, and others made of them.
+"""Query and rewrite jaxprs and their equations.
 
-JAX 0.10 has a `Jaxpr` and a `ClosedJaxpr` around it, JAX 0.12 has one class.
+JAX 0.10 has a `Jaxpr` and a `ClosedJaxpr` around it; JAX 0.12 has one class for both.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CLOSED_AND_OPEN_DIFFER = _ClosedJaxpr is not _core.Jaxpr
 
 
 JITTED = "jit"
-"""A call of a function that JAX traces for itself, once for all that call it."""
+"""The primitive of a call of a jitted function, which is traced once for all of its callers."""
 
 
 def is_jaxpr(value: object) -> bool:
-    """Whether a parameter of an equation is a jaxpr, open or closed."""
+    """Return True if a parameter of an equation is a jaxpr, open or closed."""
     return isinstance(value, (_ClosedJaxpr, _core.Jaxpr))
 
 
@@ -39,7 +39,7 @@ _of_others: set[Any] = set()
 
 
 def is_of_jax(primitive: Any) -> bool:
-    """Whether a primitive is ours or JAX's, which are found in its modules."""
+    """Return True if a primitive is ours or JAX's: one that a module of either holds."""
     if primitive not in _of_jax and primitive.name.startswith("pullback."):
         _of_jax.add(primitive)
     if primitive not in _of_jax and primitive not in _of_others:
@@ -53,7 +53,10 @@ def is_of_jax(primitive: Any) -> bool:
 
 
 def name_of(equation: Any) -> str:
-    """The name of an equation's primitive; marked if a library's, for it may be one of JAX's."""
+    """Return the name of an equation's primitive, with a mark if it is of another library.
+
+    A library's primitive may have the same name as one of JAX's.
+    """
     return _name(equation.primitive)
 
 
@@ -64,49 +67,49 @@ def _name(primitive: Any) -> str:
 
 
 OF_A_LIBRARY = " of a library"
-"""How the name of a primitive is marked that is not JAX's."""
+"""Suffix that marks the name of a primitive that is neither JAX's nor ours."""
 
 
 def is_equation(value: object) -> bool:
-    """Whether a value is an equation of a jaxpr."""
+    """Return True if a value is an equation of a jaxpr."""
     return isinstance(value, _core.JaxprEqn)
 
 
 def opened(closed: Any) -> Any:
-    """The jaxpr in a closed one."""
+    """Return the open jaxpr in a closed one; an open one as it is."""
     return getattr(closed, "jaxpr", closed)
 
 
 def close(jaxpr: Any) -> Any:
-    """A closed jaxpr without constants, of an open jaxpr or of a closed one."""
+    """Close an open jaxpr that has no constants; return a closed one as it is."""
     if isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr
     return _ClosedJaxpr(jaxpr, ())
 
 
 def closed_with(jaxpr: Any, constants: Sequence[Any]) -> Any:
-    """A closed jaxpr, of an open one and the values of its constants."""
+    """Close an open jaxpr with the values of its constants."""
     return _ClosedJaxpr(jaxpr, list(constants))
 
 
 def inputs_of(jaxpr: Any) -> list[Any]:
-    """The variables of a jaxpr's arguments."""
+    """Return the variables of a jaxpr's arguments."""
     return list(opened(jaxpr).invars)
 
 
 def outputs_of(jaxpr: Any) -> list[Any]:
-    """The variables and literals that a jaxpr returns."""
+    """Return the variables and literals that are a jaxpr's results."""
     return list(opened(jaxpr).outvars)
 
 
 def constants_of(jaxpr: Any) -> list[tuple[Any, Any]]:
-    """The variables of a jaxpr that stand for arrays, and these; an open jaxpr has none."""
+    """Return a closed jaxpr's constants as pairs of variable and value; none of an open one."""
     values = map(_untraced, getattr(jaxpr, "consts", ()))
     return list(zip(opened(jaxpr).constvars, values, strict=False))
 
 
 def _untraced(value: Any) -> Any:
-    """The number that a value of a trace is, if JAX has written it down as that."""
+    """Return the number that a tracer stands for, if JAX has a literal for it; else the value."""
     literal = getattr(value, "val", None) if isinstance(value, _core.Tracer) else None
     if not isinstance(literal, Literal):
         return value
@@ -114,10 +117,10 @@ def _untraced(value: Any) -> Any:
 
 
 def depending(closed: Any, arguments: Sequence[bool]) -> list[bool]:
-    """Which results of a jaxpr depend on these of its arguments.
+    """Return which results of a jaxpr depend on the flagged arguments.
 
-    JAX's partial evaluation knows what a loop or a function inside passes on; it makes the jaxpr
-    anew, so it is asked only where there is such a step on the way.
+    JAX's partial evaluation looks into loops and calls. It is used only where the flagged arguments
+    reach one of them, as it rebuilds the jaxpr.
     """
     jaxpr = opened(closed)
     moving = {var for var, moves in zip(jaxpr.invars, arguments, strict=True) if moves}
@@ -128,7 +131,7 @@ def depending(closed: Any, arguments: Sequence[bool]) -> list[bool]:
 
 
 def reached(jaxpr: Any, moving: set[Any]) -> Iterator[Any]:
-    """The equations that take one of these variables, to which their results are added."""
+    """Yield the equations that depend on variables in `moving`; add their results to it."""
     for equation in opened(jaxpr).eqns:
         if any(not isinstance(atom, Literal) and atom in moving for atom in equation.invars):
             moving.update(equation.outvars)
@@ -136,7 +139,7 @@ def reached(jaxpr: Any, moving: set[Any]) -> Iterator[Any]:
 
 
 def argument_paths(closed: Any) -> tuple[str, ...]:
-    """The path of each argument of a traced function, such as `params['w']`."""
+    """Return the path of each argument of a traced function, such as `params['w']`."""
     names, count = opened(closed).debug_info.arg_names or (), len(closed.in_avals)
     if len(names) == count:
         return tuple(names)
@@ -144,7 +147,7 @@ def argument_paths(closed: Any) -> tuple[str, ...]:
 
 
 def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
-    """The jaxprs among parameters of an equation, also inside tuples and lists."""
+    """Yield the jaxprs among parameters of an equation, also those inside tuples and lists."""
     for value in values:
         if is_jaxpr(value):
             yield value
@@ -153,14 +156,14 @@ def jaxprs_in(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def bodies_of(equation: Any) -> Iterator[tuple[str, Any]]:
-    """The jaxprs among the parameters of an equation, and where each stands."""
+    """Yield each jaxpr (body) among the parameters of an equation, after its parameter's name."""
     for name, value in equation.params.items():
         for body in jaxprs_in((value,)):
             yield name, body
 
 
 def bodies_fit(jaxpr: Any) -> bool:
-    """True if no equation has a body but calls of functions of the types that they are given."""
+    """Return True if all bodies are of jitted calls, with operands of the dtypes they take."""
     return all(
         equation.primitive.name == JITTED
         and [v.aval.dtype for v in equation.invars] == [v.aval.dtype for v in inputs_of(body)]
@@ -170,7 +173,7 @@ def bodies_fit(jaxpr: Any) -> bool:
 
 
 def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """The equations of a jaxpr, each followed by those of its bodies; of equal bodies, one's."""
+    """Yield the equations of a jaxpr, each before those of its bodies; a shared body once."""
     seen = set() if seen is None else seen
     for equation in opened(jaxpr).eqns:
         yield equation
@@ -181,9 +184,9 @@ def equations_in(jaxpr: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def nesting(jaxpr: Any) -> tuple[int, Any]:
-    """Return how many bodies of equations are nested, and the equation of the innermost one.
+    """Return how deep bodies of equations are nested, and the equation of the innermost one.
 
-    It does not recurse, and looks at one of several equal bodies.
+    It uses a worklist instead of recursion, and visits a shared body once.
     """
     deepest, found, seen = 0, None, {id(jaxpr)}
     todo = [(jaxpr, 0)]
@@ -200,7 +203,7 @@ def nesting(jaxpr: Any) -> tuple[int, Any]:
 
 
 def needed_inputs(closed: Any) -> list[bool]:
-    """Return which arguments the results of a closed jaxpr may depend on."""
+    """Return which arguments of a closed jaxpr are live: some result may depend on them."""
     jaxpr = closed.jaxpr
     return _pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1]
 
@@ -209,26 +212,26 @@ _WIDE = frozenset(map(np.dtype, ("float64", "int64", "uint64", "complex128")))
 
 
 def is_wide(aval: Any) -> bool:
-    """True if arrays of a type have elements of 64 bits, which JAX has only where they are on."""
+    """Return True if a type's elements have 64 bits, which JAX has only with `jax_enable_x64`."""
     return getattr(aval, "dtype", None) in _WIDE
 
 
 def types_of_values(jaxpr: Any) -> Iterator[Any]:
-    """Yield the types of a jaxpr's arguments and constants, and of the results in it."""
+    """Yield the types of a jaxpr's arguments and constants, and of all results of its equations."""
     yield from (variable.aval for variable in inputs_of(jaxpr))
     yield from (variable.aval for variable, _ in constants_of(jaxpr))
     yield from (var.aval for equation in equations_in(jaxpr) for var in equation.outvars)
 
 
 def size_of_constants(closed: Any) -> int:
-    """Bytes of the arrays in a jaxpr, and in those inside of it."""
+    """Return the total bytes of the constants of a jaxpr and of the bodies nested in it."""
     bodies = (body for equation in equations_in(closed) for _, body in bodies_of(equation))
     found = {id(x): x for each in (closed, *bodies) for x in getattr(each, "consts", ())}
     return sum(getattr(x, "nbytes", 0) for x in found.values())
 
 
 def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
-    """A parameter of an equation with others in the place of the jaxprs in it."""
+    """Apply a function to the jaxprs in an equation's parameter, also inside tuples and lists."""
     if is_jaxpr(value):
         return function(value)
     if isinstance(value, (tuple, list)) and any(is_jaxpr(item) for item in value):
@@ -238,7 +241,7 @@ def map_jaxprs(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def with_bodies(equation: Any, function: Callable[[str, Any], Any]) -> Any:
-    """The equation with other jaxprs: what this gives for the parameter's name and the jaxpr."""
+    """Replace each body of an equation with `function(name of its parameter, body)`."""
     params, changed = equation.params, {}
     for name, value in params.items():
         new = map_jaxprs(functools.partial(function, name), value)
@@ -248,22 +251,22 @@ def with_bodies(equation: Any, function: Callable[[str, Any], Any]) -> Any:
 
 
 def with_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    """The same jaxpr, open or closed, with other equations; none of them of JAX's high kind."""
+    """Replace the equations of a jaxpr, open or closed, by equations none of which is hijax's."""
     return _changed(jaxpr, eqns=equations, is_high=False)
 
 
 def with_like_equations(jaxpr: Any, equations: list[Any]) -> Any:
-    """The same jaxpr, open or closed, with others of the same kinds in the place of some."""
+    """Replace the equations of a jaxpr, open or closed, keeping its hijax flag (`is_high`)."""
     return _changed(jaxpr, eqns=equations)
 
 
 def with_effects(jaxpr: Any, effects: Any) -> Any:
-    """The same jaxpr, open or closed, with other effects."""
+    """Replace the effects of a jaxpr, open or closed."""
     return _changed(jaxpr, effects=effects)
 
 
 def with_outputs(closed: Any, outputs: list[Any]) -> Any:
-    """The closed jaxpr with other results, of the values that it has."""
+    """Replace the results of a closed jaxpr by other values that it computes or takes."""
     info = opened(closed).debug_info._replace(arg_names=None, result_paths=None)
     return _changed(closed, outvars=outputs, debug_info=info)
 
@@ -277,7 +280,7 @@ def _changed(jaxpr: Any, **changes: Any) -> Any:
 def with_arguments(
     jaxpr: Any, leading: Sequence[Any], constants: Sequence[tuple[Any, Any]], equations: list[Any]
 ) -> Any:
-    """The jaxpr with more arguments before its own, and with other constants and equations."""
+    """Add leading arguments to a jaxpr, and replace its constants and equations."""
     inner = opened(jaxpr)
     names = inner.debug_info.arg_names
     if names is not None:
@@ -295,14 +298,14 @@ def with_arguments(
 
 
 def with_constants_as_arguments(jaxpr: Any) -> Any:
-    """An open jaxpr that takes what it has as constants, before its arguments."""
+    """Turn the constants of an open jaxpr into leading arguments."""
     return _pe.convert_constvars_jaxpr(jaxpr)
 
 
 def with_operands(
     closed: Any, arguments: list[Any], constants: Sequence[tuple[Any, Any]], chosen: dict[Any, Any]
 ) -> Any:
-    """The closed jaxpr with these arguments and constants, and others in the place of some."""
+    """Replace the arguments and constants of a jaxpr, and substitute variables by `chosen`."""
 
     def current(atom: Any) -> Any:
         return atom if isinstance(atom, Literal) else chosen.get(atom, atom)
@@ -321,13 +324,13 @@ def with_operands(
 
 
 def literal_integers(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """The operands that are integers or bools of Python: position and value."""
+    """Return position and value of each operand that is a literal integer or bool of Python."""
     literals = (each for each in enumerate(equation.invars) if isinstance(each[1], Literal))
     return tuple((i, x.val) for i, x in literals if isinstance(x.val, int))
 
 
 def equation_alone(equation: Any, debug_info: Any) -> Any:
-    """A closed jaxpr that holds one equation; its inputs are the operands, literals included."""
+    """Return a closed jaxpr of one equation; its arguments are all operands, even literals."""
     invars = [_core.Var(atom.aval) for atom in equation.invars]
     outvars = [_core.Var(var.aval) for var in equation.outvars]
     alone = equation.replace(invars=invars, outvars=outvars)

@@ -1,11 +1,12 @@
-"""Pallas kernels as what they compute: loops over their grids, with values for their references.
+"""Rewrite Pallas kernels as loops over their grids, with values in place of references.
 
-JAX's interpreter makes these loops. Calls that have rules stand behind a primitive of ours while it
-does, for it takes it that no derivatives will be asked for, and drops the rules.
+JAX's interpreter makes these loops. It expects that nobody will differentiate them, and drops
+custom rules; so calls that have rules are hidden behind a primitive of ours meanwhile.
 
-Where a block reaches beyond its array, the interpreter puts NaN. A kernel drops what it computes of
-it; but the cotangent of that is zero, and zero times NaN is NaN in the cotangent of whatever it was
-computed with. So the derivatives are those of loops that have the array's nearest elements there.
+Where a block reaches beyond its array, the interpreter pads with NaN. A kernel discards what it
+computes from padding, whose cotangent is zero; but zero times NaN is NaN, which would spread to
+the other operands' cotangents. So the loops to differentiate are padded with the array's nearest
+elements instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _IN_KERNELS_ONLY = frozenset({"program_id", "num_programs", "run_scoped"})
 
 
 class NoLoopsError(Exception):
-    """There are no loops for a kernel, for this equation in it."""
+    """A kernel cannot be rewritten as loops, because of this equation in it."""
 
     def __init__(self, equation: Any) -> None:
         super().__init__(equation.primitive.name)
@@ -43,11 +44,11 @@ class NoLoopsError(Exception):
 
 
 class RuleOfReferencesError(NoLoopsError):
-    """The equation is a call that has rules, and takes a reference."""
+    """The equation is a call with custom rules that takes a reference."""
 
 
 class RuleOfKernelsError(NoLoopsError):
-    """The equation is a call that has rules, and asks for what only a kernel has."""
+    """The equation is a call with custom rules that uses a primitive which only kernels have."""
 
     def __init__(self, equation: Any, asked: str) -> None:
         super().__init__(equation)
@@ -55,23 +56,23 @@ class RuleOfKernelsError(NoLoopsError):
 
 
 def asks_for_grid(error: BaseException) -> bool:
-    """Whether an exception is that of `program_id` or `num_programs` outside of any kernel."""
+    """Return True if `program_id` or `num_programs` raised the error, outside of any kernel."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and (frames[-1].f_globals["__name__"], frames[-1].f_code.co_name) == _GRID
 
 
 def is_interpreted(equation: Any) -> bool:
-    """Whether a kernel is lowered to these loops anyway."""
+    """Return True if JAX lowers the kernel to such loops itself (`interpret=True`)."""
     return equation.params["interpret"] is True
 
 
 def is_emulated(equation: Any) -> bool:
-    """Whether calls of Python stand for the device, as `InterpretParams` asks for."""
+    """Return True if the kernel is emulated by callbacks to Python (`InterpretParams`)."""
     return not isinstance(equation.params["interpret"], bool)
 
 
 def as_loops(equation: Any) -> Any:
-    """What the equation of a kernel computes, as a closed jaxpr without references.
+    """Rewrite the equation of a kernel as loops: a closed jaxpr without references.
 
     Raises:
       NoLoopsError: an operation of the kernel is one of devices only.
@@ -106,20 +107,23 @@ def _value_alone(value: Any, other: Any) -> Any:
 
 @_value_alone.defjvp
 def _tangent_of_the_other(primals: Any, tangents: Any) -> Any:
-    """NaN where the value is: there, the kernel has used what is outside of its arrays."""
+    """Return the tangent of `other`, with NaN where `value` is NaN.
+
+    There, the kernel has used the padding around its arrays.
+    """
     value = _value_alone(*primals)
     return value, tangents[1] * jnp.where(jnp.isnan(value), value, jnp.ones_like(value))
 
 
 def _differentiated_as(value: Any, other: Any) -> Any:
-    """The one value, with the derivatives of the other."""
+    """Return `value` with the derivatives of `other`."""
     return _value_alone(value, other) if jnp.issubdtype(value.dtype, jnp.inexact) else value
 
 
 def _reading_nearest(jaxpr: Any) -> Any:
-    """The jaxpr with an array's nearest elements where the interpreter puts NaN around it.
+    """Replace the interpreter's padding by NaN with padding by an array's nearest elements.
 
-    The paddings that the kernel itself makes are held. One of unknown width stays: it gives NaN.
+    Paddings of the kernel's own are hidden meanwhile. One of unknown width stays, and gives NaN.
     """
     equations = [_read_nearest(each) for each in jaxpr.eqns]
     if all(map(operator.is_, equations, jaxpr.eqns)):
@@ -149,7 +153,7 @@ def _read_nearest(equation: Any) -> Any:
 
 
 def _check(jaxpr: Any) -> None:
-    """Raises NoLoopsError for an equation that no platform of XLA knows."""
+    """Raise NoLoopsError for an equation that has no lowering on any platform."""
     for equation in jaxpr.eqns:
         for _, body in jaxprs.bodies_of(equation):
             _check(body)
@@ -158,7 +162,7 @@ def _check(jaxpr: Any) -> None:
 
 
 def as_call(equation: Any, loops: Any) -> Any:
-    """The equation of a kernel as a call of what `as_loops` gave."""
+    """Replace the equation of a kernel with a call of the loops made by `as_loops`."""
     name = equation.params["name"] or source_info.function_name(equation.params["jaxpr"])
     return equations_as_calls.as_jitted(equation, tracing.equations_to_function(loops), name)
 
@@ -176,7 +180,7 @@ def _hold(equation: Any) -> Any:
 
 
 def _check_rule(equation: Any) -> None:
-    """Raises where a call that has rules cannot be taken out of its kernel."""
+    """Raise NoLoopsError if a call with custom rules cannot be taken out of its kernel."""
     if references.are_used(equation):
         raise RuleOfReferencesError(equation)
     for _, body in jaxprs.bodies_of(equation):
@@ -185,13 +189,13 @@ def _check_rule(equation: Any) -> None:
 
 
 def _of_kernels(jaxpr: Any) -> str | None:
-    """What a jaxpr asks for that only a kernel has."""
+    """Return the name of a primitive in the jaxpr that only kernels have, or None."""
     names = (str(each.primitive.name) for each in jaxprs.equations_in(jaxpr))
     return next((name for name in names if name in _IN_KERNELS_ONLY), None)
 
 
 def _without_scopes(jaxpr: Any) -> Any:
-    """The jaxpr with values in the place of the references that a scope in a kernel makes."""
+    """Replace references that a kernel allocates (`run_scoped`) with values."""
     return jaxprs.with_like_equations(jaxpr, [_without_scope(each) for each in jaxpr.eqns])
 
 

@@ -1,4 +1,4 @@
-"""Lowering: from a jaxpr to a function in a module of ours."""
+"""Lower jaxprs to functions in a module of ours."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pullback_runtime import _contexts
 
 
 class Lowering:
-    """Lowers functions into one module, each function that they have in common once.
+    """Lowers functions into one module, in which they share the functions that they call.
 
-    With symbolic dimensions, each takes the sizes of these first.
+    With symbolic dimensions, the first arguments of each are the sizes of these.
 
     Attributes:
-      module: where the functions are.
+      module: the one that the functions are added to.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Lowering:
         self._contexts: dict[Any, Any] = {}
 
     def lower(self, name: str, closed: Any, *, entry: bool = False) -> str:
-        """Lowers a closed jaxpr to a function of the module; returns the function's symbol."""
+        """Lower a closed jaxpr to a function of the module, and return its symbol name."""
         types = {"in_avals": closed.in_avals}
         if not jaxprs.CLOSED_AND_OPEN_DIFFER:
             types["out_avals"] = closed.out_avals
@@ -67,7 +67,10 @@ class Lowering:
         return function.sym_name.value
 
     def _mark(self, function: Any, closed: Any) -> None:
-        """Notes the sizes of the function; and what else was made for it is like no other."""
+        """Record the symbolic shapes of a function, and keep its new helper functions unique.
+
+        A helper without recorded shapes must not be merged with an equal one for other dimensions.
+        """
         _dimensions.mark(function, closed.in_avals, closed.out_avals)
         for each in self.module.body.operations:
             if isinstance(each, func.FuncOp):
@@ -98,24 +101,30 @@ class Lowering:
         return self._contexts[key]
 
     def _common(self) -> dict[Any, Any] | None:
-        """What is known already; None in a context that is made for one module."""
+        """Return the cache of lowerings shared by modules; None if the module cannot use it.
+
+        It is for modules of the shared context, without symbolic dimensions.
+        """
         context = self.module.context
         shared = context == our_context() and not self._dimensions
         return common_entries(self._platforms, context) if shared else None
 
     def _outside(self) -> tuple[int, ...]:
-        """How much of what is outside of the module it refers to."""
+        """Count the objects outside of the module that lowering has referred to so far."""
         return *map(len, self._of_runtime), self._channels.taken
 
 
 def has_lowering(primitive: Any) -> bool:
-    """Whether a primitive is lowered to StableHLO, on any platform."""
+    """Return True if a primitive has a lowering to StableHLO, on any platform."""
     tables = [_mlir._lowerings, *_mlir._platform_specific_lowerings.values()]
     return any(primitive in table for table in tables)
 
 
 def _backend(platform: str) -> Any:
-    """That of a platform; any other if there is no such device: some primitives ask which it is."""
+    """Return the backend of a platform, or the default one if this machine lacks such a device.
+
+    Lowerings of some primitives ask for it.
+    """
     try:
         return _bridge.get_backend(platform)
     except RuntimeError:
@@ -123,7 +132,7 @@ def _backend(platform: str) -> Any:
 
 
 class _Channels:
-    """Numbers for collectives, which tell those of one module apart."""
+    """Channel ids for the collectives of one module, and how many are taken."""
 
     def __init__(self) -> None:
         self.taken = 0

@@ -1,4 +1,4 @@
-"""What equations lower to, kept for other modules where it refers to none of its own."""
+"""Cache of lowered equations across modules, for those that depend on nothing in their module."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST = 4096  # entries that are kept for other modules
 
 @_util.cache()
 def common_entries(platforms: tuple[str, ...], context: ir.Context) -> dict[Any, Any]:
-    """What equations lower to in any module of a context, where that refers to none of it.
+    """Return the cache of lowered equations that all modules of an MLIR context share.
 
-    JAX lowers equal equations of one module once; so it is here for all modules. There is one for
-    each of JAX's configurations, and they go with JAX's own caches.
+    JAX lowers equal equations once in each module; with this cache it lowers them once in all.
+    There is one cache for each of JAX's configurations, cleared with JAX's own caches.
     """
     return {}
 
@@ -32,9 +32,10 @@ _contexts.forgetting(common_entries.cache_clear)
 
 
 class Known(NamedTuple):
-    """By what JAX finds a function in a module, and what it finds; as an entry, or else as called.
+    """A key and value of one of JAX's two lowering caches of a module.
 
-    What it finds is the function, or has it.
+    The value is a function, or an object that has one. With `is_entry`, the cache is the one of
+    equations (`lowering_cache`); otherwise that of called functions (`cached_primitive_lowerings`).
     """
 
     is_entry: bool
@@ -43,19 +44,19 @@ class Known(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What JAX calls the function, but for a number."""
+        """The name that JAX gives to the function, without the number that makes it unique."""
         if self.is_entry:
             return str(self.key.primitive.name)
         return next(part for part in self.key if isinstance(part, str))
 
     @property
     def function(self) -> Any:
-        """The function; None if JAX finds something else."""
+        """The function; None if the value has none."""
         function = getattr(self.found, "func", self.found)
         return function if isinstance(function, func.FuncOp) else None
 
     def of(self, function: Any) -> Any:
-        """The same to find, for another function."""
+        """Return the cached value with another function in it."""
         if isinstance(self.found, func.FuncOp):
             return function
         if not hasattr(self.found, "symbol_ref"):
@@ -65,7 +66,7 @@ class Known(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function that is in no module, and those that it calls, by its names for them."""
+    """A function detached from its module, and those that it calls, by its names for them."""
 
     operation: Any
     callees: dict[str, Function]
@@ -73,10 +74,10 @@ class Function(NamedTuple):
 
 
 class Entries(dict[Any, Any]):
-    """What equations lower to in one module: what it has no entry for may be among the common ones.
+    """JAX's `lowering_cache` of one module; an entry it lacks may come from the common cache.
 
     Attributes:
-      called: by JAX's keys, the functions of the module that are no equation's.
+      called: JAX's `cached_primitive_lowerings`: the functions that are no equation's, by key.
     """
 
     def __init__(self, module: ir.Module, symbols: ir.SymbolTable) -> None:
@@ -94,11 +95,14 @@ class Entries(dict[Any, Any]):
         return super().get(key, default)
 
     def begin(self, common: dict[Any, Function] | None) -> None:
-        """Before a function is lowered, with the common entries of the configuration at hand."""
+        """Prepare to lower a function, with the common cache of JAX's current configuration."""
         self._common, self._before = common, (len(self), len(self.called))
 
     def _take_over(self, function: Function) -> Any:
-        """A function of this module, or one that is inlined, which JAX finds from now on."""
+        """Copy a detached function and its callees into this module, and into JAX's caches.
+
+        A function that JAX inlines is not added to the module.
+        """
         known, inline = function.known, False
         if known is not None:
             table = self if known.is_entry else self.called
@@ -117,9 +121,10 @@ class Entries(dict[Any, Any]):
         return copy.opview
 
     def share(self, alone: bool) -> None:
-        """Adds what stands alone to the common entries, of what is new since `begin`.
+        """Add the entries new since `begin` to the common cache, if they depend on nothing else.
 
-        That is nothing, nor what calls it later, if it refers to what is outside of the module.
+        If lowering referred to objects outside of the module (not `alone`), none of them is added,
+        and none that calls them later.
         """
         common, (entries, called) = self._common, self._before
         if not alone:
@@ -139,7 +144,7 @@ class Entries(dict[Any, Any]):
 
 
 class _Detaching:
-    """Takes functions out of a module, those that mean nothing in it but others of these."""
+    """Detaches functions from a module that refer to nothing in it but functions like them."""
 
     def __init__(
         self,
@@ -155,14 +160,14 @@ class _Detaching:
 
     @functools.cached_property
     def _known(self) -> dict[str, Known]:
-        """What JAX finds in the module, by the name that it has there."""
+        """The entries of JAX's caches, by the name of their function in the module."""
         entries, called = self._of_module
         found = [Known(True, *each) for each in entries.items() if not each[1].inline]
         found += [Known(False, *each) for each in called.items()]
         return {each.function.sym_name.value: each for each in found if each.function is not None}
 
     def detached(self, operation: Any, known: Known | None) -> Function | None:
-        """A function, and those that it calls; None if one of them means more of its module."""
+        """Return a detached copy of a function and its callees; None if one needs its module."""
         if operations_where(operation, _refers):
             return None
         callees: dict[str, Function] = {}
@@ -197,7 +202,7 @@ def _callee(call: Any) -> str:
 
 
 def _refers(operation: Any) -> bool:
-    """Whether an op means something of its module, other than a function that it calls."""
+    """Return True if an op may refer to its module, other than by calling a function."""
     name = operation.name
     if name == "stablehlo.custom_call":  # a routine of a library, unless it names functions
         return bool(len(operation.attributes.get("called_computations", ())))
@@ -205,11 +210,10 @@ def _refers(operation: Any) -> bool:
 
 
 def _stands_alone(known: Known) -> bool:
-    """Whether what JAX finds means nothing of its module but functions, and the key nothing else.
+    """Return True if a cached lowering is valid in other modules, and may outlive this one.
 
-    Not a mesh, say, nor arrays. And whether the key of an entry is all that it depends on, for of
-    two floats that are equal, one may be -0.0; and holds nothing of a user's, which would live as
-    long.
+    Neither key nor value may hold arrays or a mesh. The key must determine the lowering, so floats
+    are out: 0.0 and -0.0 are equal. And it must not keep objects of a user's alive.
     """
     if not known.is_entry:
         return not getattr(known.found, "const_args_and_avals", None)
@@ -226,7 +230,7 @@ def _is_no_container(value: Any) -> bool:
 
 
 def _is_nobodys(value: Any) -> bool:
-    """Whether a parameter is of a class, or a function, of JAX's or Python's; and no jaxpr."""
+    """Return True if a parameter's class, or a function, is of no user's code; not for a jaxpr."""
     module = getattr(value if callable(value) else type(value), "__module__", None) or ""
     return not jaxprs.is_jaxpr(value) and module.partition(".")[0] in _LIBRARIES
 

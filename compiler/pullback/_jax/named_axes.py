@@ -17,10 +17,11 @@ from pullback._jax.user_rules import RuleOfOperands
 
 @contextlib.contextmanager
 def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
-    """The mesh and the axis names that a jaxpr's equations were traced under, as in shard_map.
+    """Enter the mesh and the axis names that a jaxpr's equations were traced under.
 
-    With `checked`, or where a type says so, JAX keeps track of which values differ by device. The
-    rules of a call run when the vmaps around it are over, and may name the axes that these map.
+    With `checked`, or where a type says so, JAX tracks which values of a `shard_map` vary by
+    device. For a call with custom rules, the axes of the vmaps around it are named again: its rules
+    run later, and may name them.
     """
     context = _manual_context(closed)
     if context is None:
@@ -40,7 +41,7 @@ def tracing_context_of(closed: Any, checked: bool = False) -> Iterator[None]:
 
 
 def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
-    """The named axes of the batches that JAX has made of the rules among some parameters."""
+    """Return names and sizes of the vmapped axes found in the rules among some parameters."""
     found: dict[Any, int] = {}
     seen: set[int] = set()
     unseen = [value for value in params.values() if is_wrapped_function(value)]
@@ -61,9 +62,9 @@ def _batched_axes(params: dict[str, Any]) -> dict[Any, int]:
 
 
 def axis_context(closed: Any) -> Any:
-    """What JAX lowers a jaxpr under: the mesh whose axes it names, or no mesh.
+    """Return the axis context to lower a jaxpr in: the mesh whose axes it names, or one device.
 
-    Kernels that are partitioned, such as cuDNN's attention, ask which device there is.
+    Partitioned kernels, such as cuDNN's attention, ask which device that is.
     """
     context = _manual_context(closed)
     if context is None:
@@ -73,32 +74,32 @@ def axis_context(closed: Any) -> Any:
 
 
 def _manual_context(closed: Any) -> Any:
-    """What the equations of the body of a shard_map are traced in, or None.
+    """Return the context that a `shard_map`'s body was traced in; None for other jaxprs.
 
-    Zeros for what does not move are made outside of it, so not each equation tells.
+    Zeros are instantiated outside of the `shard_map`, so not every equation has that context.
     """
     contexts = (equation.ctx for equation in closed.eqns)
     return next((each for each in contexts if each.cur_abstract_mesh.manual_axes), None)
 
 
 def checked_axes(equation: Any) -> tuple[str, ...]:
-    """The manual axes of a `shard_map` in whose body JAX knows which values differ by device."""
+    """Return the manual axes of a `shard_map` with `check_vma`; none without it."""
     params = equation.params
     return tuple(sorted(params["newly_manual_axes"])) if params["check_vma"] else ()
 
 
 def axes_checked_here() -> tuple[str, ...]:
-    """The manual axes of the checked `shard_map` in whose body this runs."""
+    """Return the manual axes of the `shard_map` with `check_vma` in whose body this is traced."""
     if not _config._check_vma.value:
         return ()
     return tuple(sorted(jax.sharding.get_abstract_mesh().manual_axes))
 
 
 def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
-    """The axes along which a value, and its cotangent, is the same on all devices.
+    """Return the axes along which a value and its cotangent are the same on all devices.
 
-    Of a value that is a sum of what devices have (`unreduced`), or has a cotangent that is
-    (`reduced`), each device has a term.
+    Axes where the value varies are out, and those where it is a sum over devices that is not done
+    yet (`unreduced`), or where its cotangent is one (`reduced`).
     """
     kinds = getattr(aval, "mat", None)
     other = {*kinds.varying, *of_terms(aval)} if kinds else ()
@@ -106,13 +107,13 @@ def equal_along(aval: Any, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def of_terms(aval: Any) -> tuple[str, ...]:
-    """The axes along which each device has a term of a value, or of its cotangent."""
+    """Return the axes along which a value or its cotangent is a sum over devices, not done yet."""
     kinds = getattr(aval, "mat", None)
     return tuple(sorted({*kinds.reduced, *kinds.unreduced})) if kinds else ()
 
 
 def axes_of_vmaps(equation: Any) -> list[str]:
-    """The axes an equation works along that are no axes of a mesh."""
+    """Return the names of the vmapped axes, not axes of a mesh, that an equation works along."""
     axes = axes_of(equation)
     if equation.primitive is _parallel.ppermute_p:  # has no effect
         axes |= set(equation.params["axis_name"])
@@ -120,16 +121,16 @@ def axes_of_vmaps(equation: Any) -> list[str]:
 
 
 def axes_of(equation: Any) -> set[Any]:
-    """The axes an equation works along, or one in its bodies."""
+    """Return the named axes that an equation, or one in its bodies, works along."""
     return {each.name for each in equation.effects if isinstance(each, _core.NamedAxisEffect)}
 
 
 def has_names_here() -> bool:
-    """Return True if an axis has a name here: of a vmap that is going on, or of a mesh."""
+    """Return True if there is a named axis here, of an enclosing vmap or of a mesh."""
     return bool(_core.get_axis_env().axis_names()) or not jax.sharding.get_abstract_mesh().empty
 
 
 def is_axis_of_vmap(name: Any) -> bool:
-    """Whether a vmap is going on that maps an axis of this name."""
+    """Return True if an enclosing vmap maps an axis of this name."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
     return bool(_core.get_axis_env().axis_exists(name)) and name not in manual

@@ -1,4 +1,4 @@
-"""Effects with `ordered=True`. In our modules their order is that of the text."""
+"""Replace ordered effects (`ordered=True`) by unordered ones, kept in the order of the ops."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pullback._jax import func, ir, jaxprs, tracing
 from pullback._jax.primitives import flattened
 
 ORDERED = "pullback.ordered"
-"""The attribute of a function with one such effect: it takes a token, and gives one first."""
+"""Attribute of a function with an ordered effect: it takes a token first, and returns one first."""
 
 
 def _unordered(effects: Any) -> frozenset[Any]:
-    """The same effects, of which JAX orders none."""
+    """Replace each ordered effect with an unordered one."""
     ordered = _effects.ordered_effects.contains
     return frozenset(_debugging.debug_effect if ordered(each) else each for each in effects)
 
 
 def unordered(jaxpr: Any) -> Any:
-    """The jaxpr, whose effects have no order but that of its equations."""
+    """Remove the ordered effects from the type of a jaxpr; the order of its equations stays."""
     effects = jaxprs.opened(jaxpr).effects
     return jaxprs.with_effects(jaxpr, _unordered(effects)) if _has_order(effects) else jaxpr
 
@@ -31,9 +31,10 @@ def _has_order(effects: Any) -> bool:
 
 
 def in_text(equation: Any, debug_info: Any) -> Any:
-    """The equation, whose effects have no order but that of equations.
+    """Remove the ordered effects of an equation; its place among the others gives the order.
 
-    One that has the effect itself becomes a call of a marked function, on a token of its own.
+    An equation without bodies becomes a call of a marked function (`ORDERED`), which takes a token
+    of its own.
     """
     if not _has_order(equation.effects):
         return equation
@@ -45,7 +46,7 @@ def in_text(equation: Any, debug_info: Any) -> Any:
 
 
 def _lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
-    """Emits a call of a function that has the effect, as JAX lowers it."""
+    """Emit a call of a function that has the ordered effect, with tokens, as JAX lowers it."""
     tokens = _mlir.TokenSet.create(_effects.ordered_effects.filter_in(jaxpr.effects))
     function, _, _ = _mlir.lower_called_computation(
         name, jaxpr, ctx.module_context, 0, ctx.avals_in, ctx.avals_out, tokens

@@ -1,8 +1,7 @@
-"""Partial evaluation of a call: JAX may know some of its operands, and linearizes by that.
+"""Partial evaluation of a call with some known operands, which JAX uses to linearize.
 
-What JAX does by default with a call that it does not know all operands of is to know none of its
-results. So it could not linearize a rule of a `custom_jvp` that returns both results of one call,
-the value beside the tangent.
+By default, JAX takes all results of a call as unknown if any operand is. Then it could not
+linearize a `custom_jvp` rule that returns two results of one call, the value and the tangent.
 """
 
 from __future__ import annotations
@@ -22,15 +21,16 @@ The first takes the known operands and gives the other results, the second takes
 """
 
 Split = Callable[[Sequence[bool], Params], Halves | None]
-"""Takes which operands are unknown, some of them, and gives None if all results are."""
+"""Splits a call, given which operands are unknown; returns None if all results are unknown then."""
 
 
 def _halves(
     split: Split, unknown: Sequence[bool], types: Sequence[Any], params: Params
 ) -> Halves | None:
-    """What `split` gives, unless all is known or nothing can be.
+    """Split a call by its known operands; return None if all are known, or no result can be.
 
-    Results vary over the axes of a `shard_map` that operands vary over: those of no operand do not.
+    Results vary over those axes of a `shard_map` that operands vary over. So a half without
+    operands is not split off where types vary: its results could not.
     """
     if not any(unknown) or (all(unknown) and any(t.mat.varying for t in types)):
         return None
@@ -38,7 +38,7 @@ def _halves(
 
 
 def install(primitive: Any, split: Split) -> None:
-    """Let JAX evaluate calls in two halves."""
+    """Register rules by which JAX evaluates calls of a primitive partially, in two halves."""
 
     def trace_rule(trace: Any, *tracers: Any, **params: Any) -> Sequence[Any]:
         unknown = [not tracer.is_known() for tracer in tracers]

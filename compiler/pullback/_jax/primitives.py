@@ -1,4 +1,4 @@
-"""Our primitives: what the keep step, and functions of ours, write into a jaxpr."""
+"""Our primitives, which the keep step and functions of ours put into jaxprs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback._jax.derivatives import is_zero
 
 
 def calling(name: str, lowering: Callable[..., Any]) -> Any:
-    """A primitive that is a call of its `jaxpr`, and lowers as `lowering` says."""
+    """Return a new primitive that calls its parameter `jaxpr`, with this lowering rule."""
     primitive = _core.Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, jaxpr, **_: tracing.equations_to_function(jaxpr)(*args))
@@ -24,7 +24,7 @@ def calling(name: str, lowering: Callable[..., Any]) -> Any:
 
 
 def decomposition(ctx: Any, name: str, jaxpr: Any) -> Any:
-    """The function that a jaxpr lowers to, in the module at hand."""
+    """Lower a jaxpr to a function of the module, to be called or to decompose a composite."""
     function, _, _ = _mlir.lower_called_computation(
         name, jaxpr, ctx.module_context, 0, ctx.avals_in, ctx.avals_out, _mlir.TokenSet()
     )
@@ -34,7 +34,7 @@ def decomposition(ctx: Any, name: str, jaxpr: Any) -> Any:
 
 
 def flattened(ctx: Any, operands: Any) -> list[Any]:
-    """What a call of a decomposition passes: the sizes of symbolic dimensions, then operands."""
+    """Return the operands of a call: the sizes of symbolic dimensions, then the given operands."""
     values, _ = _mlir.ir_tree_registry.flatten((*ctx.dim_var_values, *operands))
     return values
 
@@ -42,7 +42,7 @@ def flattened(ctx: Any, operands: Any) -> list[Any]:
 def composite_of(
     ctx: Any, operands: Any, name: str, function: Any, attributes: dict[str, Any]
 ) -> Any:
-    """A `stablehlo.composite` that decomposes to the function."""
+    """Emit a `stablehlo.composite` that decomposes to the function."""
     return stablehlo.CompositeOp(
         function.type.results,
         flattened(ctx, operands),
@@ -54,7 +54,7 @@ def composite_of(
 
 
 def is_elementwise(primitive: Any) -> bool:
-    """Return True if the axes of a primitive's result are those of its operands."""
+    """Return True if a primitive is elementwise: its result has the axes of its operands."""
     batcher = _batching.fancy_primitive_batchers.get(primitive)
     elementwise = _batching.vectorized_batcher, _batching.broadcast_batcher
     return getattr(batcher, "func", None) in elementwise
@@ -66,7 +66,7 @@ COMPOSITES = ("pullback.custom_jvp_call", "pullback.custom_vjp_call", "pullback.
 def _composite_lowering(
     ctx: Any, *operands: Any, jaxpr: Any, key: str, op: str, notes: tuple[tuple[str, Any], ...]
 ) -> Any:
-    """Emits the `stablehlo.composite` of one kept call and the function it decomposes to."""
+    """Emit the `stablehlo.composite` of one kept call and the function it decomposes to."""
     attributes = {name: _attribute(note) for name, note in (*notes, ("rule", key))}
     return composite_of(ctx, operands, op, decomposition(ctx, key, jaxpr), attributes)
 
@@ -83,17 +83,17 @@ _composites = {op: calling(op, functools.partial(_composite_lowering, op=op)) fo
 def as_composite(
     equation: Any, op: str, *, jaxpr: Any, key: str, notes: tuple[tuple[str, int | str], ...]
 ) -> Any:
-    """The equation as a call of one of our composites, at the same place in the source.
+    """Replace an equation with a call of one of our composites, at the same source location.
 
     Args:
-      notes: its attributes but for `rule`.
+      notes: the attributes of the composite, except `rule`.
     """
     params = {"jaxpr": jaxpr, "key": key, "notes": notes}
     return equation.replace(primitive=_composites[op], params=params)
 
 
 def _module_call_lowering(ctx: Any, *operands: Any, handle: Any, merge: Any, of: Any) -> Any:
-    """Emits a call to a function of another module, which comes into this one with its rules."""
+    """Emit a call of a function of another module, which is merged into this one with its rules."""
     context = ctx.module_context
     known, key = context.cached_primitive_lowerings, ("pullback.module_call", handle)
     if key not in known:
@@ -114,17 +114,17 @@ _mlir.register_lowering(_module_call, _module_call_lowering)
 
 
 def as_module_call(equation: Any, merge: Callable[[ir.Module], Any]) -> Any:
-    """The equation, which calls a module, as a call of a function that `merge` brings along."""
+    """Replace an equation that calls a module with a call of the function that `merge` adds."""
     params = {**equation.params, "merge": merge, "of": equation.primitive}
     return equation.replace(primitive=_module_call, params=params)
 
 
 MAX_TRIP_COUNT = "pullback.max_trip_count"
-"""The attribute of a loop that says how often it runs at most."""
+"""Attribute of a loop: an upper bound of its trip count."""
 
 
 def _trip_bound_lowering(ctx: Any, predicate: Any, *, count: int) -> Any:
-    """Marks the loop whose condition this is; the predicate stays as it is."""
+    """Set the trip count's bound on the enclosing loop, and return its predicate unchanged."""
     owner = ir.InsertionPoint.current.block.owner
     if owner.operation.name == "stablehlo.while":
         i64 = ir.IntegerType.get_signless(64)
@@ -143,17 +143,20 @@ _batching.primitive_batchers[_trip_bound] = lambda values, axes, *, count: (
 
 
 def trip_bound(predicate: Any, count: int) -> Any:
-    """The predicate; the `while` loop whose condition it is computed in runs at most so often."""
+    """Return a loop's predicate, and bound the trip count of the loop by `count`.
+
+    It is called in the condition of a `while` loop.
+    """
     return _trip_bound.bind(predicate, count=count)
 
 
 def collective(
     name: str, batch: Callable[..., Any], outside: Callable[[tuple[Any, ...]], Exception]
 ) -> Any:
-    """A primitive `(x, other, axes) -> x` along named axes, linear in x and its own transpose.
+    """Return a new primitive `(x, other, axes) -> x` along named axes.
 
-    `batch(axis, values, dims, axes)` is what it does where an axis, with `name` and `size`, is
-    mapped; it has no other meaning, and `outside(axes)` is the error where none is.
+    It is linear in x and its own transpose. `batch(axis, values, dims, axes)` implements it under
+    a vmap of an axis with `name` and `size`; without one, it raises `outside(axes)`.
     """
     primitive = _core.Primitive(name)
 

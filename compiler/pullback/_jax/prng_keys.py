@@ -1,4 +1,4 @@
-"""Values at the boundary of a program: JAX's arrays, and what the module takes for them."""
+"""Convert between JAX's arrays and what a module has for them: PRNG keys are plain words there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["logical", "physical", "physical_type"]
 
 
 def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
-    """The type of what `physical` gives for an array of this type."""
+    """Return the type of `physical(x)` for an array x of this type."""
     if is_key(aval):
         words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         return jax.ShapeDtypeStruct(words.shape, words.dtype)
@@ -25,12 +25,12 @@ def physical_type(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def logical(value: Any, aval: Any) -> Any:
-    """The inverse of `physical`, for a result of this type."""
+    """Invert `physical`: wrap words as PRNG keys, and restore weak types."""
     if is_key(aval):
         return jax.random.wrap_key_data(value, impl=aval.dtype._impl)
     return _weaken(value) if getattr(aval, "weak_type", False) else value
 
 
 def _weaken(value: Any) -> Any:
-    """The array with a type that gives way to others, as a Python number's does."""
+    """Make the type of an array weak, as that of a Python number: other types take precedence."""
     return _lax.lax._convert_element_type(value, value.dtype, weak_type=True)

@@ -1,8 +1,8 @@
-"""Mutable arrays (`jax.Ref`) that a function makes for itself, as the values that they hold.
+"""Discharge mutable arrays (`jax.Ref`) that a function makes for itself: turn them into values.
 
-JAX discharges them when it lowers. It makes each equation anew then, and calls without their rules,
-for all derivatives have been taken. So it gets to see only the equations that have to do with
-mutable arrays; the others pass through as they are.
+JAX discharges them when it lowers, after all derivatives have been taken; so it rebuilds every
+equation, and drops the rules of calls. Here it sees only the equations that use mutable arrays;
+the others are hidden from it, and stay as they are.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _DISCHARGED = frozenset(
         "debug_print",
     }
 )
-"""What JAX discharges and we differentiate afterwards. Of other primitives, rules would be lost."""
+"""Primitives that stay differentiable when JAX discharges them; others would lose their rules."""
 
 
 _KERNELS = frozenset({"core_map", "mpmd_map"})
-"""What a `core_map` is traced to, with jax 0.10 and 0.12."""
+"""The primitives that a `core_map` is traced to, in jax 0.10 and 0.12."""
 
 
 class NotDischargedError(Exception):
-    """A mutable array is an operand of a call that has rules, or of another such equation."""
+    """A mutable array is an operand of a call with custom rules, or of another such equation."""
 
     def __init__(self, equation: Any) -> None:
         super().__init__(equation.primitive.name)
@@ -55,31 +55,31 @@ class NotDischargedError(Exception):
 
 
 class HandedTwiceError(NotDischargedError):
-    """A call writes to a mutable array that it takes twice: JAX makes two values of it."""
+    """A call writes to a mutable array that it takes twice, of which JAX would make two values."""
 
 
 def are_used(equation: Any) -> bool:
-    """Whether an equation makes a mutable array, or takes one, to read it or write to it."""
+    """Return True if an equation makes, takes, reads or writes a mutable array."""
     return any(isinstance(effect, _EFFECTS) for effect in equation.effects) or any(
         _is_one(atom.aval) for atom in equation.invars
     )
 
 
 def is_one(value: Any) -> bool:
-    """Whether a value is a mutable array."""
+    """Return True if a value is a mutable array."""
     return isinstance(value, _core.Ref) or _is_one(getattr(value, "aval", None))
 
 
 def are_taken(jaxpr: Any) -> bool:
-    """Whether one is among the arguments of a function, or what it closes over."""
+    """Return True if a function takes a mutable array as an argument, or closes over one."""
     inner = jaxprs.opened(jaxpr)
     return any(_is_one(var.aval) for var in (*inner.constvars, *inner.invars))
 
 
 def discharged(closed: Any) -> Any:
-    """A closed jaxpr that takes no mutable arrays, with values in the place of those in it.
+    """Replace the mutable arrays in a closed jaxpr, which takes none, with values.
 
-    Those of its calls that do not say so in their effects, as that of `linear_call`, stay.
+    Those inside calls that do not declare the effect, such as `linear_call`, stay.
 
     Raises:
       NotDischargedError: one is an operand of a call that has rules.
@@ -98,7 +98,7 @@ def _is_one(aval: Any) -> bool:
 
 
 class _Kept:
-    """An equation, as a parameter that is equal to itself only."""
+    """Holds an equation as a parameter that compares by identity."""
 
     def __init__(self, equation: Any) -> None:
         self.equation = equation
@@ -112,7 +112,7 @@ _passing.def_effectful_abstract_eval(
 
 
 def _held(jaxpr: Any) -> Any:
-    """The jaxpr; what has nothing to do with mutable arrays stands behind our primitive."""
+    """Hide the equations of a jaxpr that use no mutable arrays behind our primitive."""
     return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])
 
 
@@ -128,22 +128,25 @@ def _hold(equation: Any) -> Any:
 
 
 def _unpinned(equation: Any) -> Any:
-    """An equation that makes a mutable array, which JAX 0.12 may pin to a buffer, without that.
+    """Remove `pin` from an equation that makes a mutable array, pinned to a buffer by JAX 0.12.
 
-    What such a buffer holds is of a type that is no array's, and has no derivatives.
+    A pinned buffer has a type of its own, which is not that of an array and has no derivatives.
     """
     params = equation.params
     return equation.replace(params={**params, "pin": False}) if params.get("pin") else equation
 
 
 def passing(equation: Any) -> Any:
-    """The equation behind a primitive of ours, which `released` puts back."""
+    """Hide an equation behind a primitive of ours, until `released` puts it back."""
     operands = [atom for atom in equation.invars if not isinstance(atom, jaxprs.Literal)]
     return equation.replace(primitive=_passing, invars=operands, params={"kept": _Kept(equation)})
 
 
 def _is_written_by_two_names(equation: Any) -> bool:
-    """And a loop's condition that writes: JAX drops what it does when it is last run."""
+    """Return True if an equation writes to a mutable array that it takes twice.
+
+    Also for a loop whose condition writes: JAX would drop the writes of its last evaluation.
+    """
     if jaxprs.name_of(equation) == "while" and _writes(equation.params["cond_jaxpr"]):
         return True
     taken = [atom for atom in equation.invars if _is_one(atom.aval)]
@@ -151,12 +154,12 @@ def _is_written_by_two_names(equation: Any) -> bool:
 
 
 def _writes(what: Any) -> bool:
-    """Whether an equation or a jaxpr changes a mutable array that it is handed."""
+    """Return True if an equation or a jaxpr writes to a mutable array that it takes."""
     return any(isinstance(e, RefEffect) and not isinstance(e, ReadEffect) for e in what.effects)
 
 
 def _without_its_own(equation: Any) -> Any:
-    """A call of a function that has rules, and mutable arrays inside of it."""
+    """Discharge the mutable arrays inside a call with custom rules; raise if it takes one."""
     if any(_is_one(atom.aval) for atom in equation.invars):
         raise NotDischargedError(equation)
     pure = jaxprs.with_bodies(equation, lambda _, body: discharged(jaxprs.close(body)))
@@ -165,7 +168,7 @@ def _without_its_own(equation: Any) -> Any:
 
 
 def released(jaxpr: Any) -> Any:
-    """The jaxpr with the equations that had passed through."""
+    """Put back the equations that `passing` had hidden."""
     return jaxprs.with_like_equations(jaxpr, [_release(each) for each in jaxpr.eqns])
 
 

@@ -1,4 +1,4 @@
-"""Objects of JAX that functions close over, and what a Python function closes over."""
+"""Inspect objects of JAX, and what Python functions close over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax._src import core as _core, linear_util as _linear_util, util as _util
 
 
 def functions_of(value: Any) -> Sequence[Any]:
-    """The functions inside a jitted one, or one with rules; nothing for other objects."""
+    """Return the functions in a jitted function or one with rules; nothing for other objects."""
     if isinstance(value, (jax.custom_jvp, jax.custom_vjp)):
         names = ("fun", "jvp", "fwd")
         return [function for name in names if (function := getattr(value, name, None)) is not None]
@@ -21,7 +21,7 @@ def functions_of(value: Any) -> Sequence[Any]:
 
 
 def rules_of(value: Any) -> Sequence[Any]:
-    """The rules of a function that has them, the forward one first; nothing for other objects."""
+    """Return the custom rules of a function, the forward one first; nothing for other objects."""
     if not isinstance(value, (jax.custom_jvp, jax.custom_vjp)):
         return []
     found = (getattr(value, name, None) for name in ("jvp", "fwd", "bwd"))
@@ -29,14 +29,14 @@ def rules_of(value: Any) -> Sequence[Any]:
 
 
 def is_of_a_user(value: Any) -> bool:
-    """Whether a class or a function is written by a user: not in JAX, nor in what it builds on."""
+    """Return True if a class or function is a user's: not Python's, NumPy's, JAX's or ours."""
     names = getattr(value, "__globals__", None)
     module = value.__module__ if names is None else names.get("__name__")
     return str(module).partition(".")[0] not in _OF_NO_USER
 
 
 def stays_as_it_is(value: Any) -> bool:
-    """Whether an object is an array of JAX's, a module, or a function that holds nothing."""
+    """Return True if an object is a JAX array, a module, or a callable of no user-defined class."""
     is_plain_function = callable(value) and not is_of_a_user(type(value))
     return is_plain_function or isinstance(value, (jax.Array, types.ModuleType))
 
@@ -45,27 +45,27 @@ _OF_NO_USER = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", 
 
 
 def is_debug_info(value: object) -> bool:
-    """Whether this is what JAX notes of a function for its messages."""
+    """Return True if this is a function's `DebugInfo`, which JAX uses in messages."""
     return isinstance(value, _linear_util.DebugInfo)
 
 
 def names_in_debug_info(info: Any) -> tuple[Any, ...]:
-    """The function that JAX's notes are of, and its arguments.
+    """Return the names of the function and of its arguments in a `DebugInfo`.
 
-    Not the results: JAX finds their names when it has traced the function, each time anew.
+    Those of the results are left out: JAX makes them anew in each trace of the function.
     """
     return info.traced_for, info.func_src_info, info.arg_names
 
 
 def is_wrapped_function(value: object) -> bool:
-    """Whether this is one of JAX's functions with transformations put on it."""
+    """Return True if this is JAX's `WrappedFun`: a function and transformations to apply to it."""
     return isinstance(value, _linear_util.WrappedFun)
 
 
 def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:
-    """Return the kind of a method, or of an object of JAX's around others, and what it holds.
+    """Return kind and contents of a method, or of a JAX object that wraps others; None otherwise.
 
-    Of a box in which a transformation leaves a second result, that is nothing.
+    A `Store`, in which a transformation leaves a second result, counts as empty.
     """
     if isinstance(value, types.MethodType):
         return "method", (value.__func__, value.__self__)
@@ -81,7 +81,7 @@ def opened(value: Any) -> tuple[str, tuple[Any, ...]] | None:
 
 
 def held_by_jax(function: Any) -> list[Any]:
-    """What a function of JAX's own closes over; nothing for other objects."""
+    """Return what a function of JAX's own closes over; nothing for other objects."""
     if not isinstance(function, types.FunctionType) or is_of_a_user(function):
         return []
     cells = function.__closure__ or ()
@@ -89,5 +89,5 @@ def held_by_jax(function: Any) -> list[Any]:
 
 
 def has_name(axis: Any) -> bool:
-    """Whether collectives can name the axis that a vmap maps."""
+    """Return True if the axis that a vmap maps has a name, which collectives can use."""
     return axis.name is not _core.no_axis_name

@@ -1,4 +1,4 @@
-"""`jax.checkpoint`: bodies that the reverse pass recomputes, and what a policy keeps of them."""
+"""Rematerialization (`jax.checkpoint`): recomputed bodies, and the values a policy saves."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pullback._jax import func, hijax, ir, jaxprs, tracing
 from pullback._jax.primitives import calling, composite_of, decomposition, flattened
 
 Policy = Callable[..., Any]
-"""Takes a primitive, the types of its operands and its parameters."""
+"""A policy of `jax.checkpoint`: takes a primitive, its operands' types and its parameters."""
 
 LostOffload = Callable[[str, Any], None]
-"""Told of the name of a policy, and of an equation whose results it moves to the host."""
+"""Called with the name of a policy, and an equation whose results it would offload to the host."""
 
 CHECKPOINT = "pullback.checkpoint"
-"""The attribute of a function whose body the reverse pass recomputes."""
+"""Attribute of a function whose body the reverse pass rematerializes."""
 
 SAVED = "checkpoint.saved"
-"""The composite that is its operand: a value that the reverse pass keeps."""
+"""Name of an identity composite that marks its operand as a value to save for the reverse pass."""
 
 
 def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any:
-    """Emits a call to a function that says: recompute my body in the reverse pass."""
+    """Emit a call of a function marked with `CHECKPOINT`."""
     function = decomposition(ctx, name, jaxpr)
     function.attributes[CHECKPOINT] = ir.UnitAttr.get()
     symbol = ir.FlatSymbolRefAttr.get(function.sym_name.value)
@@ -35,7 +35,7 @@ def _checkpoint_lowering(ctx: Any, *operands: Any, jaxpr: Any, name: str) -> Any
 
 
 def _saved_lowering(ctx: Any, operand: Any, *, jaxpr: Any) -> Any:
-    """Emits a composite that is its operand, and says: keep this value for the reverse pass."""
+    """Emit the identity composite `SAVED`, which marks a value to save for the reverse pass."""
     return composite_of(ctx, [operand], SAVED, decomposition(ctx, "saved", jaxpr), {})
 
 
@@ -44,14 +44,15 @@ _saved = calling(SAVED, _saved_lowering)
 
 
 def as_checkpoint(equation: Any, *, jaxpr: Any, name: str) -> Any:
-    """The equation as a call whose body the reverse pass recomputes."""
+    """Replace an equation with a call whose body the reverse pass rematerializes."""
     return equation.replace(primitive=_checkpoint, params={"jaxpr": jaxpr, "name": name})
 
 
 def recomputed(equation: Any, lost: LostOffload) -> Any:
-    """The body of a `jax.checkpoint`, in either encoding, with marks on what its policy keeps.
+    """Return the body of a `jax.checkpoint`, in either encoding, with marks on values to save.
 
-    Where that is everything, nothing is computed again, and rules for that have no part.
+    It has the rules of `defremat`, unless the policy saves everything: then nothing is
+    rematerialized.
     """
     jaxpr, policy = hijax.parameters_of(equation)["jaxpr"], policy_of(equation)
     if "_prim" in equation.params and policy is not jax.checkpoint_policies.everything_saveable:
@@ -60,21 +61,21 @@ def recomputed(equation: Any, lost: LostOffload) -> Any:
 
 
 def may_repeat(effects: Any) -> bool:
-    """Whether JAX lets all of these effects happen again in a reverse pass: those of debugging."""
+    """Return True if JAX allows these effects in a rematerialized body: those of debugging."""
     return not _effects.remat_allowed_effects.filter_not_in(effects)
 
 
 def policy_of(equation: Any) -> Policy | None:
-    """The policy of a `jax.checkpoint`, in either encoding."""
+    """Return the policy of a `jax.checkpoint`, in either encoding; None if it has none."""
     return hijax.parameters_of(equation).get("policy")
 
 
 _REACHED = frozenset({jaxprs.JITTED, "scan", "while", "cond"})
-"""What a policy reaches into."""
+"""Primitives into whose bodies a policy looks for values to save."""
 
 
 class _Watched:
-    """A policy that collects the equations whose results it asks to move to the host."""
+    """A policy, and the equations whose results it asks to offload to the host."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -95,7 +96,7 @@ class _Watched:
 
 
 def with_saved(jaxpr: Any, policy: Policy, lost: LostOffload) -> Any:
-    """The jaxpr with marks on what a policy keeps; calls `lost` if it moves any of that."""
+    """Mark the values in a jaxpr that a policy saves; call `lost` if it offloads any of them."""
     watched = _Watched(policy)
     found = _with_saved(jaxpr, watched)
     if watched.offloaded:
@@ -118,12 +119,12 @@ def _with_saved(jaxpr: Any, policy: _Watched) -> Any:
 
 
 def _reached(name: str, body: Any, policy: _Watched) -> Any:
-    """A body with marks; reverse mode needs nothing of the condition of a loop."""
+    """Mark the values to save in a body, except in a loop's condition, which has no residuals."""
     return body if name == "cond_jaxpr" else _with_saved(body, policy)
 
 
 def _with_marks(equation: Any) -> list[Any]:
-    """The equation with results of its own, and those that it had as marked copies of them."""
+    """Return the equation with new result variables, then marks that copy them to the old ones."""
     own = [jaxprs.Var(variable.aval) for variable in equation.outvars]
     marks = [
         equation.replace(

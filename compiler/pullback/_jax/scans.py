@@ -1,9 +1,9 @@
-"""A scan as the loop that JAX lowers it to, without a trace of that loop.
+"""Lower a scan directly to the loop that JAX makes of it, without tracing that loop.
 
 JAX traces a while loop for each scan, with functions that read one slice and write another, and
-lowers that: for a small scan, it takes as long as all the rest. Special ones JAX lowers: several
-steps at a time, symbolic sizes, arrays of keys, meshes, host memory. No effect is ordered here: the
-frontend keeps the order in its own way.
+lowers that: for a small scan, this takes as long as everything else. JAX still lowers special
+cases: `unroll`, symbolic sizes, PRNG keys, meshes, host memory. No effect is ordered here: the
+frontend has made them all unordered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxlib.mlir.dialects import stablehlo as _hlo
 
 
 def _lower(context: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-    """The rule: values for the results of a scan."""
+    """Lower a scan, and return the values of its results."""
     if not _is_plain(context, params):
         return _mlir._lowerings[scan_p].rule(context, *operands, **params)
     constants, carry = _counts(params)
@@ -56,7 +56,7 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Sequence[Any]:
 
 
 OVERRIDES = ((scan_p, _lower),)
-"""What takes the place of JAX's lowering rules."""
+"""Lowering rules to use instead of JAX's."""
 
 
 def _is_plain(context: Any, params: dict[str, Any]) -> bool:
@@ -71,7 +71,7 @@ def _is_plain(context: Any, params: dict[str, Any]) -> bool:
 
 
 def _is_array(aval: Any) -> bool:
-    """Whether a value is a plain array, in the memory of the device and on no mesh."""
+    """Return True if a value is a plain array, in device memory and on no mesh."""
     return (
         type(aval) is _core.ShapedArray
         and aval.memory_space == _core.MemorySpace.Device
@@ -82,7 +82,7 @@ def _is_array(aval: Any) -> bool:
 
 
 def _counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many operands are the same in each step, and how many are carried on."""
+    """Return how many operands of a scan are constants, and how many are the carry."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = params["ft_in"].unpack()
@@ -104,7 +104,7 @@ def _zeros(aval: Any, context: Any) -> Any:
 
 
 def _slice(aval: Any, row: Any, place: Any, context: Any) -> Any:
-    """The row of an operand at a place, which is an element of the body's."""
+    """Emit the slice of a scanned operand at an index: an argument of the body."""
     rest = aval.shape[1:]
     starts = [place, *[_integer(0)] * len(rest)]
     found = _hlo.dynamic_slice(row, starts, _dims((1, *rest)))
@@ -112,7 +112,7 @@ def _slice(aval: Any, row: Any, place: Any, context: Any) -> Any:
 
 
 def _update(aval: Any, stack: Any, v: Any, place: Any, context: Any) -> Any:
-    """A stack of results with a value at a place."""
+    """Emit the update of a stacked result with a value at an index."""
     rest = aval.shape[1:]
     starts = [place, *[_integer(0)] * len(rest)]
     one = _type(aval.update(shape=(1, *rest), sharding=None), context)
@@ -121,7 +121,7 @@ def _update(aval: Any, stack: Any, v: Any, place: Any, context: Any) -> Any:
 
 
 def _call(context: Any, jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results of the body, which is a function of its own."""
+    """Emit a call of the body, lowered to a function of its own, and return its results."""
     call = _core.closed_call_p
     inside = context.replace(
         primitive=call,

@@ -1,4 +1,4 @@
-"""Where in the user's program something was traced."""
+"""Find where in the user's program something was traced."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NUMPY = os.path.dirname(np.__file__) + os.sep
 
 
 def function_name(jaxpr: Any) -> str:
-    """The name of the Python function that a jaxpr was traced from."""
+    """Return the name of the Python function that a jaxpr was traced from."""
     info = jaxprs.opened(jaxpr).debug_info
     return str(info.func_src_info).split(" ")[0]
 
 
 def is_of_user(closed: Any) -> bool:
-    """Whether the one call in there may be of a function that the user wrote."""
+    """Return True if the only equation of a closed jaxpr may call a function that a user wrote."""
     params = jaxprs.opened(closed).eqns[0].params
     body = params.get("call_jaxpr", params.get("callee"))
     if "const_lengths" in params:  # a custom_linear_solve
@@ -41,12 +41,12 @@ Frame = tuple[str, int, str]
 
 
 def user_frames(equation: Any) -> Iterator[Frame]:
-    """Those of the user's code that an equation comes from, innermost first."""
+    """Yield the frames of the user's code that an equation comes from, innermost first."""
     return _user_frames(equation.source_info)
 
 
 def user_frames_of(tracer: Any) -> Iterator[Frame]:
-    """Those of the user's code that made a value of a trace, innermost first."""
+    """Yield the frames of the user's code that made a tracer, innermost first."""
     info = getattr(tracer, "_line_info", None)
     return iter(()) if info is None else _user_frames(info)
 
@@ -57,21 +57,21 @@ def _user_frames(info: Any) -> Iterator[Frame]:
 
 
 def is_user_file(name: str) -> bool:
-    """Whether a file is the user's: not of the standard library, NumPy, JAX or pullback."""
+    """Return True if a file is the user's: not of the standard library, NumPy, JAX or pullback."""
     return _source_info.is_user_filename(name) and not name.startswith(_NUMPY)
 
 
 def traceback_of(equation: Any) -> Any:
-    """Where an equation was traced."""
+    """Return the traceback of where an equation was traced."""
     return equation.source_info.traceback
 
 
 def placed(equations: Iterable[Any], place: Any) -> list[Any]:
-    """The equations as if they had been traced now, by one that is evaluated in its place."""
+    """Give the equations the traceback of `place`, or else the current one."""
     traceback = place.source_info.traceback or _source_info.current().traceback
     return [e.replace(source_info=e.source_info.replace(traceback=traceback)) for e in equations]
 
 
 def frames_of(traceback: Any) -> list[tuple[Any, int]]:
-    """The functions that were running, innermost first, and the instruction that each was at."""
+    """Return the code object and instruction of each frame of a traceback, innermost first."""
     return [] if traceback is None else list(zip(*traceback.raw_frames(), strict=True))

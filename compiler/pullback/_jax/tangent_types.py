@@ -1,4 +1,4 @@
-"""Which values have tangents, by their types; and the types that a module could not hold."""
+"""Tell by their types which values have tangents, and refuse types that a module cannot hold."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pullback.errors import PullbackError
 
 
 def is_inexact(aval: Any) -> bool:
-    """Whether a value of this type has a tangent: its elements are floats or complex numbers."""
+    """Return True if values of this type have tangents: elements are floats or complex numbers."""
     dtype = getattr(aval, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
 
 
 def check_tangents(values: Iterable[Any], place: str | None) -> None:
-    """Raises where a value, or its tangent in JAX, has another type than a module could hold.
+    """Raise PullbackError for a value that a module cannot hold with its tangents.
 
-    Without that the value would count as an integer, whose derivatives are zero.
+    Otherwise it would count as an integer, whose derivatives are zero.
     """
     for value in values:
         if hijax.is_type(value.aval):
@@ -34,7 +34,7 @@ def check_tangents(values: Iterable[Any], place: str | None) -> None:
 
 
 def high_type(aval: Any, place: str | None) -> PullbackError:
-    """The error of a value of a type that a user has defined for JAX."""
+    """Return the error for a value of a hijax type, which a user has defined."""
     return PullbackError(
         f"cannot trace a value of type {type(aval).__name__}: it is no array, but of a type of its "
         "own (jax.experimental.hijax)",

@@ -1,4 +1,4 @@
-"""Tracing: the values of a trace, what to trace with, and jaxprs as functions that are traced."""
+"""Trace functions: tracers, abstract arguments, settings, and jaxprs as functions to trace."""
 
 from __future__ import annotations
 
@@ -32,35 +32,36 @@ from pullback._jax import jaxprs, reflect
 
 
 def is_tracer(value: object) -> bool:
-    """Whether a value stands for one of a trace, that goes on or has ended."""
+    """Return True if a value is a tracer, of a live trace or one that has ended."""
     return isinstance(value, _core.Tracer)
 
 
 def is_variable(value: object) -> bool:
-    """Whether a value stands for another: a variable of a jaxpr, or a tracer."""
+    """Return True if a value is a variable of a jaxpr, or a tracer."""
     return isinstance(value, (_core.Var, _core.Tracer))
 
 
 def is_dead_tracer(value: object) -> bool:
-    """Whether a value stands for one of a trace that has ended, as all have where none goes on."""
+    """Return True if a value is a tracer while no trace is live: its trace has ended."""
     return isinstance(value, _core.Tracer) and _core.trace_ctx.trace is _core.eval_trace
 
 
 def is_going_on(tracer: Any) -> bool:
-    """Whether a value is one of a trace that goes on."""
+    """Return True if the trace of a tracer is still live."""
     return tracer._trace in _core.unsafe_get_trace_stack(_core.trace_ctx.trace)
 
 
 def name_of(tracer: Any) -> Any:
-    """What tells a value of a trace: the variable of a jaxpr that it became, if it became one."""
+    """Return what identifies a tracer: its variable in a jaxpr if it has one, else its id."""
     variable = getattr(tracer, "val", None)
     return variable if isinstance(variable, _core.Var) else id(tracer)
 
 
 def lifted_tracers(traced: Any) -> list[Any]:
-    """The values of a trace that goes on around this one: leading arguments of its jaxpr.
+    """Return the tracers of live outer traces that a traced function closes over.
 
-    One of a trace that has ended raises JAX's error, which JAX itself raises only in a call.
+    They are leading arguments of its jaxpr. For a tracer of a trace that has ended, raise JAX's
+    error, which JAX itself raises only at a call.
     """
     for value in traced._consts:
         if is_tracer(value) and not is_going_on(value):
@@ -69,22 +70,25 @@ def lifted_tracers(traced: Any) -> list[Any]:
 
 
 def in_tree_of(traced: Any) -> Any:
-    """The structure of the arguments: what JAX has for this makes them of what is no array."""
+    """Return the tree structure of a trace's arguments.
+
+    JAX's public attribute for it rebuilds the arguments, from placeholders that are no arrays.
+    """
     return traced._in_tree
 
 
 def structs(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
-    """Abstract arguments for tracing with these types."""
+    """Return abstract arguments of these types, for tracing."""
     return [_struct(aval) for aval in avals]
 
 
 def placed(
     traced: Any, arguments: Sequence[Any], results: Sequence[Any]
 ) -> tuple[tuple[jax.ShapeDtypeStruct, ...], tuple[jax.ShapeDtypeStruct, ...]]:
-    """Types of a trace's arguments and results, on the devices that JAX would compile it for.
+    """Return the types of a trace's arguments and results, with the shardings JAX compiles for.
 
-    An argument that is bound to devices lies as it does. The types of the others name a mesh by its
-    axes alone: it is the one that an argument lies on, or that `jax.set_mesh` has set.
+    A committed argument keeps its sharding. The types of the others name only an abstract mesh; it
+    is replaced by the mesh of a committed argument, or the one that `jax.set_mesh` has set.
     """
     types = traced._meta_tys_flat  # first those of what is lifted
     given = [_committed(type) for type in types[len(types) - len(arguments) :]]
@@ -96,7 +100,7 @@ def placed(
 
 
 def _committed(type: Any) -> Sharding | None:
-    """How an argument lies that is bound to devices, or is an abstract one with a sharding."""
+    """Return the sharding of an argument that is committed to devices or abstract; else None."""
     return type.sharding if type.committed and isinstance(type.sharding, Sharding) else None
 
 
@@ -111,19 +115,19 @@ def _placed(aval: Any, given: Sharding | None, by_axes: dict[Any, Mesh]) -> jax.
 
 
 def device_of(types: Iterable[Any]) -> jax.Device | None:
-    """A device that values of these types lie on; None where none of them is bound to any."""
+    """Return a device that values of these types are committed to, or None."""
     bound = filter(None, map(_with_devices, types))
     return next((device for each in bound for device in each.device_set), None)
 
 
 def _with_devices(type: Any) -> Sharding | None:
-    """The sharding that a type has, if that names devices and not the axes of a mesh alone."""
+    """Return the sharding of a type if it names devices, and not an abstract mesh; else None."""
     sharding = getattr(type, "sharding", None)
     return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
 
 
 def sharding_of(aval: Any) -> Any:
-    """How values of a type lie on the devices of a mesh with explicit axes, if it says that."""
+    """Return the sharding in a type, if it is over explicit axes of a mesh; else None."""
     sharding = getattr(aval, "sharding", None)
     if not isinstance(sharding, NamedSharding) or not sharding.mesh.axis_names:
         return None
@@ -133,7 +137,7 @@ def sharding_of(aval: Any) -> Any:
 
 
 def batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
-    """The type of a batch of arguments or results: items that are bound to devices stay there."""
+    """Return the type of a batch of arguments or results, on the devices of its items."""
     if axis is None:
         return aval
     shape = (*aval.shape[:axis], size, *aval.shape[axis:])
@@ -142,7 +146,7 @@ def batch_type(aval: Any, axis: int | None, size: int) -> jax.ShapeDtypeStruct:
 
 
 def _of_batch(aval: Any, axis: int) -> Sharding | None:
-    """How a batch lies whose items are bound to devices; None where it is not known."""
+    """Return the sharding of a batch of items that are committed to devices; None if unknown."""
     sharding = _with_devices(aval)
     if not isinstance(sharding, NamedSharding):
         return sharding if isinstance(sharding, SingleDeviceSharding) else None
@@ -154,7 +158,7 @@ def _of_batch(aval: Any, axis: int) -> Sharding | None:
 
 
 def batch_type_along(aval: Any, axis: int | None, size: int, name: Any) -> jax.ShapeDtypeStruct:
-    """The type of a batch that lies along an axis of the mesh, and its items as their type says."""
+    """Return the type of a batch sharded along a mesh axis; items stay sharded as they are."""
     sharding = sharding_of(aval)
     batch = batch_type(aval, axis, size)
     if axis is None or sharding is None:
@@ -164,7 +168,10 @@ def batch_type_along(aval: Any, axis: int | None, size: int, name: Any) -> jax.S
 
 
 def cotangents(avals: Iterable[Any]) -> list[jax.ShapeDtypeStruct]:
-    """Abstract cotangents of values of these types: that of a sum not yet done is the sum's."""
+    """Return abstract cotangents for values of these types, for tracing.
+
+    The cotangent of a sum over devices that is not done yet (`unreduced`) has the type of the sum.
+    """
     return structs(aval.to_ct_aval() for aval in avals)
 
 
@@ -192,24 +199,24 @@ _ELSEWHERE = frozenset(
         "mesh_context_manager",
     }
 )
-"""What JAX traces under, and is no setting of a program: it is the caller's, or of an equation."""
+"""Parts of JAX's trace context that are no settings of a program: a caller's, or an equation's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of JAX on which depends what is traced; a call enters them again.
+    """Settings of JAX that affect tracing; calling them enters them again.
 
-    One that was made since has the value that it has where nobody gives it another.
+    A setting that was defined later has its global value.
     """
 
     values: tuple[tuple[Any, Any], ...]
 
     def where(self, types: Iterable[Any]) -> Settings:
-        """Return the settings that held where values of these types were made.
+        """Return the settings to trace values of these types with: with 64 bits if one is so wide.
 
-        A part of a function may run under other settings than the rest. Of these, only that there
-        are 64 bits is seen afterwards, in the types. What an equation notes (`JaxprEqnContext`) is
-        entered where it is evaluated.
+        A part of a function may run under other settings than the rest. Afterwards only
+        `jax_enable_x64` can be told, by the types. What an equation records (`JaxprEqnContext`) is
+        entered where the equation is evaluated.
         """
         wide = self._with_64_bits
         return wide if wide is not self and any(map(jaxprs.is_wide, types)) else self
@@ -234,7 +241,7 @@ class Settings:
 
 
 def settings() -> Settings:
-    """The settings as they are now."""
+    """Return the current settings."""
     return Settings(tuple((each, each.value) for each in _settings(_config.trace_context_names())))
 
 
@@ -245,9 +252,9 @@ def _set_to(setting: Any, value: Any) -> contextlib.AbstractContextManager[None]
 
 @functools.lru_cache(maxsize=1)
 def _settings(names: tuple[str, ...]) -> list[Any]:
-    """JAX's settings of these names, users' own (`jax.make_user_context`) among them.
+    """Return JAX's settings of these names, with users' own (`jax.make_user_context`).
 
-    The random bits of a new key are what JAX itself does not trace anew for.
+    The default PRNG is added: JAX itself does not trace anew when it changes.
     """
     held = [*_config.config_states.values(), *vars(_config).values()]
     users = [each for each in held if type(each) is _config.UserConfig]
@@ -263,9 +270,9 @@ _OF_USERS = "user_context"  # the one name of all that users make
 
 @_util.cache()
 def known() -> dict[Any, Any]:
-    """What has been traced before, and may be used in any program.
+    """Return the cache of traces that any program may use.
 
-    There is one for each of JAX's configurations, and they go with JAX's own caches.
+    There is one for each of JAX's configurations; they are cleared with JAX's own caches.
     """
     return {}
 
@@ -274,27 +281,27 @@ _MOST = 1024  # traces that are kept for other programs
 
 
 def remember(key: Any, traced: Any) -> None:
-    """Puts a trace into `known`, which starts anew when it is full."""
+    """Put a trace into the cache `known`, which is cleared first if it is full."""
     if len(known()) >= _MOST:
         known().clear()
     known()[key] = traced
 
 
 def whole_tracebacks() -> contextlib.AbstractContextManager[Any]:
-    """For a while, exceptions keep the frames of JAX, and of libraries that have theirs hidden."""
+    """Run the body with unfiltered tracebacks: exceptions keep frames that JAX would hide."""
     return _config.traceback_filtering("off")
 
 
 def apply(closed: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results of a closed jaxpr, in the trace that is going on."""
+    """Evaluate a closed jaxpr in the current trace."""
     return _core.eval_jaxpr(jaxprs.opened(closed), closed.consts, *operands)
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The closed jaxpr of a function of ours, for abstract arguments in trees.
+    """Trace a function of ours for pytrees of abstract arguments, and return its closed jaxpr.
 
-    It is what `jax.make_jaxpr` gives, without what `jax.jit` does for each function beside that,
-    which takes longer than to trace a small one.
+    The result is that of `jax.make_jaxpr`, without the overhead of `jax.jit`, which takes longer
+    than tracing a small function.
     """
     structs, tree = jax.tree.flatten(arguments)
 
@@ -310,10 +317,10 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[..., list[Any]]:
-    """The function that evaluates a closed jaxpr, equation by equation.
+    """Return a function that evaluates a closed jaxpr, equation by equation.
 
-    What is traced on the way has the line of its equation, or with `own_lines` the line of the
-    Python code that runs: that of a user's rule.
+    Equations traced by it have the source line of the equation evaluated, or with `own_lines` the
+    line of the Python code that runs: that of a user's rule.
     """
     if not own_lines:
         return _core.jaxpr_as_fun(closed)
@@ -323,7 +330,7 @@ def equations_to_function(closed: Any, own_lines: bool = False) -> Callable[...,
 
 
 def _with_own_lines(equation: Any) -> Any:
-    """A call whose backward rule has its own lines: JAX gives it that of the call."""
+    """Let the backward rule of a call be traced with its own source lines, not that of the call."""
     if "bwd" not in equation.params:
         return equation
     bwd = equation.params["bwd"]
@@ -343,7 +350,7 @@ def _with_own_lines(equation: Any) -> Any:
 
 @contextlib.contextmanager
 def _no_line() -> Iterator[None]:
-    """What is traced meanwhile has the line of the Python code that runs."""
+    """Run the body without a source line set: equations get that of the Python code that runs."""
     here = _source_info._source_info_context
     outer, here.context = here.context, _source_info.SourceInfo(None, here.context.name_stack)
     try:

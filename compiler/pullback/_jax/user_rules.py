@@ -1,4 +1,4 @@
-"""The rules of a user's function, inside of what JAX puts around them in an equation."""
+"""Find the rules of a user's function inside the layers that JAX puts around them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pullback._jax.reflect import has_name, held_by_jax, is_of_a_user, is_wrappe
 
 
 def rule_functions(equation: Any) -> tuple[Any, ...] | None:
-    """What tells one user rule from another: the rule functions and the plain parameters.
+    """Return what identifies the custom rules of an equation: rule functions and plain parameters.
 
-    None for an equation of a primitive of JAX, which is told by its parameters.
+    None for an equation without such rules.
     """
     name, params = jaxprs.name_of(equation), equation.params
     if name in _THUNKS:
@@ -40,7 +40,7 @@ def rule_functions(equation: Any) -> tuple[Any, ...] | None:
 
 
 def written(equation: Any) -> list[Any]:
-    """The functions of a user's rule, without what JAX puts around them; those that are known."""
+    """Return the functions of a user's rules, without JAX's layers, as far as they are known."""
     name, params = jaxprs.name_of(equation), hijax.parameters_of(equation)
     if name in _THUNKS:
         forward, backward = rule_inside(equation).rule, _without_const_handling(params.get("bwd"))
@@ -57,12 +57,12 @@ BACKWARD_ONLY = frozenset({"custom_lin", "call_hi_primitive_linearized"})
 
 
 def wants_symbolic_zeros(closed: Any) -> bool:
-    """Whether the one call in there has rules that see which operands are perturbed."""
+    """Return True if the only equation of a closed jaxpr has rules that take symbolic zeros."""
     return bool(hijax.parameters_of(closed.eqns[0]).get("symbolic_zeros", False))
 
 
 def num_residuals(equation: Any) -> int | None:
-    """How many leading operands of a linear call are residuals; None for other calls."""
+    """Return how many leading operands of a linear call are residuals; None for other calls."""
     name, params = jaxprs.name_of(equation), equation.params
     if name == "linear_call":
         return params["num_callee_consts"] + params["num_res"]
@@ -74,7 +74,7 @@ def num_residuals(equation: Any) -> int | None:
 
 
 def rule_name(equation: Any) -> str | None:
-    """The name of the user's function that an equation with a custom rule calls."""
+    """Return the name of the user's function that an equation with a custom rule calls."""
     for body in ("call_jaxpr", "callee"):
         if body in equation.params:
             name = source_info.function_name(equation.params[body])
@@ -108,19 +108,19 @@ def _snake_case(name: str) -> str:
 
 
 _THUNKS = {"custom_jvp_call": "jvp_jaxpr_fun", "custom_vjp_call": "fwd_jaxpr_thunk"}
-"""The parameter of a user's call that holds its forward rule."""
+"""The parameter that holds the forward rule, by the primitive of a user's call."""
 
 
 class RuleInside(NamedTuple):
-    """The forward rule of a user's call, in whatever JAX and we have put around it.
+    """The forward rule of a user's call, found inside the layers that JAX and we put around it.
 
     Attributes:
-      rule: what tells it from others.
+      rule: what identifies the rule.
       closed_over: how many leading operands the call's function closes over: JAX has no
         derivatives by these.
-      known: which of those operands each value of a trace is, by name.
+      known: the position among those operands of each tracer closed over, by `tracing.name_of`.
       closed: whether there is a `RuleOfOperands` around it.
-      memories: what it has given, by its arguments, in each of the layers.
+      memories: the memo tables of the layers: results by arguments.
     """
 
     rule: Any
@@ -131,14 +131,14 @@ class RuleInside(NamedTuple):
 
 
 class RuleOfOperands:
-    """A rule, as JAX holds it, that finds what it closes over among the operands of its call.
+    """A closure-converted rule: the values it closes over are operands of its call.
 
     Attributes:
-      rule: the rule that closes over values of a trace.
-      added: types of leading operands that this has more than the rule.
+      rule: the rule that closes over tracers.
+      added: types of the leading operands that closure conversion has added.
       closed_over, known: as of `RuleInside`.
-      made: what it has given, by its arguments.
-      traced: the jaxprs of the rule, as the user wrote it.
+      made: memo table: results by arguments.
+      traced: the jaxprs of the rule as the user wrote it, from each run.
     """
 
     def __init__(self, rule: Any, added: Sequence[Any], closed_over: int, known: Mapping[Any, int]):
@@ -150,12 +150,12 @@ class RuleOfOperands:
         self.traced: list[Any] = []
 
     def __call__(self, *args: Any) -> Any:
-        """Runs the rule."""
+        """Run the rule."""
         raise NotImplementedError
 
 
 def rule_inside(equation: Any) -> RuleInside:
-    """The forward rule of a user's call; one that knows nothing for other calls."""
+    """Find the forward rule of a user's call; an empty `RuleInside` for other calls."""
     name, params = jaxprs.name_of(equation), equation.params
     if name not in _THUNKS:
         return _NO_RULE
@@ -171,9 +171,10 @@ def traced_rules(equation: Any) -> list[Any]:
 
 
 def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
-    """The closed jaxpr of a `jvp` rule for tangents of all operands, and which tangents are zero.
+    """Trace a `jvp` rule for tangents of all operands; return its jaxpr and flags of zeros.
 
-    Its results are those of the function, and the tangents that are not zero.
+    The flags say which tangents of results are symbolic zeros. The results of the jaxpr are those
+    of the function, then the other tangents.
     """
     thunk = equation.params["jvp_jaxpr_fun"]
     count = len(equation.invars) - equation.params["num_consts"]
@@ -182,16 +183,16 @@ def traced_jvp(equation: Any) -> tuple[Any, list[bool]]:
 
 
 NamedResiduals = Callable[[Sequence[Any]], list[Any]]
-"""Of the residuals that a forward function returns, those that its `bwd` rule takes."""
+"""Maps the residuals that a traced `fwd` rule returns to those that the `bwd` rule takes."""
 
 
 def traced_fwd(
     equation: Any, perturbed: Sequence[bool], literals: Mapping[int, Any]
 ) -> tuple[Any, NamedResiduals]:
-    """The closed jaxpr of a `fwd` rule, and how its residuals are those that it names.
+    """Trace a `fwd` rule; return its jaxpr, and a function from its residuals to those of `bwd`.
 
-    Its results are those of the function, and then the residuals, each of them once. Numbers of
-    Python are handed on as they are: those of a shape, and operands that are `literals`.
+    The results of the jaxpr are those of the function, then the distinct residuals. Python numbers
+    (sizes in shapes, and operands in `literals`) are no residuals; the returned function adds them.
     """
     params = equation.params
     jaxpr, constants = params["fwd_jaxpr_thunk"].call_wrapped(*perturbed)
@@ -213,16 +214,16 @@ def traced_fwd(
 
 
 def run_bwd(equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """The cotangents of all operands by a `bwd` rule, some of which JAX's zeros may stand for."""
+    """Run a `bwd` rule, and return the cotangents of all operands; some may be symbolic zeros."""
     returned = equation.params["bwd"].call_wrapped(*residuals, *cotangents)
     return list(returned[0] if derivatives.has_logs(returned) else returned)
 
 
 def linear_cotangents(equation: Any) -> list[Any]:
-    """The dtypes of the cotangents that the transpose of a `linear_call` takes.
+    """Return the dtypes of the cotangents that the transpose of a `linear_call` takes.
 
-    They are not those of the results where the call is the transpose of another one, and that gives
-    cotangents of another type than its operand's.
+    They differ from those of the results if the call is itself the transpose of another one that
+    returns cotangents of another type than its operand's.
     """
     closed, _ = equation.params["transpose_thunk"]()
     return [v.aval.dtype for v in jaxprs.inputs_of(closed)[-len(equation.outvars) :]]
@@ -231,10 +232,12 @@ def linear_cotangents(equation: Any) -> list[Any]:
 def run_linear_transpose(
     equation: Any, residuals: Sequence[Any], cotangents: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of all operands by the transpose of a `linear_call`; None of residuals.
+    """Run the transpose of a `linear_call`; return the cotangents of all operands.
 
-    Cotangents of other types than the results' go through the equations that JAX has traced for
-    these, as they do in JAX.
+    That of a residual is None.
+
+    Cotangents of other types than those of the results go through the equations that JAX has traced
+    for the latter, as they do in JAX.
     """
     own = equation.params["num_callee_consts"]
     with equation.ctx.manager:
@@ -245,17 +248,17 @@ def run_linear_transpose(
 
 
 def forget_runs(closed: Any) -> None:
-    """Lets the forward rule of the one call in there run again for arguments that it has had.
+    """Clear the memo tables of the forward rule of the only call in a jaxpr, so that it runs again.
 
-    A run leaves the trees of the results and residuals beside the rule, where those of the last run
-    are: it may have been one for other arguments, or have failed.
+    A run stores the tree structures of results and residuals beside the rule. Those found there are
+    of the last run, which may have been for other arguments, or have failed.
     """
     for memory in rule_inside(closed.eqns[0]).memories:
         memory.clear()
 
 
 def _memoised(thunk: Any) -> RuleInside:
-    """Return what `_unwrapped` finds, which is asked for several times of each call."""
+    """Return `_unwrapped(thunk)`, memoized on the thunk's function."""
     function = getattr(thunk, "f", thunk)
     if not isinstance(function, types.FunctionType):
         return _unwrapped(thunk)
@@ -270,26 +273,26 @@ def _memoised(thunk: Any) -> RuleInside:
 _NO_RULE = RuleInside(None)
 
 _INSIDE = "__pullback_rule_inside__"
-"""An attribute of the function that JAX has put around the rule, which may lead to it again: a
-dictionary of all these functions would keep both."""
+"""The attribute of JAX's function around the rule that has the memo. A dictionary of all these
+functions would keep them alive, as what is found may lead to the function again."""
 
 _UNKNOWN = (lambda: None), _NO_RULE
 
 
 def _lifted(inside: RuleInside, count: int) -> RuleInside:
-    """The rule of a call that has so many leading operands more."""
+    """Shift a rule's positions for `count` more leading operands, which the call closes over."""
     known = {name: count + position for name, position in inside.known.items()}
     return inside._replace(closed_over=count + inside.closed_over, known=known)
 
 
 def _unwrapped(thunk: Any) -> RuleInside:
-    """Return the user's rule inside the layers that JAX puts on it, and the constants they lift.
+    """Find the user's rule inside the layers that JAX puts on it, and the constants that they lift.
 
-    An equation holds a memoised function around the rule, new at each call. When JAX evaluates
-    the equation again (inside another rule, say), it lifts the constants and wraps that once more;
-    and so when it removes dead code, which changes nothing where all results are used. Layers are
-    told by the types of what JAX's functions hold. Should JAX come to store rules in another way,
-    the thunk's own identity decides, and the rule is staged once per use.
+    An equation holds a memoized function around the rule, new at each call. When JAX evaluates
+    the equation again (inside another rule, say), it lifts the constants and adds a layer; so does
+    dead code elimination, which changes nothing if all results are used. Layers are recognized by
+    the types of what JAX's functions hold. Should JAX come to store rules in another way, the
+    thunk's own identity is used, and the rule is staged once per use.
     """
     function = getattr(thunk, "f", thunk)
     if isinstance(function, RuleOfOperands):
@@ -337,9 +340,9 @@ def with_rules(
     forward: Callable[[Any], RuleOfOperands],
     backward: Callable[[Any], RuleOfOperands] | None,
 ) -> Any:
-    """A user's call with other rules, made of its own, which take all its operands.
+    """Replace the rules of a user's call with closure-converted ones, which take all its operands.
 
-    What the forward rule closes over is given to the backward rule before the residuals.
+    The backward rule takes the values that the forward rule closes over, before the residuals.
     """
     params, thunk = equation.params, _THUNKS[jaxprs.name_of(equation)]
     changed = {thunk: _rule(forward, params[thunk]), "num_consts": 0}
@@ -355,14 +358,14 @@ def _rule(make: Callable[[Any], RuleOfOperands], old: Any) -> Any:
 
 
 def _with_residuals(trees: Callable[[], Any], count: int) -> tuple[Any, Any, list[int | None]]:
-    """The trees of results and residuals, and which operands are residuals: so many more."""
+    """Return `trees()` with `count` more leading operands that are residuals."""
     out_tree, tree, forwarded = trees()
     leaves = list(range(count + tree.num_leaves))
     return out_tree, jax.tree.structure(leaves), [*range(count), *forwarded]
 
 
 def _without_const_handling(bwd: Any) -> Any:
-    """Return the parts of a backward rule, without what evaluating an equation puts around it."""
+    """Return what identifies a backward rule, without layers added by evaluating its equation."""
     if not is_wrapped_function(bwd):
         return bwd
     layers = _custom_derivatives._handle_consts_in_bwd.args
@@ -375,14 +378,14 @@ def _without_const_handling(bwd: Any) -> Any:
 
 
 class _Dead(NamedTuple):
-    """A rule without dead code: the whole rule, and which results of the call are used."""
+    """A rule after dead code elimination: the whole rule, and which results are used."""
 
     rule: Any
     used: tuple[bool, ...]
 
 
 def _before_dead_code(function: Any) -> _Dead | None:
-    """Return the rule that JAX made this function of when it removed dead code, or None."""
+    """Return the rule that JAX's dead code elimination has put in this function, or None."""
     rule = _wrapped_in(function)
     used = next(filter(_are_flags, held_by_jax(function)), None)
     return None if rule is None or used is None else _Dead(rule, tuple(used))
@@ -394,7 +397,7 @@ def _are_flags(value: Any) -> bool:
 
 
 def _for_used(rule: Any, used: tuple[bool, ...]) -> Any:
-    """Return what tells a rule from the same one without dead code, if there was any."""
+    """Return what identifies a rule after dead code elimination: with flags if it changed it."""
     return rule if all(used) else (rule, used)
 
 
