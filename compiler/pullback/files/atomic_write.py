@@ -16,10 +16,10 @@ SHOWN_OF_NAME = 40
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Any]) -> None:
-    """Writes to a new file in the same folder, flushes it to the disk, and renames it.
+    """Write to a new file in the same folder, flush it to the disk, and rename it.
 
-    The content is bytes, or a row of buffers. A link stays a link, to the new file. A pipe or a
-    device takes the content as it comes: to rename something over it would end it.
+    The content is bytes, or a sequence of buffers. A link stays a link, to the new file. A pipe or
+    a device is written to directly, as renaming a file over it would replace it.
 
     Raises: ArtifactError when the folder cannot be written; the old file is then untouched.
     """
@@ -39,7 +39,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Any
 
 
 def _is_special(path: str) -> bool:
-    """Whether something is there that is no file, such as a pipe, a device or a folder."""
+    """Return True if the path exists and is no regular file: a pipe, a device or a folder."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -72,9 +72,10 @@ def _replace(target: Path, pieces: Sequence[Any]) -> None:
 
 
 def _new_file(target: Path, mode: int) -> tuple[int, str]:
-    """Opens a new file beside the target, of which the system takes away what the umask says.
+    """Open a new file beside the target, with the mode reduced by the umask.
 
-    To ask for the umask is to change it for a moment, which other threads would see.
+    The system applies the umask: to read it, we would have to change it for a moment, which other
+    threads would see.
     """
     # A name may be as long as a file system takes: this one has room for what is random.
     name = f".{target.name[:SHOWN_OF_NAME]}.{secrets.token_hex(8)}"
@@ -84,7 +85,7 @@ def _new_file(target: Path, mode: int) -> tuple[int, str]:
 
 
 def _mode(target: Path) -> int | None:
-    """The mode of the file that is replaced."""
+    """Return the mode of the file to be replaced, or None if there is none."""
     try:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
@@ -92,7 +93,7 @@ def _mode(target: Path) -> int | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name survive a power cut, where the system can sync folders."""
+    """Sync a folder, so that the new name survives a power cut, where the system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

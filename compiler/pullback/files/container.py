@@ -1,4 +1,4 @@
-"""A module and what describes it as the bytes of a file, for a version of StableHLO."""
+"""Serialize a module and its metadata as a file, for a version of StableHLO."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ EXPAND_FOR = "stablehlo-compatibility-expander"
 
 
 def versions() -> dict[str, str]:
-    """The versions that write a file."""
+    """Return the versions of pullback and JAX, to be written into a file."""
     return {"pullback": __version__, "jax": jax.__version__}
 
 
 def described_trees(program: AnyProgram) -> dict[str, Any]:
-    """The structures of the arguments and of the result."""
+    """Return descriptions of the tree structures of a program's arguments and result."""
     with as_ours():
         trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
         return {side: _trees.describe(tree) for side, tree in trees.items()}
 
 
 def refuse_callbacks(module: ir.Module) -> None:
-    """Raises NotPortableError, naming the first one, for a module that calls back into Python."""
+    """Raise NotPortableError, naming the first one, for a module that calls back into Python."""
     attributes = module.operation.attributes
     if callbacks.ATTRIBUTE in attributes:
         notes = [str(note.value) for note in attributes[callbacks.ATTRIBUTE]]
@@ -59,14 +59,14 @@ def refuse_callbacks(module: ir.Module) -> None:
 
 
 def _around(op: ir.Operation) -> str:
-    """The name of the function that an op is in."""
+    """Return the name of the function that an op is in."""
     while op.name != symbols.FUNC:
         op = op.parent.operation
     return symbols.symbol(op)
 
 
 def _own_line(module: ir.Module, op: ir.Operation) -> str | None:
-    """The line that an op, or the calls of the function that it is in, come from in user's code."""
+    """Return the user's line of an op, or else of a call of the function that it is in."""
     calls = {symbols.called(call): call for call in runtime_jax.operations_named(module, *CALLS)}
     while (own := locations.own_line_of(op)) is None:
         if (call := calls.pop(_around(op), None)) is None:
@@ -105,7 +105,7 @@ def sealed(
     description: dict[str, Any],
     target: str | None,
 ) -> list[Any]:
-    """The file in pieces, with its digest."""
+    """Return the content of a file in pieces, with its digest."""
     content = _portable(module, embedding, description, target)
     try:
         return _container.seal_pieces(_constants.put_in(content, embedding.stored()))
@@ -120,7 +120,7 @@ def _portable(
     description: dict[str, Any],
     target: str | None,
 ) -> bytes:
-    """Serialises for the first version that can hold the module."""
+    """Serialize for the first version of StableHLO that can hold the module."""
     failures = []
     if described := embedding.describe():
         description = {**description, _constants.METADATA: described}
@@ -154,9 +154,9 @@ def _portable(
 
 
 def _expand(module: ir.Module, version: str) -> None:
-    """Replaces what a version has not, such as `tan` and locations that are ranges, in place.
+    """Replace, in place, what a version of StableHLO lacks, such as `tan` and ranges as locations.
 
-    A reader of before 1.9 fails on such locations, which no version of an op guards.
+    A reader older than 1.9 fails on such locations, although it accepts the versions of all ops.
     """
     if version_numbers(version) < ACCURACIES_SINCE:
         _drop_highest_accuracies(module)
@@ -164,7 +164,10 @@ def _expand(module: ir.Module, version: str) -> None:
 
 
 def _drop_highest_accuracies(module: ir.Module) -> None:
-    """The highest accuracy there is means no number; JAX asks for it in the derivative of `erf`."""
+    """Remove requests for the highest accuracy, for versions that lack `result_accuracy`.
+
+    They set no tolerance, unlike others; JAX makes one in the derivative of `erf`.
+    """
     for op in runtime_jax.operations_where(
         module, lambda op: "HIGHEST" in str(op.attributes.get(ACCURACY))
     ):
@@ -172,7 +175,7 @@ def _drop_highest_accuracies(module: ir.Module) -> None:
 
 
 def _attach(module: ir.Module, description: dict[str, Any]) -> None:
-    """Puts the metadata, and room for the digest, on the module."""
+    """Set the metadata, and a placeholder for the digest, as attributes of the module."""
     attributes = module.operation.attributes
     with module.context:
         text = ir.StringAttr.get(_container.dump_metadata(description))
@@ -182,7 +185,7 @@ def _attach(module: ir.Module, description: dict[str, Any]) -> None:
 
 
 class _Diagnostics:
-    """Collects what MLIR says, which would go to standard error."""
+    """Collects MLIR's diagnostics, which would go to standard error."""
 
     def __init__(self, context: ir.Context):
         self.messages: list[str] = []
@@ -202,13 +205,13 @@ class _Diagnostics:
 
 
 def oldest_compatible_version() -> str:
-    """The StableHLO version of twelve weeks before this jaxlib, which is what JAX exports for."""
+    """Return the StableHLO version of twelve weeks before this jaxlib, which JAX exports for."""
     window = _jax.stablehlo.StablehloCompatibilityRequirement.WEEK_12
     return _jax.stablehlo.get_version_from_compatibility_requirement(window)
 
 
 def _targets(target: str | None) -> list[str]:
-    """The versions to try, in this order."""
+    """Return the StableHLO versions to try, in this order."""
     if target is not None:
         return [_checked(target)]
     current = _jax.stablehlo.get_current_version()

@@ -1,7 +1,7 @@
-"""Large constants: hidden arguments of a traced program, data of the module in a file.
+"""Embed large constants, which are hidden arguments of a traced program, in a file's module.
 
 Their bytes go from the arrays into the file and never enter MLIR, which would copy them several
-times: the module that is serialised has a small stub for each.
+times: the module that is serialized has a small stub for each.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Held:
         self._attributes: dict[int, ir.Attribute] = {}
 
     def copy(self, module: ir.Module) -> ir.Module:
-        """A copy of a module; what it holds already, of a loaded file, is held here too."""
+        """Copy a module into this context, with the resources of one that was loaded."""
         bytecode = _module.to_bytecode(module)
         data = _resources.read(bytecode)
         copy = _module.parse(bytecode, self.context)
@@ -58,7 +58,10 @@ class Held:
         return copy
 
     def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
-        """What lowers a rule of this table, like its own `lowered.lower`."""
+        """Return a function that lowers rules of a table, with large constants held here.
+
+        It is used in place of the table's own `lowered.lower`.
+        """
         return functools.partial(self._lower, link.Lowered(table, self.context))
 
     def _lower(self, lowered: link.Lowered, symbol: str, closed: Any) -> link.Source:
@@ -90,8 +93,8 @@ class Held:
 class Embedding:
     """A program's large constants, each value once; those with a stub stay out of the module.
 
-    `values` may be arrays of JAX, which are seen as NumPy's where they are used. `places` has the
-    position of its value for each hidden argument, `held` for each resource.
+    `values` may be JAX arrays, which are converted to NumPy's on use. `places` has, for each hidden
+    argument, the position of its value; `held` has it for each resource, by name.
     """
 
     values: tuple[Any, ...]
@@ -103,7 +106,7 @@ class Embedding:
     def of(
         hidden: Sequence[Any], module: ir.Module, held: Mapping[str, Any] | None = None
     ) -> Embedding:
-        """Chooses a stub for each large constant, unlike any constant of the module."""
+        """Choose a stub for each large constant, unlike any constant of the module."""
         held = held or {}
         given = [prng_keys.physical(value) for value in hidden]
         values, places = _distinct([*given, *held.values()])
@@ -119,22 +122,22 @@ class Embedding:
         return Embedding(tuple(values), stubs, tuple(places[: len(given)]), of_held)
 
     def without_stubs(self) -> Embedding:
-        """The same with all constants in the module."""
+        """Return a copy that puts all constants into the module, and uses no stubs."""
         return replace(self, stubs=(None,) * len(self.values))
 
     def stored(self) -> list[tuple[Stub, np.ndarray]]:
-        """The constants that a file holds in the place of a stub."""
+        """Return the constants that a file holds in place of stubs, with these."""
         pairs = zip(self.stubs, self.values, strict=True)
         return [(stub, np.asarray(value)) for stub, value in pairs if stub is not None]
 
     def describe(self) -> list[Any]:
-        """What a loader has to know of them."""
+        """Return what a loader has to know of the constants with stubs."""
         return [_constants.describe(*pair) for pair in self.stored()]
 
     def embed(self, module: ir.Module, entries: Iterable[str]) -> None:
-        """Turns the leading arguments of the entries into constants, in place.
+        """Replace the leading arguments of the entries with constants, in place.
 
-        They hand them on to the functions that use them, so each is stored once.
+        Entries pass these on to the functions that use them, so each is stored once.
         """
         symbols = ir.SymbolTable(module.operation)
         for entry in entries if self.places else ():
@@ -158,7 +161,7 @@ class Embedding:
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """The values without repetitions, and for each given one its place among them."""
+    """Return the distinct values, and for each given one its position among them."""
     distinct: list[Any] = []
     places = []
     for value in values:
@@ -170,7 +173,7 @@ def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """Whether two arrays have the same bytes; most that differ do so early."""
+    """Return True if two arrays have equal bytes, comparing block by block to stop early."""
     if (value.shape, value.dtype) != (other.shape, other.dtype):
         return False
     first, second = (_bytecode_constants.as_bytes(np.asarray(array)) for array in (value, other))
@@ -188,12 +191,12 @@ def _constant(value: Any, stub: Stub | None) -> ir.Value:
 
 
 def _is_in(value: Any, whole: Sequence[np.ndarray]) -> bool:
-    """Whether a function of the module holds these data already: the file will, once."""
+    """Return True if a constant of the module has these data already: it needs no second one."""
     return any(_equal(value, other) for other in whole)
 
 
 def _stub(value: Any, taken: set[Any], numbers: Iterator[int]) -> Stub | None:
-    """A stub that the module does not hold; None for small arrays, and types without one."""
+    """Return a stub that the module lacks; None for small arrays, and types without a stub."""
     if value.nbytes < _constants.SMALLEST_BYTES:
         return None
     kind = ir.RankedTensorType.get(value.shape, runtime_jax.element_type(value.dtype))

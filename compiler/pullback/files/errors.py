@@ -1,4 +1,4 @@
-"""What goes wrong with files, as errors of pullback."""
+"""Errors of files, as errors of pullback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotPortableError(ArtifactError):
 
 
 def check_valid(module: ir.Module, words: str, do: str) -> None:
-    """Raises ArtifactError, in these words and MLIR's, where a module does not verify."""
+    """Raise ArtifactError, with these words and MLIR's message, if a module does not verify."""
     try:
         module.operation.verify()
     except ir.MLIRError as error:
@@ -30,7 +30,7 @@ def check_valid(module: ir.Module, words: str, do: str) -> None:
 
 
 class as_ours:
-    """Raises what the runtime finds wrong with a file, or its module, as our ArtifactError."""
+    """Run the body, and raise the runtime's errors about files and modules as our ArtifactError."""
 
     def __enter__(self) -> None:
         pass

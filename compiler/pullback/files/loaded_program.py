@@ -1,4 +1,4 @@
-"""Programs of modules that files hold: rules, platforms, and what a file says of arguments."""
+"""Make programs of modules in files: rules, platforms, and the types that a file declares."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pullback_runtime._lazy_values import Lazy
 from pullback_runtime._load import flat_trees
 
 ORDER = "order"
-"""In a file's description: how often its programs can be differentiated, if not any number."""
+"""Metadata key of a file: how often its program can be differentiated, if that is limited."""
 
 LOST_RULES = "lost_rules"
-"""The same: whether what it was made of may have lost rules before."""
+"""Metadata key of a file: whether its program may have lost rules before it was saved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,15 @@ class LoadedRules(NoRules):
         return min((each for each in (wanted, self.order) if each is not None), default=None)
 
     def of_derivative(self) -> LoadedRules:
-        """The rules for one derivative less."""
+        """Return the rule table of the derivative, which has one order less."""
         return LoadedRules(self.order - 1 if self.order else self.order)
 
 
 def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
-    """The program of a module in which an entry for each platform takes constants and arguments.
+    """Make a program of a module with an entry for each platform.
 
-    All but the variant for the first platforms are made when they are asked for.
+    An entry takes the constants, then the arguments.
+    The variant for the first platforms is made at once, the others on demand.
     """
     module, constants = opened.module, _placed_later(opened.constants)
     (first, platforms), *others = platform_variants.groups(module, entries) or [("main", ("cpu",))]
@@ -74,7 +75,7 @@ def variant(
     constants: Sequence[jax.Array] = (),
     has_lost_rules: bool = False,
 ) -> Program:
-    """The program for some of its platforms, for which it is the same."""
+    """Make the variant of a program for platforms that share one module."""
     metadata = opened.metadata or {}
     read = functools.partial(_interface, module, opened, len(constants))
     interface = functools.cache(read) if opened.is_whole else read()
@@ -92,14 +93,14 @@ def variant(
 
 
 def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
-    """The constants as arrays of JAX, from when one is used."""
+    """Return the constants as a lazy sequence of JAX arrays, made on first use."""
     return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
 
 
 def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Interface:
-    """What the file says of the arguments and results of `@main`, which alone is sure.
+    """Return the interface of `@main`, with what the file says of its arguments and results.
 
-    Raises: ArtifactError where it does not fit.
+    Raises: ArtifactError if the file's description does not fit the module.
     """
     with as_ours(), _artifact.refusing_damage():
         in_avals, out_avals = _signature(module, opened, hidden)
@@ -116,13 +117,13 @@ def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Inte
 
 
 def _signature(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Any:
-    """Types of the leaves: as saved where they fit the module's, which alone is sure."""
+    """Return the types of argument and result leaves: the saved ones, if they fit the module's."""
     in_avals, out_avals = _module.signature(_module.find_entry(module, "main"), "main")
     return tuple(map(_as_saved, opened.types(), (in_avals[hidden:], out_avals)))
 
 
 def _as_saved(described: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The types that the module has, or says in another way; all of them where none are saved."""
+    """Return the module's types, with those of PRNG keys as saved."""
     if described is None:
         return found
     pairs = zip(described, found, strict=True)
@@ -143,7 +144,7 @@ def _saved_aval(described: Any, found: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
 
 
 def paths_of(in_tree: Any, metadata: dict[str, Any]) -> tuple[str, ...]:
-    """The names of the leaves of the arguments, as far as the file has some."""
+    """Return the names of the arguments' leaves in the file, or else numbered names."""
     saved = metadata.get("arguments")
     if isinstance(saved, list) and len(saved) == in_tree.num_leaves:
         return tuple(map(str, saved))

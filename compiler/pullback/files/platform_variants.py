@@ -17,7 +17,7 @@ from pullback_runtime._variants import METADATA as METADATA
 
 
 def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
-    """The first module with the entries of the others, and each one's entry."""
+    """Merge modules into the first one; return it, and the name of each module's entry."""
     first, *others = modules
     entries = ["main", *(link.merge(first, other, "main") for other in others)]
     symbols = ir.SymbolTable(first.operation)
@@ -27,9 +27,9 @@ def merged(modules: Sequence[ir.Module]) -> tuple[ir.Module, list[str]]:
 
 
 def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Each entry of the module, with the platforms that it is for.
+    """Return each distinct entry of the module, with the platforms that it is for.
 
-    Raises: ModuleError for an entry that is not there.
+    Raises: ModuleError if an entry is missing.
     """
     names = dict.fromkeys(entries.values())
     if len(names) > 1:
@@ -39,7 +39,7 @@ def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tup
 
 
 def alone(module: ir.Module, entry: str) -> ir.Module:
-    """A copy in which one entry is `@main`, and the others are gone."""
+    """Return a copy of the module in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
     if entry == "main":
         erase_unreachable(copy)

@@ -57,7 +57,7 @@ def load(
 
 
 def of_module(module: ir.Module, entry: str) -> Program:
-    """The program of a module in our context, which becomes part of it, constants and all."""
+    """Make a program of a module in our context; the program owns the module from then on."""
     with as_ours(), _artifact.refusing_damage():
         opened = _artifact.opened(module)
         if entry != "main":
@@ -67,7 +67,7 @@ def of_module(module: ir.Module, entry: str) -> Program:
 
 
 def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
-    """With this function as the entry of a module, of which a file says no more."""
+    """Make a function the entry `@main` of a module that no saved program describes."""
     if opened.exported is not None or opened.metadata is not None:
         raise ArtifactError(
             f"the file holds a program, which is its @main, and not @{entry}",
@@ -79,10 +79,10 @@ def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
 
 
 def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> Any:
-    """The program of a module.
+    """Make a program of an opened file's module.
 
     Args:
-      allowed: custom calls that the caller vouches for; None where the module is of this process.
+      allowed: custom calls that the caller vouches for; None if the module is of this process.
     """
     metadata = opened.metadata or {}
     if _symbolic.METADATA in metadata:

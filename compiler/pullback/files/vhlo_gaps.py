@@ -1,4 +1,4 @@
-"""What VHLO cannot hold: CHLO ops, symbols of rules, marks on functions; taken and put back.
+"""Encode what VHLO cannot hold, and restore it: CHLO ops, symbols of rules, marks on functions.
 
 Expanding `chlo.erf` for good would trade its derivative rule for that of a polynomial, so a save
 wraps the op as `stablehlo.composite "chlo.erf"` around its expansion, as XLA's own export does,
@@ -32,11 +32,11 @@ _OF_CALLS = {TARGET, "mhlo.attributes", "mhlo.version", "api_version"}
 
 
 def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
-    """Replaces CHLO ops by composites of the same name, in place.
+    """Replace CHLO ops with composites of the same name, in place.
 
     Args:
-      expand: what they decompose to is their expansion. It has no portable form where dimensions
-        are symbols; then it is a custom call of that name, in what only `restore` reads.
+      expand: decompose the composites to the expansion of the op. That has no portable form if
+        dimensions are symbols; without `expand` it is a custom call, which only `restore` reads.
     """
     expand_scans(module)
     outliner = _Outliner(module, expand)
@@ -46,10 +46,10 @@ def wrap_chlo(module: ir.Module, *, expand: bool = True) -> None:
 
 
 def restore(module: ir.Module, *, erase: bool = True) -> None:
-    """Puts back, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules.
+    """Restore, in place, what a portable artifact cannot hold: CHLO ops and symbols of rules.
 
     Args:
-      erase: what is unreachable then; not where private functions are entries as well.
+      erase: erase functions that are unreachable then; not if private functions are entries.
     """
     composites = ops.named_composites(module)
     ops.restore_symbol_refs(op for name, op in composites if name.startswith(ops.PREFIX))
@@ -63,13 +63,17 @@ def restore(module: ir.Module, *, erase: bool = True) -> None:
 
 
 def _of_composite(name: str, op: ir.Operation) -> tuple[ir.Operation, str, Attributes]:
-    """A composite, and the op and attributes that its name stands for."""
+    """Return a composite, and the name and attributes of the op that it stands for."""
     given = op.attributes.get("composite_attributes", ())
     return op, name, {named.name: named.attr for named in given}
 
 
 def _of_mhlo(call: ir.Operation) -> tuple[ir.Operation, str, Attributes] | None:
-    """The same of what XLA writes for an op of MHLO that StableHLO has not, as in PyTorch/XLA."""
+    """Return a call that stands for an MHLO op, and the name and attributes of our op for it.
+
+    XLA writes such custom calls for MHLO ops that StableHLO lacks, as in PyTorch/XLA. None for
+    other calls.
+    """
     target = target_of(call) or ""
     name = _mhlo.counterpart(target, call.context) if target.startswith(_mhlo.MHLO) else None
     if name is None or "mhlo.backend_config" in call.attributes:
@@ -80,10 +84,10 @@ def _of_mhlo(call: ir.Operation) -> tuple[ir.Operation, str, Attributes] | None:
 
 
 def _restored(op: ir.Operation, name: str, attributes: Attributes) -> bool:
-    """Replaces what stands for an op by this op; whether it does.
+    """Replace an op that stands for another with that one; return False if it is left alone.
 
-    What has such a name and says more, or something else, than the op can stays what it is: the
-    decomposition of a composite tells what it computes.
+    It is left alone if it says something that the other cannot: the decomposition of a composite
+    tells what it computes.
     """
     if not op.context.is_registered_operation(name) or len(op.regions):
         return False
@@ -91,9 +95,9 @@ def _restored(op: ir.Operation, name: str, attributes: Attributes) -> bool:
 
 
 def take_checkpoints(module: ir.Module) -> list[str]:
-    """The functions of `jax.checkpoint`, without the mark that says so: VHLO has no room for it.
+    """Remove the marks of functions to rematerialize, and return the names of these functions.
 
-    Nor has it for `no_inline`, which changes no number.
+    VHLO cannot hold the marks; nor can it hold `no_inline`, which changes no number, and goes too.
     """
     marked = []
     for function in module.body.operations:
@@ -106,7 +110,7 @@ def take_checkpoints(module: ir.Module) -> list[str]:
 
 
 def put_checkpoints(module: ir.Module, names: Iterable[str]) -> None:
-    """Marks functions again."""
+    """Mark these functions as ones to rematerialize."""
     symbols = ir.SymbolTable(module.operation)
     with module.context:
         for name in names:
@@ -114,7 +118,7 @@ def put_checkpoints(module: ir.Module, names: Iterable[str]) -> None:
 
 
 class _Outliner:
-    """Moves ops to functions of their own; equal ops share one."""
+    """Outlines ops to functions of their own, shared by equal ops."""
 
     def __init__(self, module: ir.Module, expand: bool):
         self.module = module
@@ -159,7 +163,7 @@ class _Outliner:
 
 
 def _can_be_wrapped(op: ir.Operation) -> bool:
-    """CHLO ops; but those with attributes of CHLO's own are expanded for good, as scans are."""
+    """Return True for CHLO ops without CHLO attributes or regions; others are expanded for good."""
     if not op.name.startswith(CHLO) or len(op.regions):
         return False
     return not any("#chlo" in str(attribute) for _, attribute in op.attributes.items())

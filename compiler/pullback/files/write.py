@@ -86,7 +86,7 @@ def _pieces(
     allow_refusals: bool,
     order: int | None,
 ) -> list[Any]:
-    """What `save` writes, as a row of buffers; large constants are views of their arrays."""
+    """Return what `save` writes, as buffers; those of large constants are views of the arrays."""
     if isinstance(program, SymbolicProgram):
         return _symbolic_pieces(program, target, platforms, allow_refusals, order)
     platforms = (platforms,) if isinstance(platforms, str) else platforms
@@ -126,11 +126,11 @@ def _pieces(
 def _staged(
     program: Program, held: embedded_constants.Held, order: int | None
 ) -> tuple[ir.Module, int | None]:
-    """A copy of the module that has all of its rules, in a context that goes when the file is made.
+    """Copy the module, with all of its rules, into a context that is dropped when the file is made.
 
-    And how often it can be differentiated, if that is not any number of times.
+    Also return how often it can be differentiated; None is any number of times.
 
-    Large constants of the rules are resources of it, which share the memory of their arrays.
+    Large constants of the rules are its resources, which share the memory of their arrays.
 
     Raises: what says that the module cannot run in another process, or at all.
     """
@@ -151,14 +151,13 @@ def _refuse_refusals(
     order: int | None,
     of_any_order: bool,
 ) -> None:
-    """Raise MissingRuleError, with its words, for the first rule that raises and is asked for.
+    """Raise MissingRuleError, with the rule's message, for the first needed rule that raises.
 
-    It warns where no first derivative asks for such a rule, if the file is for derivatives of any
-    order, as far as there are any.
+    If only derivatives of higher order need such a rule, and the file is for any order, warn.
 
-    By static analysis a derivative may ask for many rules that it does not ask for, since rules
-    give tangents that are zero. To know, the program is differentiated. That tells of what it calls
-    itself; of what rules call, it tells what first derivatives ask for.
+    Static analysis overestimates which rules a derivative needs, since rules may return tangents
+    that are zero. So the program is differentiated. If that succeeds, rules that raise count only
+    for calls inside of other rules, and only from the second order on.
     """
     refused = [(each.order(rule), each, rule) for each in met for rule in each.call.refused]
     if refused and _is_differentiable(program):
@@ -191,9 +190,9 @@ def _refuse_refusals(
 
 
 def _is_differentiable(program: Program) -> bool:
-    """Return whether no rule raises for a first derivative by all arguments.
+    """Return True if no rule raises for a first derivative with respect to all arguments.
 
-    One in forward mode through a backward rule that is not linear there is none, saved or not.
+    Forward mode through a backward rule that is not linear does not exist, saved or not.
     """
     try:
         program.vjp()
@@ -205,10 +204,10 @@ def _is_differentiable(program: Program) -> bool:
 
 
 def _refuse_missing(program: Program, met: Sequence[Meeting], order: int | None) -> None:
-    """Raises MissingRuleError where a derivative of the program meets a call without any rule.
+    """Raise MissingRuleError if a derivative of the program needs a rule of a call without any.
 
-    Most such calls are on no derivative's way: of orders that JAX has not, or behind
-    `stop_gradient`. To know, the program is differentiated.
+    Most such calls are needed by no derivative: they are for orders that JAX lacks, or behind
+    `stop_gradient`. So the program is differentiated to find out.
     """
     if have_rules(met, order):
         return
@@ -235,7 +234,10 @@ def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, An
 
 
 def _describe_types(program: Program) -> dict[str, Any]:
-    """Types of arguments and results, where the module cannot say them: typed PRNG keys."""
+    """Describe the types of arguments and results, if PRNG keys are among them; else nothing.
+
+    The module does not tell keys from their words.
+    """
     sides = {"in_avals": program.in_avals, "out_avals": program.out_avals}
     if not any(map(_avals.is_key, itertools.chain(*sides.values()))):
         return {}
@@ -244,7 +246,7 @@ def _describe_types(program: Program) -> dict[str, Any]:
 
 
 def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
-    """Each function with rules, once: its op, name and rules, and what those say that refuse."""
+    """List each function with rules once: op, name, rules, and the messages of rules that raise."""
     found: dict[tuple[str, str], set[str]] = {}
     refused: dict[tuple[str, str], dict[str, str]] = {}
     for call in ops.walk_calls(module):
@@ -299,7 +301,7 @@ def _refuse_tracers(program: Program) -> None:
 
 
 def drop_sharding_hints(module: ir.Module) -> None:
-    """VHLO has no `sdy.sharding_rule`, by which a custom call helps the partitioner."""
+    """Remove `sdy.sharding_rule`, a partitioner's hint on custom calls, which VHLO cannot hold."""
     for op in runtime_jax.operations_where(module, lambda op: SHARDING_HINT in op.attributes):
         del op.attributes[SHARDING_HINT]
 

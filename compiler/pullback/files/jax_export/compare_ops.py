@@ -1,4 +1,4 @@
-"""How a value is computed, step by step, to be compared with what computes another one."""
+"""Compare, step by step, the ops that compute two values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pullback.ir.symbols import CALL, called, functions
 
 ARGUMENT = "argument"
 Given = dict[Any, Value]
-"""What stands for the argument, and for each step by its identity."""
+"""The value matched with the argument, and with each step by its `id`."""
 
 _MOST_NUMBERS = 1000
 _DEFAULTS = {"compare_type", "result_accuracy"}
@@ -20,9 +20,9 @@ _OPAQUE = ("chlo.", "stablehlo.composite", "stablehlo.custom_call")
 
 
 class Step(NamedTuple):
-    """A result of an op: what says that another op is like it, which of its results, its operands.
+    """A result of an op, to be compared: the op's fingerprint, the result's number, the operands.
 
-    An operand is a step, or ARGUMENT.
+    An operand is another step, or ARGUMENT.
     """
 
     alike: Any
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Reading:
-    """Reads the ops of a module; the functions that they call are compared by what they do.
+    """Reads the ops of a module, and compares functions that they call by their bodies.
 
     Attributes:
       module: kept as long as its ops are read.
@@ -44,7 +44,7 @@ class Reading:
         self._bodies: dict[str, Any] = {}
 
     def alike(self, operation: Any) -> Any:
-        """What two ops have in common that do the same to arrays of different shapes."""
+        """Return a fingerprint of an op: equal for ops that do the same, whatever the shapes."""
         operation = operation.operation
         if len(operation.regions):
             return object()
@@ -58,7 +58,7 @@ class Reading:
         return operation.name, elements, len(operation.operands), tuple(told)
 
     def _body(self, name: str) -> Any:
-        """What two functions have in common that do the same."""
+        """Return a fingerprint of a function: equal for functions with equal ops."""
         if name not in self._bodies:
             self._bodies[name] = object()  # it is like no other one while it is read
             blocks = self.functions[name].regions[0].blocks
@@ -73,7 +73,7 @@ class Reading:
             numbers.update({r: len(numbers) + i for i, r in enumerate(view.results)})
 
     def results(self, entry: str) -> list[Any]:
-        """The last step of each result of a function of one argument."""
+        """Return the step that computes each result of a function of one argument."""
         (block,) = self.functions[entry].regions[0].blocks
         steps: dict[Value, Any] = {block.arguments[0]: ARGUMENT}
         *body, end = block.operations
@@ -83,7 +83,10 @@ class Reading:
         return [steps[v] for v in end.operands]
 
     def inside(self, step: Any) -> list[Any]:
-        """The last step in the function that a step calls, of its one argument, with one result."""
+        """Return the step that computes the result of the function that a step calls, in a list.
+
+        It is empty unless the step calls a function of ARGUMENT alone, with one result.
+        """
         if step is ARGUMENT or step.alike[0] != CALL or step.operands != (ARGUMENT,):
             return []
         name = next(name for name, body in self._bodies.items() if body is step.alike[-1])
@@ -91,7 +94,7 @@ class Reading:
         return last if len(last) == 1 else []
 
     def matches(self, step: Any, v: Value, given: Given) -> bool:
-        """Whether a value is computed as a step is, from what is given."""
+        """Return True if a value is computed as a step is; record the values matched in `given`."""
         key = step if step is ARGUMENT else id(step)
         if key in given or step is ARGUMENT:
             return self._are_same(given.setdefault(key, v), v)
@@ -106,7 +109,10 @@ class Reading:
         return True
 
     def _are_same(self, a: Value, b: Value) -> bool:
-        """Whether two values are one, or made in the same way of one number."""
+        """Return True if two values are one, or made by equal ops with at most one operand.
+
+        Such operands must be the same values again, in this sense.
+        """
         if a == b:
             return True
         if not (isinstance(a, ir.OpResult) and isinstance(b, ir.OpResult)):
@@ -117,7 +123,7 @@ class Reading:
 
 
 def size(step: Any) -> int:
-    """How many ops compute it; 0 if one of them is no op of StableHLO."""
+    """Return how many ops compute a step; 0 if one of them is no plain StableHLO op."""
     seen: dict[int, int] = {}
 
     def visit(step: Any) -> None:
@@ -135,9 +141,10 @@ def size(step: Any) -> int:
 
 
 def _number(operation: ir.Operation, element: str) -> Any:
-    """The one number of a constant; all of them, if there are several, as in the tables of JAX.
+    """Return the number of a splat constant as text; all numbers of others, such as tables.
 
-    It is text: what JAX expands is kept for longer than the context of one module.
+    Text, since fingerprints of JAX's expansions outlive the context of a module. A unique object
+    for a constant that is too large to compare.
     """
     if element.startswith("complex"):  # the bindings have no view of these
         text = str(operation).partition("dense<")[2].partition(" : ")[0]

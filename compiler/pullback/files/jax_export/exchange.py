@@ -1,4 +1,4 @@
-"""Exchange with `jax.export`, both ways."""
+"""Convert programs to and from `jax.export`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> Any:
-    """A `jax.export.Exported` of the program; its own `vjp` goes through our rules.
+    """Export a program as a `jax.export.Exported`, whose own `vjp` goes through our rules.
 
     Args:
       platforms: as for `jax.export.export`; by default, the platform of this process.
@@ -51,9 +51,9 @@ def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> 
 
 
 def _for_each_platform(program: Program) -> Any:
-    """A function that runs the variant of the platform that it is lowered for.
+    """Return a function that runs the variant of the platform that it is lowered for.
 
-    So each has its own residuals.
+    So each variant has its own residuals.
     """
     alone = {name: program.for_platform(name) for name in program.platforms}
     return lambda *args, **kwargs: jax.lax.platform_dependent(
@@ -81,7 +81,7 @@ def from_exported(exported: Any) -> Any:
 
 
 def _from(exported: Any, order: int | None) -> Any:
-    """The program of an export with so many derivatives; None where JAX still has the function."""
+    """Make a program of an export with `order` derivatives; None if JAX can make any number."""
     with as_ours():
         opened = _artifact.open_exported(exported, _jax.context())
         if order is None:
@@ -90,12 +90,15 @@ def _from(exported: Any, order: int | None) -> Any:
 
 
 def from_opened(opened: _artifact.Opened) -> Any:
-    """The program of an exported function from a file, which has derivatives up to some order."""
+    """Make a program of an export from a file, with as many derivatives as the file has."""
     return _program_of(opened, _order(opened.exported))
 
 
 def _has_vjp(exported: Any) -> bool:
-    """Whether JAX can differentiate it: not where it has a `while`, say, which our passes can."""
+    """Return True if JAX can differentiate an export.
+
+    It cannot if there is a `while`, say, which our passes can differentiate.
+    """
     try:
         return exported.has_vjp() and exported.vjp() is not None
     except Exception:  # whatever JAX or a rule of the user's raises
@@ -105,7 +108,10 @@ def _has_vjp(exported: Any) -> bool:
 def _program_of(
     opened: _artifact.Opened, order: int, endless: bool = False, is_rule: bool = False
 ) -> Any:
-    """The program, with rules up to this order; an endless export has more than it shows."""
+    """Make a program with the export's own derivatives up to `order` as rules.
+
+    With `endless`, JAX can make derivatives of any order of the export.
+    """
     exported = opened.exported
     _refuse_special_calls(opened)
     if any(map(_symbolic.is_symbolic, exported.in_avals)):
@@ -132,7 +138,7 @@ def _program_of(
 
 
 def _refine(module: ir.Module) -> None:
-    """Infers, in place, the types in functions that were exported while dimensions were symbols."""
+    """Infer, in place, the types in functions that were exported with symbolic dimensions."""
     if refine_types.take_polymorphism(module):
         with _jax.working_in(module):
             run_stock(module, "canonicalize")  # sizes depend on the number of a platform
@@ -141,7 +147,7 @@ def _refine(module: ir.Module) -> None:
 
 
 def _with_derivative(program: Program, exported: Any, order: int) -> Program:
-    """The program, of which reverse mode is what the export says."""
+    """Give a program the derivatives of its export as its rules for reverse mode."""
     opened = _artifact.open_exported(exported.vjp(), _jax.context())
     backward, names = _program_of(opened, order - 1, is_rule=True), exported.platforms
     if not program.variants:
@@ -150,7 +156,10 @@ def _with_derivative(program: Program, exported: Any, order: int) -> Program:
 
 
 def _with_rule(program: Program, backward: Program) -> Program:
-    """A program of one call, whose rule is another program: from leaves and cotangents of all."""
+    """Return a program that calls `program`, with `backward` as the rule of the call.
+
+    `backward` takes the leaves of the arguments, then cotangents of all results.
+    """
 
     def primal(*leaves: Any) -> tuple[Any, ...]:
         args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
@@ -177,7 +186,7 @@ def _with_rule(program: Program, backward: Program) -> Program:
 
 
 def _refuse_special_calls(opened: _artifact.Opened) -> None:
-    """Refuses what runs on several devices without a mesh, or has effects in an order."""
+    """Raise ArtifactError for an export for devices without a mesh, or with ordered effects."""
     exported = opened.exported
     devices = _meshes.size(_meshes.axes_of({}, opened.module))
     reasons = {
@@ -222,12 +231,12 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exports:
-    """An export with symbolic dimensions, of which a program is made once sizes are given.
+    """An export with symbolic dimensions, from which a program is made once sizes are given.
 
     Attributes:
       exported: the export.
-      order: how many derivatives it has itself.
-      stages: the passes that make the program of it.
+      order: how many derivatives the export has itself.
+      stages: the passes that derive the program from it.
     """
 
     exported: Any
@@ -244,7 +253,7 @@ class Exports:
 
     @staticmethod
     def of(chain: Sequence[Any], stages: tuple[Stage, ...]) -> Exports:
-        """What a chain was written of."""
+        """Rebuild an export from its chain of derivatives, as read from a file."""
         exported = chain[-1]
         for each in reversed(chain[:-1]):
             exported = dataclasses.replace(each, _get_vjp=lambda _, vjp=exported: vjp)
@@ -253,7 +262,7 @@ class Exports:
     def program(
         self, platforms: Sequence[str], interface: Interface, values: Mapping[str, int]
     ) -> Program:
-        """The program where the symbols have these values."""
+        """Return the program for these values of the symbols."""
         found = _with_symbols(self.exported, self.order).at(values)
         alone = [found.for_platform(each) for each in platforms]
         if self.stages:
@@ -264,12 +273,15 @@ class Exports:
 
 
 def _order(exported: Any) -> int:
-    """How often the export can be differentiated by the derivatives in it."""
+    """Return how often an export can be differentiated by the derivatives in it."""
     return 1 + _order(exported.vjp()) if exported.has_vjp() else 0
 
 
 def _for_platform(module: ir.Module, number: int) -> ir.Module:
-    """A copy for one platform: its number is the first argument of an export for several."""
+    """Copy a module for one platform.
+
+    The first argument of an export for several platforms is the number of one.
+    """
     copy = clone(module)
     function = ir.SymbolTable(copy.operation)["main"]
     block = function.regions[0].blocks[0]
@@ -281,9 +293,9 @@ def _for_platform(module: ir.Module, number: int) -> ir.Module:
 
 
 def _take_branches(module: ir.Module) -> None:
-    """Puts what one branch of a `case` does in its place, where its index is known.
+    """Replace each `case` of known index with the ops of that branch.
 
-    So it is of a platform's number. What other platforms do may have no derivative.
+    A platform's number is such an index. Branches for other platforms may have no derivative.
     """
     for case in operations_named(module, "stablehlo.case"):
         number = build.one_number(case.operands[0])
@@ -298,7 +310,7 @@ def _take_branches(module: ir.Module) -> None:
 
 
 def _add_dropped_arguments(module: ir.Module, exported: Any) -> None:
-    """`jax.export` drops arguments that nothing uses; a program takes them all."""
+    """Add the unused arguments that `jax.export` has dropped: a program takes them all."""
     kept = exported.module_kept_var_idx
     if len(kept) == len(exported.in_avals):
         return

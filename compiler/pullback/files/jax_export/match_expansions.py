@@ -1,10 +1,11 @@
-"""Functions that `jax.export` writes as many ops, found again in a file, with their derivatives.
+"""Recognize functions that `jax.export` has expanded to many ops, and restore their derivatives.
 
-What it writes of `erfc`, or of an exponential of complex numbers, computes the same but has not its
-derivative: a `select` that gives 0 for the sine of a real number has slope 0 there. What a function
-becomes is asked of JAX itself, once for each element type; where those ops are, step by step, the
-one op that they stand for is put in the place of the last one, or a call that has a rule where
-there is no such op. A file of another JAX may have other steps, and stays as it is.
+The expansion of `erfc`, or of a complex exponential, has the value of the function but not its
+derivative: a `select` that gives 0 for the sine of a real number has slope 0 there. JAX itself is
+asked for the expansion of each function, once for each element type. Where a module has the same
+ops, step by step, the last one is replaced with the single op that they stand for, or with a call
+that has a rule if there is no such op. A file of another JAX may have other steps, and stays as
+it is.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ Function = Callable[[Any], Any]
 
 
 class WithRule(NamedTuple):
-    """A function that no op stands for.
+    """A function that is no single op, and its derivative.
 
     Attributes:
-      function: what JAX is asked for.
-      slope: the derivative, of the argument and the function's value.
-      simple: of the argument, ops that have the derivative without a rule, which no body of a
-        reduction can call. None: such bodies stay as they are.
+      function: the function in JAX, whose expansion is looked for.
+      slope: emits the derivative, from the argument and the function's value.
+      simple: emits, from the argument, ops that have the right derivative without a rule: the body
+        of a reduction cannot call functions. None: such bodies stay as they are.
     """
 
     function: Function
@@ -52,7 +53,7 @@ def _op(name: str, x: Value) -> Value:
 
 
 def _decay(scale: float, function: Function) -> WithRule:
-    """log(1 + exp(-|scale x|)), which is what a softplus is above max(x, 0).
+    """Return the rule of log(1 + exp(-|scale x|)), by which a softplus exceeds max(x, 0).
 
     Both have a kink at 0, where the other one cancels it: the slope of this is 0 there, as that of
     the maximum is 1/2, and the sum is smooth. Elsewhere it is a sigmoid, less 1 above 0.
@@ -69,7 +70,7 @@ def _decay(scale: float, function: Function) -> WithRule:
         return scaled(build.sub(beside, half))
 
     def simple(x: Value) -> Value:
-        """The slope of x · sign(x) is 0 at 0: right to first order."""
+        """Emit the function by x · sign(x), whose slope at 0 is 0: right to first order."""
         x = scaled(x)
         size = build.mul(x, _op("stablehlo.sign", x))
         return _op("stablehlo.log_plus_one", build.exp(build.neg(size)))
@@ -78,7 +79,7 @@ def _decay(scale: float, function: Function) -> WithRule:
 
 
 def _circular(function: Function, real: str, imaginary: str, signs: tuple[int, int]) -> WithRule:
-    """Of complex numbers, with a slope made of functions of the real and the imaginary part."""
+    """Return the rule of a complex sine or cosine; its slope is made from real functions."""
 
     def slope(z: Value, value: Value) -> Value:
         a, b = build.real(z), build.imag(z)
@@ -93,7 +94,10 @@ def _circular(function: Function, real: str, imaginary: str, signs: tuple[int, i
 
 
 def _slope_of_i0e(x: Value, value: Value) -> Value:
-    """Also at 0, where the expansion takes that of |x| for 1."""
+    """Emit the derivative of `bessel_i0e`, right also at 0.
+
+    There, the expansion takes the slope of |x| as 1.
+    """
     return build.sub(_op("chlo.bessel_i1e", x), build.mul(_op("stablehlo.sign", x), value))
 
 
@@ -116,7 +120,7 @@ OPS: dict[str, Function] = {
     **{f"chlo.{name}": getattr(lax, name) for name in _CHLO.split()},
     **{f"stablehlo.{name}": function for name, function in _STABLEHLO.items()},
 }
-"""JAX expands some of them for some element types; where it writes the op itself, there is none."""
+"""Functions that are single ops. JAX expands some of them, for some element types only."""
 
 RULES_OF_REAL = {
     "log_of_decay": _decay(1, lambda d: lax.log1p(lax.exp(lax.neg(lax.abs(d))))),
@@ -154,16 +158,16 @@ INSIDE = (
     "stablehlo.log_plus_one",
     "stablehlo.sqrt",
 )
-"""Each expansion has one of these, and most modules without expansions have none."""
+"""Each expansion has one of these ops, and most modules without expansions have none."""
 
 MAY_CALL = {"func.func", *BRANCHES, "stablehlo.while"}
-"""In the body of these a derivative op may be; in that of a reduction only simple ops."""
+"""Ops whose bodies may contain a call with rules; that of a reduction may have simple ops only."""
 
 
 def put_back(module: ir.Module) -> None:
-    """Puts functions back in place of their expansions, in place.
+    """Replace expansions with the functions that they stand for, in place.
 
-    The last ones come first, as an expansion may have others in it.
+    It goes backwards, as an expansion may contain others.
     """
     if not operations_named(module, *INSIDE):
         return
@@ -181,9 +185,9 @@ def put_back(module: ir.Module) -> None:
 
 
 def _with_rules_beside(module: ir.Module) -> set[str | None]:
-    """Functions that are called with rules and not otherwise: none is differentiated itself.
+    """Return functions that are only called with rules, so that none is differentiated itself.
 
-    Those put back are among them, where a module that has them is read once more.
+    They include functions put back here before, if a module with such is read again.
     """
     beside, others = set[str | None](), set[str | None]()
     for op in operations_named(module, *CALLS):
@@ -195,7 +199,7 @@ def _with_rules_beside(module: ir.Module) -> set[str | None]:
 
 
 class _Place:
-    """A module in which functions are put back."""
+    """Puts functions back in one module."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
@@ -205,7 +209,7 @@ class _Place:
         self._with_rules = dict[str, tuple[str, str]]()
 
     def put_back(self, root: ir.Operation) -> bool:
-        """Puts in the place of an op what it is the last step of, if it is."""
+        """Replace an op that is the last step of an expansion; return False if it is not."""
         if len(root.results) != 1 or (root.name == CALL and not self._is_of_bits(root)):
             return False
         result, alike = root.results[0], self.reading.alike(root)
@@ -223,7 +227,10 @@ class _Place:
         return False
 
     def _is_of_bits(self, call: ir.Operation) -> bool:
-        """Whether a function of one number reads its bits: no other one is written as a call."""
+        """Return True if a call is of a function of one argument that reads its bits.
+
+        No other expansion is a call.
+        """
         function = self.known.get(called(call) or "")
         if function is None or len(call.operands) != 1:
             return False
@@ -242,7 +249,7 @@ class _Place:
         return None if simple is None else simple(x)
 
     def _call(self, name: str, last: Step, result: Value, x: Value) -> Value:
-        """A call of the steps that were found, with the rule of that name."""
+        """Emit a call of a function of the steps that were found, with the rule of that name."""
         asked = f"{name}.{'x'.join(map(str, (*build.shape(x), build.info(x.type).element)))}"
         is_new = asked not in self._with_rules
         if is_new:  # a function of the module may have either name
@@ -263,9 +270,9 @@ class _Place:
         return call(x)
 
     def _add(self, name: str, types: list[Any], emit: Callable[..., list[Value]]) -> None:
-        """A private function of arguments of these types, which returns what `emit` makes of them.
+        """Add a private function of arguments of these types, with the body that `emit` emits.
 
-        Its results are of the same types.
+        Its results have the same types.
         """
         with ir.InsertionPoint(self.module.body), ir.Location.unknown():
             kind = ir.FunctionType.get(types, types)
@@ -278,7 +285,7 @@ class _Place:
 
 
 def _copy(step: Any, v: Value, known: dict[Any, Value]) -> Value:
-    """A copy, here, of what computes a value that matches a step."""
+    """Copy the ops that compute a value, which matches a step, to the insertion point."""
     key = step if step is ARGUMENT else id(step)
     if key not in known:
         pairs = zip(step.operands, v.owner.operands, strict=True)
@@ -289,9 +296,9 @@ def _copy(step: Any, v: Value, known: dict[Any, Value]) -> Value:
 
 @functools.cache
 def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
-    """The last step of the expansion of each function to such elements, longest ones first.
+    """Return names of functions and last steps of their expansions, the longest ones first.
 
-    Those of a scalar have constants that need not be made larger.
+    Expansions for scalars have constants that are not broadcast.
     """
     found = [each for asked in _functions(element) for each in _last_steps(*asked, shape)]
     sizes = {id(last): size(last) for _, last in found}
@@ -300,7 +307,7 @@ def _expansions(element: str, shape: tuple[int, ...]) -> list[tuple[str, Step]]:
 
 
 def _functions(element: str) -> Iterator[tuple[str, dict[str, Function]]]:
-    """Functions whose results have such elements, by the type of their argument."""
+    """Yield the functions whose results have such elements, with the dtype of their argument."""
     if element in REAL:
         yield REAL[element], {**OPS, **_with_rules(RULES_OF_REAL)}
     if element in COMPLEX:
@@ -317,7 +324,10 @@ def _with_rules(rules: dict[str, WithRule]) -> dict[str, Function]:
 def _last_steps(
     dtype: str, functions: dict[str, Function], shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Step]]:
-    """Of those functions that JAX has for such an argument; all are asked for at once."""
+    """Yield name and last step of each function that JAX has for such an argument.
+
+    All functions are exported together.
+    """
     with jax.enable_x64(True):
         argument = jax.ShapeDtypeStruct(shape, dtype)
         functions = {name: f for name, f in functions.items() if _takes(f, argument)}
@@ -337,7 +347,7 @@ def _takes(function: Function, argument: Any) -> bool:
 
 
 def _texts(functions: list[Function], argument: Any) -> Iterator[str]:
-    """What JAX exports, and what it lowers to, with and without 64 bits."""
+    """Yield the modules that JAX exports and lowers functions to, with and without 64 bits."""
     for x64 in (True, False)[: 1 if argument.dtype.name in WIDE else 2]:
         with jax.enable_x64(x64):
             jitted = jax.jit(lambda x: [function(x) for function in functions])
@@ -346,7 +356,7 @@ def _texts(functions: list[Function], argument: Any) -> Iterator[str]:
 
 
 def _readings(text: str) -> Iterator[Reading]:
-    """A module as it is, and with types refined."""
+    """Yield a reading of a module as it is, and of one with refined types if these differ."""
     module = ir.Module.parse(text, context=_jax.context())
     yield Reading(module)
     before = str(module)

@@ -1,8 +1,9 @@
-"""Calls of libraries that `jax.export` writes, with JAX's derivatives of what they compute.
+"""Restore JAX's derivatives of library calls, such as LAPACK's, in modules that lost them.
 
-What JAX knows of an LU decomposition is lost in a file, where it is a call of `lapack_*getrf`, on a
-GPU of `cusolver_getrf`, and on a TPU of `LuDecomposition`. JAX is asked again for a function of the
-same results, which takes the place of the call with all its rules. It calls the same library.
+The rules of an LU decomposition are lost in an exported file, where it is a call of
+`lapack_*getrf`, on a GPU of `cusolver_getrf`, and on a TPU of `LuDecomposition`. The call is
+replaced with a JAX function that has the same results, with all its rules. It calls the same
+library.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import home_of
 
 Options = Mapping[str, str | bool]
-"""What a call is told: on a CPU by a letter each, where `uplo` is L or U; on a TPU by one text."""
+"""The options of a call: on a CPU a letter each, such as L or U for `uplo`; on a TPU one text."""
 Types = Sequence[jax.ShapeDtypeStruct]
 Results = dict[int, Any]
-"""What JAX has derivatives of, by the position of the result; not what a library needs itself."""
+"""Results that JAX has derivatives of, by position; not those that only the library needs."""
 
 _NAME = re.compile(r"(lapack_[sdcz]|cusolver_|cusparse_|hipsolver_|hipsparse_)(\w+)_ffi")
 _EIGH = re.compile(r"([01]),1,\d+,[\d.e-]+")
@@ -43,7 +44,7 @@ _CONFIGURATIONS = ("mhlo.backend_config", "backend_config")
 
 
 def _cholesky(options: Options, x: Any) -> Results:
-    """The lower triangle; the upper one is what it was."""
+    """Return the Cholesky factor as the lower triangle; the upper one stays as in the operand."""
     if not _takes_lower(options):
         return {}
     lower = lax.linalg.cholesky(x, symmetrize_input=False)
@@ -67,10 +68,11 @@ def _lu_on_tpu(options: Options, x: Any) -> Results:
 
 
 def _eigh_on_tpu(options: Options, x: Any) -> Results:
-    """Where the eigenvalues are sorted; what is wider than 256 is made of ones that are not.
+    """Return eigenvectors and eigenvalues, if the call sorts these; else nothing.
 
-    The text says which triangle is read, whether they are sorted, and where to stop: JAX after 100
-    sweeps, TensorFlow after fewer.
+    Calls that do not sort are parts of the algorithm for matrices wider than 256. The text says
+    which triangle is read, whether eigenvalues are sorted, and when to stop: JAX after 100 sweeps,
+    TensorFlow after fewer.
     """
     found = _EIGH.fullmatch(str(options.get(TEXT)))
     if found is None:
@@ -85,7 +87,7 @@ def _takes_lower(options: Options) -> bool:
 
 
 def _svd_on_gpu(options: Options, x: Any) -> Results:
-    """By the QR algorithm, which is called for the transpose of what is wider than high."""
+    """Return the SVD by the QR algorithm, called on the transpose of a matrix wider than high."""
     if not options["compute_uv"]:
         return {1: lax.linalg.svd(x, compute_uv=False)}
     u, s, vh = lax.linalg.svd(x, full_matrices=bool(options["full_matrices"]))
@@ -93,9 +95,9 @@ def _svd_on_gpu(options: Options, x: Any) -> Results:
 
 
 def _svd_with_v(options: Options, x: Any) -> Results:
-    """By Jacobi's or the polar method: V itself, which is square, and so is U.
+    """Return the SVD by Jacobi's or the polar method, with V itself instead of its adjoint.
 
-    Of one that is not square as a part, the rest is 0: JAX knows no derivative of it.
+    With `full_matrices`, U and V are square: columns that JAX has no derivative of are 0.
     """
     if not options["compute_uv"]:
         return {1: lax.linalg.svd(x, compute_uv=False)}
@@ -138,7 +140,7 @@ def _tridiagonal_solve_on_gpu(options: Options, *operands: Any) -> Results:
 
 
 def _qr(options: Options, x: Any) -> Results:
-    """R in the shape of x, with zeros below it; Q, with as many columns as R has rows, after it."""
+    """Return R, padded with zero rows to the shape of x, and Q with a column for each row of R."""
     q, r = lax.linalg.qr(x, full_matrices=False)
     rows = [(0, 0)] * (x.ndim - 2) + [(0, x.shape[-2] - r.shape[-2]), (0, 0)]
     return {0: jnp.pad(r, rows), 1: q}
@@ -167,7 +169,7 @@ ROUTINES: dict[str, Callable[..., Results]] = {
 
 
 def put_back(module: ir.Module) -> None:
-    """Puts functions with rules in the place of calls of libraries, in place."""
+    """Replace library calls with calls of functions that have rules, in place."""
     made = dict.fromkeys(ROUTINES, _put_back) | dict.fromkeys(QR, _put_back_qr)
     calls = operations_named(module, "stablehlo.custom_call")
     with erasing():
@@ -179,9 +181,9 @@ def put_back(module: ir.Module) -> None:
 
 
 def _without_tuple(call: ir.Operation) -> ir.Operation | None:
-    """The call with a result for each part of a tuple, as TensorFlow's modules have it.
+    """Replace a call that returns a tuple, as in TensorFlow's modules, with one of several results.
 
-    None where the tuple is used as a whole.
+    Return None if the tuple is used as a whole; a call without a tuple stays.
     """
     kind = call.results[0].type if len(call.results) == 1 else None
     if not isinstance(kind, ir.TupleType):
@@ -202,14 +204,14 @@ def _without_tuple(call: ir.Operation) -> ir.Operation | None:
 
 
 def _routine(call: ir.Operation) -> str:
-    """What a call calls, without the library and its letter for the type."""
+    """Return the routine that a call calls, without the library and its letter for the type."""
     target = target_of(call) or ""
     found = _NAME.fullmatch(target)
     return found[2] if found else target
 
 
 def _put_back(module: ir.Module, call: ir.Operation) -> None:
-    """What is left of the call gives what a function with rules does not, if anybody uses it."""
+    """Replace the results that a function with rules returns; erase the call if it is dead then."""
     results = list(call.results)
     if _routine(call) in WITH_V:
         count = build.info(results[1].type).shape[-1]
@@ -227,7 +229,7 @@ def _put_back(module: ir.Module, call: ir.Operation) -> None:
 
 
 def _shows_columns(v: Value, count: int, dim: int) -> bool:
-    """Whether nothing is seen of U or V but so many columns, which lie along this dimension."""
+    """Return True if only the first `count` columns of U or V, along this dimension, are used."""
     if build.info(v.type).shape[dim] == count:
         return True
     for use in v.uses:
@@ -245,7 +247,7 @@ def _shows_columns(v: Value, count: int, dim: int) -> bool:
 
 
 def _asks_for_success(use: Any) -> bool:
-    """Whether a status is compared with 0; where it is another one, our results are NaN."""
+    """Return True if a use of a status compares it with 0: our results are NaN on failure."""
     user = use.owner.operation
     if user.name != "stablehlo.compare" or use.operand_number:
         return False
@@ -254,7 +256,7 @@ def _asks_for_success(use: Any) -> bool:
 
 
 def _put_back_qr(module: ir.Module, call: ir.Operation) -> None:
-    """R, and Q where it is made of the reflectors: JAX has no derivative of these themselves."""
+    """Replace R, and Q if it is made from the reflectors, which JAX has no derivatives of."""
     reflectors, scales = call.results
     makes_q = [use.owner.operation for use in scales.uses]
     if len(makes_q) > 1 or not all(_routine(each) in MAKES_Q for each in makes_q):
@@ -270,7 +272,7 @@ def _put_back_qr(module: ir.Module, call: ir.Operation) -> None:
 
 
 def _shows_r(v: Value, makes_q: Sequence[ir.Operation]) -> bool:
-    """Whether of the reflectors nothing is seen but the triangle above them, and Q."""
+    """Return True if nothing of the reflectors is used but the triangle above them (R), and Q."""
     for use in v.uses:
         user = use.owner.operation
         if user in makes_q and use.operand_number == 0:
@@ -293,7 +295,7 @@ def _limit(user: ir.Operation, dim: int) -> int:
 
 
 def _takes_upper_triangle(user: ir.Operation) -> bool:
-    """Whether a `select` has 0 below the diagonal, as in JAX's and TensorFlow's `triu`."""
+    """Return True if a `select` puts 0 below the diagonal, as in JAX's and TensorFlow's `triu`."""
     if user.name != "stablehlo.select" or not is_zero_constant(_repeated(user.operands[1])):
         return False
     mask, rank = _repeated(user.operands[0]), build.rank(user.operands[0])
@@ -307,7 +309,7 @@ def _takes_upper_triangle(user: ir.Operation) -> bool:
 
 
 def _counted(v: Value) -> tuple[int, int] | None:
-    """The dimension along which a value counts, and from which number."""
+    """Return the dimension along which a value counts up by 1, and its first number; else None."""
     if build.is_result_of(v, "stablehlo.iota"):
         return int(ir.IntegerAttr(v.owner.attributes["iota_dimension"]).value), 0
     is_sum = build.is_result_of(v, "stablehlo.add")
@@ -326,12 +328,12 @@ def _counted(v: Value) -> tuple[int, int] | None:
 
 
 def _repeated(v: Value) -> Value:
-    """What a broadcast repeats; any other value as it is."""
+    """Return the operand of a broadcast; any other value as it is."""
     return v.owner.operands[0] if build.is_result_of(v, "stablehlo.broadcast_in_dim") else v
 
 
 def _arguments(types: Iterable[ir.Type]) -> Types | None:
-    """Return what JAX is asked with for arguments of these types; None where it has none of one."""
+    """Return abstract arguments of these types for JAX; None if one is no type of JAX's."""
     found = [build.info(t) for t in types]
     if any(t.kind == "?" or -1 in t.shape for t in found):
         return None
@@ -342,14 +344,17 @@ def _arguments(types: Iterable[ir.Type]) -> Types | None:
 
 
 def _with_rules(function: Callable[..., Any], platform: str, given: Types) -> bytes:
-    """Return the module of a function of JAX, with all rules in it."""
+    """Return the module of a JAX function, with all rules in it, as bytecode."""
     return _module.to_bytecode(trace(function, platforms=platform)(*given).stage_rules().module)
 
 
 def _called(
     module: ir.Module, call: ir.Operation, results: Mapping[int, Value]
 ) -> dict[int, Value]:
-    """What a function with rules gives in the place of results, called where the call is."""
+    """Emit a call of a function with rules before a library call; return its results by position.
+
+    There are none if no such function fits the call.
+    """
     if not _has_columns(call, _options(call).get("transposed") is not True):
         return {}
     values = call.operands, results.values()
@@ -371,9 +376,9 @@ def _called(
 
 
 def _has_columns(call: ir.Operation, by_columns: bool) -> bool:
-    """Whether matrices lie column by column, as JAX hands them to LAPACK, or row by row.
+    """Return True if matrices have JAX's layout: column by column for LAPACK, or row by row.
 
-    A TPU has layouts of its own.
+    Always on a TPU, which has layouts of its own.
     """
     if home_of(target_of(call) or "") == "tpu":
         return True
@@ -412,9 +417,9 @@ def _function(
     given: Any,
     wanted: Any,
 ) -> tuple[tuple[int, ...], bytes]:
-    """The positions of results that JAX has derivatives of, and a module of them and their rules.
+    """Return positions of results that have derivatives in JAX, and a module with their rules.
 
-    There are none where a call is unlike those that JAX makes, or JAX refuses.
+    There are no positions if the call is unlike those that JAX makes, or JAX raises.
     """
 
     def function(*operands: Any) -> Results:

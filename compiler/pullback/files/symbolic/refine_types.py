@@ -1,4 +1,4 @@
-"""Types in modules made while dimensions were symbols, once the arguments have theirs."""
+"""Refine the types in modules made with symbolic dimensions, once those of arguments are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFINE = (
 
 
 def take_polymorphism(module: ir.Module) -> bool:
-    """Whether JAX says that dimensions were symbols; it says so no more."""
+    """Return True if JAX has marked a module as shape polymorphic, and remove the mark."""
     attributes = module.operation.attributes
     found = POLYMORPHIC in attributes
     is_so = found and ir.BoolAttr(attributes[POLYMORPHIC]).value
@@ -34,7 +34,7 @@ def take_polymorphism(module: ir.Module) -> bool:
 
 
 def refine(module: ir.Module) -> None:
-    """Infers all types from those of the arguments of @main."""
+    """Infer all types from those of the arguments of @main."""
     run_stock(module, REFINE)
     while _follow_all(module):
         run_stock(module, REFINE)
@@ -47,7 +47,7 @@ def _follow_all(module: ir.Module) -> int:
 
 
 def _name_of_dynamic(op: ir.Operation) -> str | None:
-    """The name of an op, or of a call that stands for one, whose type StableHLO does not infer."""
+    """Return the name of an op, or call for one, whose type StableHLO does not infer; else None."""
     name = op.name
     if name == "stablehlo.custom_call":
         name = ir.StringAttr(op.attributes["call_target_name"]).value
@@ -55,7 +55,7 @@ def _name_of_dynamic(op: ir.Operation) -> str | None:
 
 
 def _follow(op: ir.Operation) -> bool:
-    """Infers the types of what such an op gives, where its operands tell; whether that is new."""
+    """Infer the result types of such an op if sizes are constants; return True if any is new."""
     number, infer = FOLLOWING[_name_of_dynamic(op) or ""]
     values, sizes = list(op.operands)[:-number], list(op.operands)[-number:]
     if not all(map(build.is_constant, sizes)) or any(map(_is_dynamic, values)):
@@ -105,7 +105,7 @@ def _reduce_window(op: ir.Operation, values: list[Any], sizes: list[np.ndarray])
 
 
 def _function(op: ir.Operation, name: str) -> ir.Operation:
-    """The function of this name in the module around an op."""
+    """Return the function of this name in the module around an op."""
     while op.parent is not None:
         op = op.parent.operation
     return ir.SymbolTable(op)[name].operation
@@ -132,7 +132,7 @@ def _random_bits(op: ir.Operation, values: list[Any], sizes: list[np.ndarray]) -
 def _instead(
     op: ir.Operation, name: str, kinds: Any, values: Any, attributes: Any, regions: int = 0
 ) -> ir.Operation:
-    """Another op in the place of one, whose results are used no more."""
+    """Emit an op that replaces the results of another one, which is dead then."""
     with build.inserting(ir.InsertionPoint(op), op.location):
         made = build.emit(name, kinds, values, attributes, regions)
     for old, new in zip(op.results, made.results, strict=True):
@@ -147,11 +147,11 @@ FOLLOWING = {
     f"{DYNAMIC}rng_bit_generator": (1, _random_bits),
     f"{DYNAMIC}top_k": (1, _top_k),
 }
-"""What gives types that StableHLO does not infer: how many operands tell the sizes, and how."""
+"""Ops whose types StableHLO does not infer: how many operands are sizes, and what infers them."""
 
 
 def check(module: ir.Module) -> None:
-    """Raises ArtifactError where a type is not known, or is not right."""
+    """Raise ArtifactError if a type is not known, or is not right."""
     dynamic = operations_where(module, lambda op: any(map(_is_dynamic, op.results)))
     if dynamic:
         raise ArtifactError(
@@ -169,7 +169,7 @@ def check(module: ir.Module) -> None:
 
 
 def of_shape(kind: Any, shape: tuple[int, ...]) -> ir.Type:
-    """The type of the same elements in another shape."""
+    """Return the type with the same elements and another shape."""
     return ir.RankedTensorType.get(shape, ir.RankedTensorType(kind).element_type)
 
 

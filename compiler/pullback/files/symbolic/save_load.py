@@ -1,4 +1,4 @@
-"""Programs with symbolic dimensions in a file: the function, its rules, its first derivatives."""
+"""Save and load programs with symbolic dimensions: function, rules, first derivatives."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from pullback.api.program import Program
 
 MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
-"""The functions of a file that JAX has exported."""
+"""Names of the functions of a file that JAX has exported."""
 
 EXPORTS, EXPORTED = "exports", "main.exported"
-"""What a program is of that was an export of JAX, and names of its functions."""
+"""Metadata key of the JAX export that a program was made from, and name of its functions."""
 
 
 def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
-    """The file of a program, as a row of buffers.
+    """Return the content of a program's file, as a list of buffers.
 
-    Raises: ArtifactError and its kinds, as for other programs.
+    Raises: ArtifactError and its subclasses, as for other programs.
     """
     exported = {MAIN: _exported(program, MAIN)}
     kept, why_not = _kept(program)
@@ -87,7 +87,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
 
 
 def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
-    """For each platform, what the program is derived from, with its rules; or none, and why."""
+    """Return by platform the module, with rules, that a program comes from; or none, and why."""
     origin = program.origin or program
     if (kept := origin.stored.kept) is not None:
         modules = kept.modules()
@@ -102,14 +102,14 @@ def _kept(program: SymbolicProgram) -> tuple[dict[str, ir.Module], str]:
 
 
 def _stages(program: SymbolicProgram) -> tuple[Stage, ...]:
-    """The passes between what is kept and the program."""
+    """Return the passes that derive the program from the module or export that is saved."""
     stored = (program.origin or program).stored
     kept = stored.kept or stored.exports
     return (*(kept.stages if kept else ()), *program.stages)
 
 
 def _exports_into(module: ir.Module, exports: Exports, stages: Sequence[Stage]) -> dict[str, Any]:
-    """Puts an export and its derivatives into a module; what `_exports` needs besides, as JSON."""
+    """Merge an export and its derivatives into a module; return the metadata for `_exports`."""
     written = [
         {**_symbolic.describe(each), "entry": _linked(module, EXPORTED, _module_of(each))}
         for each in exports.chain
@@ -122,7 +122,7 @@ def _exports_into(module: ir.Module, exports: Exports, stages: Sequence[Stage]) 
 
 
 def _exports(module: ir.Module, described: Any) -> Exports:
-    """The export that a program in such a module is of."""
+    """Rebuild the export that `_exports_into` has put into a module."""
     try:
         functions, platforms = list(described["functions"]), tuple(described["platforms"])
         stages = tuple(map(keeping.stage, described[keeping.STAGES]))
@@ -150,7 +150,7 @@ def _refuse_several_devices(module: ir.Module) -> None:
 
 
 def _exported(program: SymbolicProgram, kind: str) -> Any:
-    """What JAX exports, or why it does not, as an error of ours."""
+    """Export the function of a kind by JAX; raise MissingRuleError if JAX cannot."""
     if kind in program.stored.exported:
         return program.stored.exported[kind]()
     function, inputs = _function(program, kind)
@@ -172,7 +172,7 @@ def _exported(program: SymbolicProgram, kind: str) -> Any:
 
 
 def _refuse_callbacks(function: Flat, inputs: Sequence[Any]) -> None:
-    """Raise NotPortableError where callbacks are why JAX does not export a function."""
+    """Raise NotPortableError if a function that JAX does not export has callbacks."""
     try:
         jaxpr = jax.make_jaxpr(function)(*inputs).jaxpr
     except Exception:  # why JAX does not export it is something else
@@ -181,10 +181,10 @@ def _refuse_callbacks(function: Flat, inputs: Sequence[Any]) -> None:
 
 
 def _function(program: SymbolicProgram, kind: str) -> tuple[Flat, list[Any]]:
-    """The flat function of a kind, and the types of its arguments.
+    """Return the flat function of a kind, and the types of its arguments.
 
     `main.jvp` is `(leaves…, tangents) -> (results…, tangents)`, and `main.vjp` is
-    `(leaves…, cotangents) -> cotangents`, of all that have some.
+    `(leaves…, cotangents) -> cotangents`, with those of inexact values only.
     """
     ins, outs = program.in_avals, program.out_avals
     wrt, moved = (tuple(i for i, a in enumerate(each) if is_inexact(a)) for each in (ins, outs))
@@ -202,7 +202,7 @@ def _module_of(exported: Any) -> ir.Module:
 
 
 def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
-    """Puts the entry of a derivative beside `@main`; returns its name."""
+    """Merge the entry of a derivative into the module of `@main`, and return its name."""
     symbols = ir.SymbolTable(derivative.operation)
     symbols.set_symbol_name(symbols[MAIN], kind)
     name = link.merge(module, derivative, kind)
@@ -211,7 +211,7 @@ def _linked(module: ir.Module, kind: str, derivative: ir.Module) -> str:
 
 
 def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicProgram:
-    """The program in a module with such metadata."""
+    """Make a symbolic program of a module and its metadata."""
     platforms = tuple(_variants.entries_of(metadata))
     described = metadata[_symbolic.METADATA]
     with as_ours():
@@ -258,7 +258,7 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
 def _member(
     found: Callable[..., Program], interface: Interface, values: Mapping[str, int]
 ) -> Program:
-    """The program for these sizes; raises ArtifactError where the file does not give it."""
+    """Return the program for these sizes; raise ArtifactError if the file does not yield it."""
     sized = functools.partial(dimensions.sized, values)
     ins, outs = tuple(map(sized, interface.in_avals)), tuple(map(sized, interface.out_avals))
     try:
@@ -270,7 +270,7 @@ def _member(
 
 
 def _flat_of(exported: Callable[[str], Any], described: Any, in_avals: Sequence[Any]) -> Flat:
-    """The function of leaves, with the derivatives of the file."""
+    """Return the flat function of a file, with the file's derivatives as its rules."""
     main, forward, backward = (
         lambda *leaves, kind=kind: exported(kind).call(*leaves) for kind in (MAIN, JVP, VJP)
     )

@@ -1,7 +1,8 @@
-"""A function of symbolic dimensions with its rules, and the program that it is for given sizes.
+"""Save a function of symbolic dimensions with its rules, and make a program of it for given sizes.
 
-All its functions take the sizes of the symbols first. JAX has told the types of those that calls
-with rules name; given the sizes, they are types like others, from which StableHLO infers the rest.
+All functions in its module take the sizes of the symbols first. The types of those named by calls
+with rules are recorded from JAX. For given sizes these are static types, and StableHLO infers the
+others from them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from pullback_runtime._jax import operations_named, symbols_in
 
 ENTRY = "main.kept"
 METADATA, ORIGIN = "kept", "kept_origin"
-"""The program with its rules; or what it is derived from, and the passes that make it of that.
+"""Metadata keys: the program with its rules; or its origin, and the passes that derive it.
 
 Under another name: who does not know of the passes must not take one for the other."""
 STAGES = "stages"
@@ -57,14 +58,14 @@ SMALL = 64  # ops of functions to inline: those that compute sizes, such as a qu
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What holds the function for each platform.
+    """A module that holds, for each platform, a function of symbolic dimensions with its rules.
 
     Attributes:
-      module: where it is, beside other functions.
-      entries: its name, by platform.
-      sizes: by function, the shapes of its arguments and of its results.
-      checkpoints: the functions of `jax.checkpoint`.
-      stages: the passes that make the program of the function, for given sizes.
+      module: the one with these functions, beside others.
+      entries: the function's name, by platform.
+      sizes: by function, the symbolic shapes of its arguments and of its results.
+      checkpoints: names of the functions to rematerialize (`jax.checkpoint`).
+      stages: the passes that derive the program from the function, for given sizes.
     """
 
     module: ir.Module
@@ -75,7 +76,7 @@ class Kept:
 
     @staticmethod
     def read(module: ir.Module, metadata: Mapping[str, Any]) -> Kept | None:
-        """What the metadata of a file say of its module; None where it holds no rules."""
+        """Read the metadata of a file; return None if its module holds no rules."""
         (name,) = {METADATA, ORIGIN} & metadata.keys() or (None,)
         if name is None:
             return None
@@ -92,7 +93,7 @@ class Kept:
             ) from error
 
     def modules(self) -> dict[str, ir.Module]:
-        """A module for each platform, as `of` makes them."""
+        """Return a module for each platform, like those that `of` makes."""
         made = {entry: self._alone(entry) for entry in {*self.entries.values()}}
         for entry, module in made.items():
             _name_entry(module)
@@ -103,7 +104,7 @@ class Kept:
         return {platform: made[entry] for platform, entry in self.entries.items()}
 
     def _alone(self, entry: str) -> ir.Module:
-        """A copy in which this is `@main`, with what a file cannot hold put back."""
+        """Copy the module with this entry as `@main`, and restore what a file cannot hold."""
         module = clone(self.module)
         vhlo_gaps.restore(module, erase=False)
         take_entry(module, entry)
@@ -113,7 +114,7 @@ class Kept:
         return module
 
     def program(self, interface: Interface, values: Mapping[str, int]) -> Program:
-        """The program where the symbols have these values."""
+        """Return the program for these values of the symbols."""
         modules: dict[str, ir.Module] = {}
         for entry in self.entries.values():
             if entry not in modules:
@@ -155,7 +156,9 @@ class Kept:
 
 
 def of(function: Any, in_avals: Sequence[Any], platforms: Sequence[str]) -> dict[str, ir.Module]:
-    """For each platform, a module whose `@main.kept` is a flat function, all rules beside it.
+    """Lower a flat function for each platform to a module with all of its rules.
+
+    The function is `@main.kept` there.
 
     Raises: what JAX or a rule raises, and PullbackError.
     """
@@ -179,7 +182,7 @@ def _of_platform(closed: Any, names: tuple[str, ...], platform: str) -> ir.Modul
 
 
 def _refuse_unknown(module: ir.Module) -> None:
-    """Raises for what is no op of StableHLO, nor one that is made once sizes are known."""
+    """Raise ArtifactError for a dynamic op that cannot be made static once sizes are known."""
     for op in operations_named(module, "stablehlo.custom_call"):
         name = ir.StringAttr(op.attributes["call_target_name"]).value
         if name.startswith(refine_types.DYNAMIC) and name not in refine_types.FOLLOWING:
@@ -196,7 +199,7 @@ def _name_entry(module: ir.Module) -> None:
 
 
 def stage(text: str) -> Stage:
-    """A pass as text; a file can name no other than those that derive programs."""
+    """Parse a pass; a file can name only passes that derive programs."""
     name, _, options = text.removesuffix("}").partition("{")
     return TIDY if text == TIDY else build_pass(PASSES[name], options)
 
@@ -204,7 +207,7 @@ def stage(text: str) -> Stage:
 def put_into(
     module: ir.Module, kept: Mapping[str, ir.Module], stages: Sequence[Stage]
 ) -> dict[str, Any]:
-    """Copies the functions for each platform into a module; what `Kept` needs besides, as JSON."""
+    """Merge the functions for each platform into a module; return the metadata for `Kept.read`."""
     entries = {platform: link.merge(module, each, ENTRY) for platform, each in kept.items()}
     table = functions(module)
     for name in entries.values():
@@ -220,7 +223,7 @@ def put_into(
 
 
 def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]) -> None:
-    """Puts the sizes of the symbols in the place of the arguments that stand for them."""
+    """Replace the arguments that stand for the sizes of symbols with constants."""
     taking = _taking_sizes(table, known, len(values))
     for name in taking:
         block = table[name].regions[0].blocks[0]
@@ -237,7 +240,10 @@ def _give_sizes(table: Mapping[str, Any], known: set[str], values: Sequence[int]
 
 
 def _taking_sizes(table: Mapping[str, Any], known: set[str], count: int) -> set[str]:
-    """The functions that take the sizes: those known to, and those that such hand them on to."""
+    """Return the functions that take the sizes.
+
+    These are the known ones, and those to which all callers pass on the sizes that they take.
+    """
     calls: dict[str, list[tuple[str, bool]]] = {}
     for name, function in table.items():
         given = list(function.regions[0].blocks[0].arguments)[:count]
@@ -272,7 +278,7 @@ def _without_leading(call: ir.Operation, count: int) -> None:
 
 
 def _give_types(table: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
-    """Gives the arguments of functions, and the results of calls with rules, their types."""
+    """Set the types of functions' arguments and results, and of the results of calls with rules."""
     for name, (inputs, outputs) in shapes.items():
         block = table[name].regions[0].blocks[0]
         _set_types(block.arguments, inputs)
@@ -292,7 +298,7 @@ def _set_types(values: Any, shapes: Sequence[tuple[int, ...]]) -> None:
 
 
 def _refine(module: ir.Module, table: Mapping[str, Any], shapes: Iterable[str]) -> None:
-    """Infers all other types, by a function that calls all whose arguments have theirs."""
+    """Infer all other types, with a temporary `@main` that calls every function of known types."""
     _name_entry(module)
     roots = [table[name] for name in shapes]
     for function in roots:
