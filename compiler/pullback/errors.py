@@ -11,7 +11,7 @@ import warnings
 
 
 def headline(error: BaseException) -> str:
-    """The type of an exception and the first line of what it says; JAX's run to paragraphs."""
+    """Return an exception's type and the first line of its message; JAX's run to paragraphs."""
     said = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
@@ -53,7 +53,7 @@ class LostRulesWarning(UserWarning):
 
 
 def warn_of_lost_rules() -> None:
-    """Tells of a derivative whose rules may have been lost before we saw the program."""
+    """Warn of a derivative of a program that may have lost its rules before we saw it."""
     warnings.warn(
         "this differentiates what jax.export wrote, which has no custom_jvp, custom_vjp or "
         "stop_gradient any more, through its ops; save the function with pb.trace(f)(…).save, "
@@ -68,7 +68,7 @@ class LostOffloadWarning(UserWarning):
 
 
 def warn_of_lost_offload(policy: str, where: str | None) -> None:
-    """Warn that the values which a policy offloads, such as that at `where`, are kept."""
+    """Warn that values which a policy offloads, such as the one at `where`, stay on the device."""
     warnings.warn(
         f"the policy `{policy}` of a jax.checkpoint moves values to the memory of the host"
         f"{f' (at {where})' if where else ''}; pullback keeps them on the device. Derivatives are "
@@ -84,7 +84,7 @@ class LateBindingWarning(UserWarning):
 
 
 def warn_of_late_binding(rule: str, variable: str, assigned: str, called: str | None) -> None:
-    """Warn that a rule reads the value of a variable which it is assigned after the call."""
+    """Warn that a rule reads the value that a variable is assigned after the call."""
     warnings.warn(
         f"the rule of `{rule}` reads `{variable}`, which is assigned again at {assigned}, after "
         f"the call{f' at {called}' if called else ''}: the rule is traced later, and reads the "

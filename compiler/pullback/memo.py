@@ -1,4 +1,4 @@
-"""What is derived from a function or a program is kept as long as that lives.
+"""Memoize what is derived from a function or a program, for as long as that lives.
 
 JAX's own transformations trace anew at each `jax.grad(f)`; ours derive once, so that
 `pb.grad(f)(x)` in a loop costs what a call of a jitted function costs.
@@ -19,11 +19,11 @@ from pullback.program.record import AnyProgram
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _DERIVED: dict[int, tuple[weakref.ref[Any], Any, dict[Hashable, Any]]] = {}
-"""What was derived from the function with this `id`, and its code then, until it dies."""
+"""By `id` of a live function: a reference to it, its code then, and what was derived from it."""
 
 
 def once(method: Method) -> Method:
-    """Decorator: what a function makes of a program is made once for equal options."""
+    """Memoize, on a program, what a function makes of it for equal options."""
 
     @functools.wraps(method)
     def made(program: AnyProgram, *options: Any) -> Any:
@@ -35,7 +35,7 @@ def once(method: Method) -> Method:
 
 
 def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], Any]) -> Any:
-    """`make(get)`, made once per function and key; `get()` gives the function.
+    """Return `make(get)`, memoized per function and key; `get()` returns the function.
 
     What is made must not hold the function itself, which would then never die: only `get`.
     Functions that are equal, such as two bound methods of one object, are told apart: each has a
@@ -52,7 +52,7 @@ def derived_once(fun: Any, key: Hashable, make: Callable[[Callable[[], Any]], An
 
 
 def jitted(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> Any:
-    """`jax.jit`, in whose messages the function is, say, `grad(loss)`."""
+    """Jit a function, and name it in JAX's messages after what it is of, such as `grad(loss)`."""
     of = get()
     function.__name__ = name
     function.__qualname__ = f"{name}({getattr(of, '__name__', type(of).__name__)})"
@@ -60,7 +60,7 @@ def jitted(function: Callable[..., Any], name: str, get: Callable[[], Any]) -> A
 
 
 def has_hash(value: Any) -> bool:
-    """Whether this may be a key."""
+    """Return True if a value can be hashed, and so be a key."""
     try:
         hash(value)
     except TypeError:
@@ -69,9 +69,10 @@ def has_hash(value: Any) -> bool:
 
 
 def _known_of(fun: Any) -> dict[Hashable, Any] | None:
-    """None for what has no weak references, or no hash: such an object may change.
+    """Return what was derived from a function, by key; None if it has no hash or weak references.
 
-    A notebook that loads a module again (`%autoreload`) puts new code into the same functions.
+    An object without a hash may change. The entries of a function start anew if its code was
+    replaced, as a notebook does that loads a module again (`%autoreload`).
     """
     number, code = id(fun), fun.__code__ if isinstance(fun, types.FunctionType) else None
     try:
@@ -86,32 +87,32 @@ def _known_of(fun: Any) -> dict[Hashable, Any] | None:
 
 
 def _forget(number: int, dead: weakref.ref[Any]) -> None:
-    """An object of the same number may live already."""
+    """Drop the entries of a dead function, unless a new object has taken its `id` already."""
     if number in _DERIVED and _DERIVED[number][0] is dead:
         del _DERIVED[number]
 
 
 @jax.tree_util.register_static
 class Ticket:
-    """What stands among the results of a jitted function for an object that is no array."""
+    """Stands among the results of a jitted function for an object that is no array."""
 
 
 class Cloakroom:
-    """Objects that a jitted function gives beside its arrays, as long as the function lives.
+    """Objects that a jitted function returns beside its arrays, kept as long as the function lives.
 
-    JAX keeps the trees of results for long after that. What is in them itself would stay with
-    them: for a map of cotangents that is a program, and all that it was compiled to.
+    JAX keeps the tree structures of results for longer. An object in them would stay alive with
+    them: for a map of cotangents that is a program, and everything compiled from it.
     """
 
     def __init__(self) -> None:
         self._kept: weakref.WeakKeyDictionary[Ticket, Any] = weakref.WeakKeyDictionary()
 
     def leave(self, item: Any) -> Ticket:
-        """Keeps an object; it is called for where the function is traced."""
+        """Keep an object, while the function is traced, and return the ticket for it."""
         ticket = Ticket()
         self._kept[ticket] = item
         return ticket
 
     def fetch(self, ticket: Ticket) -> Any:
-        """The object; the ticket is one of the function's results."""
+        """Return the object of a ticket that is among the function's results."""
         return self._kept[ticket]
