@@ -30,11 +30,11 @@ from pullback.autodiff.zeros import is_zero
 from pullback.errors import MissingRuleError
 from pullback.ir import build, loop_carries, ops
 from pullback.ir.build import Value
-from pullback.ir.dead_ops import SHARDINGS
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, mask_of, masked
 from pullback.ir.regions import (
     BRANCHES,
+    SHARDINGS,
     TERMINATORS,
     blocks,
     captures,

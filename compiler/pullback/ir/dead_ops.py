@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import ir, sdy
+from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.purity import Purity, is_used
 from pullback.ir.regions import (
@@ -18,8 +19,8 @@ from pullback.ir.regions import (
     MANUAL,
     blocks,
     captures,
-    move_regions,
     operations,
+    remade,
     replace_terminator,
     terminator,
 )
@@ -108,29 +109,12 @@ def _chosen(shardings: Any, keep: list[bool]) -> Any:
     return sdy.TensorShardingPerValueAttr.get([s for s, k in zip(every, keep, strict=True) if k])
 
 
-SHARDINGS = "sdy.sharding", "mhlo.sharding"
-"""Attributes that say how results are sharded over devices, each in its place."""
-
-
-def unsharded(operation: Any) -> dict[str, Any]:
-    """The attributes of an op, for one that has other results."""
-    return {k: v for k, v in operation.attributes.items() if k not in SHARDINGS}
-
-
 def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) -> Any:
     """The same op with fewer results (and operands); its regions move over."""
-    inputs = list(operation.operands)
-    new = ir.Operation.create(
-        operation.name,
-        results=[r.type for r, k in zip(operation.results, keep, strict=True) if k],
-        operands=inputs if operands is None else list(itertools.compress(inputs, operands)),
-        attributes=unsharded(operation),
-        regions=len(operation.regions),
-        loc=operation.location,
-        ip=ir.InsertionPoint(operation),
-    )
-    move_regions(operation, new)
     kept = [r for r, k in zip(operation.results, keep, strict=True) if k]
+    given = None if operands is None else list(itertools.compress(operation.operands, operands))
+    with build.inserting(ir.InsertionPoint(operation), operation.location):
+        new = remade(operation, [r.type for r in kept], given)
     for old, result in zip(kept, new.results, strict=True):
         old.replace_all_uses_with(result)
     erase(operation)

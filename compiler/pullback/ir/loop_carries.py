@@ -9,9 +9,8 @@ from pullback._jax import ir
 from pullback.errors import MissingRuleError
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.dead_ops import unsharded
 from pullback.ir.locations import user_line
-from pullback.ir.regions import blocks, move_regions, replace_terminator, terminator
+from pullback.ir.regions import blocks, remade, replace_terminator, terminator
 from pullback.ir.while_loops import read_loop
 from pullback_runtime._erasure import erase
 
@@ -49,14 +48,7 @@ def _starts(index: Value, rank: int) -> list[Value]:
 def widened(loop: Any, inits: Sequence[Value]) -> Any:
     """The same loop with further carries, here; its body still has to yield them."""
     types = [v.type for v in inits]
-    new = build.emit(
-        "stablehlo.while",
-        [*(r.type for r in loop.results), *types],
-        [*loop.operands, *inits],
-        unsharded(loop),
-        regions=2,
-    )
-    move_regions(loop, new)
+    new = remade(loop, [*(r.type for r in loop.results), *types], [*loop.operands, *inits])
     for block in blocks(new):
         for t in types:
             block.add_argument(t, loop.location)
@@ -70,8 +62,7 @@ def retyped(loop: Any) -> Any:
     for argument, type in zip(cond.arguments, types, strict=True):
         argument.set_type(type)
     inits = [build.converted(v, type) for v, type in zip(loop.operands, types, strict=True)]
-    new = build.emit("stablehlo.while", types, inits, dict(loop.attributes.items()), regions=2)
-    move_regions(loop, new)
+    new = remade(loop, types, inits)
     erase(loop)
     return new
 
@@ -97,19 +88,6 @@ def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
     return new
 
 
-def with_results(branches: Any, types: Sequence[Any]) -> Any:
-    """The same branches with further results, here; their blocks still have to return them."""
-    new = build.emit(
-        branches.name,
-        [*(r.type for r in branches.results), *types],
-        list(branches.operands),
-        unsharded(branches),
-        regions=len(branches.regions),
-    )
-    move_regions(branches, new)
-    return new
-
-
 def returning(branches: Any, rows: Sequence[Sequence[Value]]) -> tuple[Any, list[dict[Value, int]]]:
     """The same branches, here, which return these values too, each block its own row.
 
@@ -117,7 +95,7 @@ def returning(branches: Any, rows: Sequence[Sequence[Value]]) -> tuple[Any, list
     """
     types: list[Any] = []
     places = [_place(values, types) for values in rows]
-    new = with_results(branches, types)
+    new = remade(branches, [*(r.type for r in branches.results), *types])
     for block, place in zip(blocks(new), places, strict=True):
         by_slot = {slot: v for v, slot in place.items()}
         end = terminator(block)

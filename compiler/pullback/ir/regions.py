@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback._jax import ir
+from pullback.ir import build
 from pullback.ir.build import Value, is_result_of
 from pullback_runtime._erasure import erase
 
@@ -60,10 +61,24 @@ def blocks(operation: Any) -> list[Any]:
     return [region.blocks[0] for region in operation.regions]
 
 
-def move_regions(operation: Any, new: Any) -> None:
-    """Move each region's block of one op into the other's."""
+SHARDINGS = "sdy.sharding", "mhlo.sharding"
+"""Attributes that say how results are sharded over devices, each in its place."""
+
+
+def remade(operation: Any, types: Sequence[Any], operands: Sequence[Value] | None = None) -> Any:
+    """Create an op, here, that takes over the regions of another one and has other results.
+
+    It has the attributes of the other one, but says how its results are sharded only if there are
+    as many as before.
+    """
+    attributes = dict(operation.attributes.items())
+    if len(types) != len(operation.results):
+        attributes = {k: v for k, v in attributes.items() if k not in SHARDINGS}
+    given = list(operation.operands) if operands is None else operands
+    new = build.emit(operation.name, types, given, attributes, regions=len(operation.regions))
     for block, region in zip(blocks(operation), list(new.regions), strict=True):
         block.append_to(region)
+    return new
 
 
 def replace_op(operation: Any, values: Iterable[Value]) -> None:

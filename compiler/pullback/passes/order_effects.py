@@ -11,11 +11,12 @@ from pullback._jax import ir, stablehlo
 from pullback._jax.ordering import ORDERED
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.loop_carries import widened, with_results
+from pullback.ir.loop_carries import widened
 from pullback.ir.regions import (
     BRANCHES,
     blocks,
     operations,
+    remade,
     replace_op,
     replace_terminator,
     terminator,
@@ -121,7 +122,7 @@ class _Threads:
         return _put(new, operation)
 
     def _branches(self, operation: Any, token: Value) -> Value:
-        new = with_results(operation, [_token()])
+        new = remade(operation, [*(r.type for r in operation.results), _token()])
         for block in blocks(new):
             end = self._block(block, token)
             replace_terminator(block, [*terminator(block).operands, end])

@@ -23,7 +23,7 @@ from pullback.ir.regions import (
     blocks,
     captured_by,
     captures,
-    move_regions,
+    remade,
     replace_terminator,
     terminator,
 )
@@ -66,7 +66,7 @@ class Branches:
             _extend(block, row, flags)
         types = [r.type for r, f in zip(op.results, flags, strict=True) if f]
         with before(op):
-            new = loop_carries.with_results(op.operation, types)
+            new = remade(op.operation, [*(r.type for r in op.results), *types])
         results = list(new.results)
         frame.replace(op, results[: len(flags)])
         return scatter(flags, results[len(flags) :])
@@ -161,9 +161,7 @@ def _with_common_types(
         with build.inserting(ir.InsertionPoint(end), end.location):
             results = [build.converted(v, t) for v, t in zip(end.operands, types, strict=True)]
         replace_terminator(block, results)
-    index = list(backward.operands)
-    new = build.emit(backward.name, types, index, regions=len(backward.regions))
-    move_regions(backward, new)
+    new = remade(backward, types)
     erase(backward)
     return new
 
@@ -207,10 +205,7 @@ def _batch(op: MappedOp) -> list[Value] | None:
         inner.finish(block, [flag or None for flag in flags])
     pairs = zip(op.results, flags, strict=True)
     types = [batch_type(type, op.size) if flag else type for type, flag in pairs]
-    attributes = dict(operation.attributes.items())
-    new = build.emit(op.name, types, op.values, attributes, regions=len(operation.regions))
-    move_regions(operation, new)
-    return list(new.results)
+    return list(remade(operation, types, op.values).results)
 
 
 def _batch_choice(op: MappedOp) -> list[Value]:

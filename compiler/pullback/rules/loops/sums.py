@@ -20,7 +20,7 @@ from pullback.autodiff.zeros import is_zero_constant
 from pullback.ir import build, loop_carries as slots
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
-from pullback.ir.regions import blocks, move_regions, replace_terminator, terminator
+from pullback.ir.regions import blocks, remade, replace_terminator, terminator
 from pullback.rules import products
 from pullback.rules.body_patterns import body_name
 from pullback.rules.loops.stacks import affine, is_one_slot, uses
@@ -226,8 +226,7 @@ class Sums:
         inits = [given[i] for i in kept]
         inits += [slots.buffer_of(v, self.size) for v in self.new]
         types = [v.type for v in inits]
-        new = build.emit("stablehlo.while", types, inits, regions=2)
-        move_regions(self.loop, new)
+        new = remade(self.loop, types, inits)
         self.body = blocks(new)[1]  # what we had of it is of the loop that goes
         for block in blocks(new):
             for type in types[len(kept) :]:

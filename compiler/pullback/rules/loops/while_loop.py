@@ -32,8 +32,8 @@ from pullback.ir.regions import (
     block_of,
     blocks,
     captured_by,
-    move_regions,
     operations,
+    remade,
     replace_terminator,
     terminator,
 )
@@ -435,9 +435,7 @@ def _batch(op: MappedOp) -> list[Value]:
             ]
     inner.close(body, results)
     inits = rows.inits()
-    attributes = dict(operation.attributes.items())
-    new = build.emit(op.name, [v.type for v in inits], inits, attributes, regions=2)
-    move_regions(operation, new)
+    new = remade(operation, [v.type for v in inits], inits)
     return rows.results(new.results)
 
 
