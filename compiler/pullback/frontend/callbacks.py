@@ -1,4 +1,4 @@
-"""What ties a module to this Python process: callbacks and debug prints."""
+"""Callbacks into Python and debug prints, which tie a module to this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTRIBUTE = "pullback.not_portable"
 
 
 def mark(module: ir.Module, jaxpr: Any) -> None:
-    """Note on the module every callback into Python that the jaxpr makes, wherever it stands."""
+    """Record on the module each callback into Python that the jaxpr makes, at any depth."""
     found = dict.fromkeys(callbacks_in(jaxpr))
     if not found:
         return
@@ -33,7 +33,7 @@ def callbacks_in(jaxpr: Any) -> Iterator[str]:
 
 
 def _callbacks(jaxpr: Any, caller: str, own: str | None, seen: set[int]) -> Iterator[str]:
-    """The callbacks in a jaxpr.
+    """Yield the callbacks in a jaxpr and in those nested in it, each with its place.
 
     Args:
       caller: the place of the equation that holds it.

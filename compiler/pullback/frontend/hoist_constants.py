@@ -1,4 +1,4 @@
-"""Large arrays that a function closes over become hidden arguments of its program.
+"""Hoist large arrays that a function closes over into hidden arguments of its program.
 
 A constant inside a module is copied by each step that touches the module. So the arrays leave the
 jaxpr before it is lowered, also those of functions inside: each call that leads to one hands it on.
@@ -30,21 +30,21 @@ Arrays = dict[int, tuple[Any, Any]]  # by identity: the array, and its type
 
 
 def hoist(closed: Any) -> tuple[Any, list[Any]]:
-    """A closed jaxpr whose leading arguments are its large constants, and these."""
+    """Return a closed jaxpr with its large constants as leading arguments, and these constants."""
     hoisting = _Hoisting()
     arrays = hoisting.arrays_of(closed)
     return hoisting.bind(closed, arrays), [array for array, _ in arrays.values()]
 
 
 class _Hoisting:
-    """Rewrites jaxprs; one that is shared by many calls stays shared."""
+    """A memoized rewriter: a jaxpr that many calls share stays shared."""
 
     def __init__(self) -> None:
         self._found: dict[int, Arrays] = {}
         self._bound: dict[tuple[int, tuple[int, ...]], tuple[Any, Any]] = {}
 
     def arrays_of(self, jaxpr: Any) -> Arrays:
-        """The large constants of a jaxpr and of the functions that it calls."""
+        """Return the large constants of a jaxpr and of the functions that it calls."""
         if id(jaxpr) not in self._found:
             constants = jaxprs.constants_of(jaxpr)
             arrays = {id(array): (array, var.aval) for var, array in constants if _large(array)}
@@ -61,7 +61,7 @@ class _Hoisting:
         return arrays
 
     def bind(self, jaxpr: Any, arrays: Arrays) -> Any:
-        """The jaxpr with these arrays as leading arguments, in this order."""
+        """Return the jaxpr with these arrays as leading arguments, in this order."""
         if not arrays:
             return jaxpr
         key = id(jaxpr), tuple(arrays)
@@ -78,7 +78,7 @@ class _Hoisting:
         return jaxprs.with_arguments(jaxpr, list(variables.values()), small, equations)
 
     def _equation(self, equation: Any, variables: dict[int, Any]) -> Any:
-        """The call with the arrays that its functions need as operands."""
+        """Return the call with the arrays that its functions need as operands."""
         name, params = jaxprs.name_of(equation), equation.params
         bodies = BODIES.get(name, ())
         needed = [self._arrays_of_all(params[body]) for body, _ in bodies]
@@ -94,12 +94,12 @@ def with_constants(
     new: Sequence[Sequence[Any]],
     change: Callable[[int, Any], Any],
 ) -> Any:
-    """A call with more operands, before those of each of its functions.
+    """Return a call with more operands, in front of those of each of its functions.
 
     Args:
       bodies: the parameters that hold the functions, as in `BODIES`.
       new: the operands, for each of them.
-      change: what a function becomes that takes them, of how many-th parameter it is and itself.
+      change: takes the index of a parameter and a function in it; returns one that takes them.
     """
     params, operands = equation.params, list(equation.invars)
     changed = call_operands.with_more_constants(
@@ -119,5 +119,5 @@ def _large(array: Any) -> bool:
 
 
 def sequence(bodies: Any) -> Sequence[Any]:
-    """The functions that a parameter of a call holds, one or several."""
+    """Return the functions that a parameter of a call holds, one or several, as a sequence."""
     return bodies if isinstance(bodies, tuple) else (bodies,)

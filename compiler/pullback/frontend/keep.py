@@ -78,12 +78,12 @@ CHECKPOINT = "remat2"
 
 
 def has_batching_rule(jaxpr: Any) -> bool:
-    """Whether it calls a function with a rule of batching of the user's, at any depth."""
+    """Return True if a jaxpr calls a function with a user's batching rule, at any depth."""
     return any(jaxprs.name_of(each) == BATCHED_BY_JAX for each in jaxprs.equations_in(jaxpr))
 
 
 class Keeper:
-    """Rewrites jaxprs; a jaxpr shared by many equations stays shared.
+    """A memoized rewriter: a jaxpr that many equations share stays shared.
 
     Attributes:
       rules: the table that kept calls are entered into.
@@ -98,7 +98,7 @@ class Keeper:
         self._done: dict[Any, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
-        """The jaxpr with every derivative-carrying equation kept, all the way down."""
+        """Return the jaxpr with every equation that carries a derivative kept, at any depth."""
         key = id(jaxpr), self.rules.policy, self.rules.settings
         found = self._done.get(key)
         if found is None:
@@ -141,7 +141,7 @@ class Keeper:
             self.tracebacks.pop()
 
     def _note(self, **found: Any) -> None:
-        """Note something of the programs whose code or rules are being kept."""
+        """Update the environment of the programs whose code or rules are being kept."""
         self.rules.environment = dataclasses.replace(self.rules.environment, **found)
 
     def _use_mesh(self, mesh: Any) -> None:
@@ -158,7 +158,7 @@ class Keeper:
         return _WAYS.get(name, Keeper._primitive)(self, equation, debug_info)
 
     def _inside(self, equation: Any, _: Any = None) -> Any:
-        """The equation with the jaxprs among its parameters kept, but for those of kernels."""
+        """Keep the jaxprs among an equation's parameters, but for those of kernels."""
         return jaxprs.with_bodies(
             equation, lambda _, body: body if references.are_taken(body) else self.keep(body)
         )
@@ -177,7 +177,7 @@ class Keeper:
         return self._primitive(equation, debug_info)
 
     def _custom(self, equation: Any, debug_info: Any) -> Any:
-        """A call of a function with rules, or of a linear map with a transpose."""
+        """Keep a call of a function with rules, or of a linear map with a transpose."""
         params, op = equation.params, f"pullback.{jaxprs.name_of(equation)}"
         decomposition = self.keep(jaxprs.close(params.get("call_jaxpr", params.get("callee"))))
         return self._composite(
@@ -185,7 +185,7 @@ class Keeper:
         )
 
     def _high(self, equation: Any, debug_info: Any) -> Any:
-        """A call in JAX's newer encoding, where the rules hang on an object of a class."""
+        """Keep a call in JAX's newer encoding (hijax), whose rules are methods of an object."""
         if hijax.kind_of(equation) == "RematTraced":
             return self._checkpoint(equation, debug_info)
         body = self.keep(hijax.expand(equation))
@@ -194,7 +194,7 @@ class Keeper:
         return self._composite(equation, self.rules.register(op, equation, debug_info, body))
 
     def _backward_only(self, equation: Any, debug_info: Any) -> Any:
-        """The tangent map of a `custom_vjp` function, which JAX knows by its transpose only."""
+        """Keep the tangent map of a `custom_vjp` function; JAX knows only its transpose."""
         rule = self.rules.register_backward(equation, debug_info)
         outs = [var for var in equation.outvars if is_inexact(var.aval)]
         call = self._composite(equation.replace(outvars=outs), rule)
@@ -203,7 +203,7 @@ class Keeper:
         return _with_zeros_of_integers(equation, jaxprs.equation_alone(call, debug_info), rule.key)
 
     def _primitive(self, equation: Any, debug_info: Any) -> Any:
-        """A step with a rule of JAX's, or with none where no tangent flows through it."""
+        """Keep a primitive with JAX's own rule, unless no tangent flows through it."""
         if not _carries_derivative(equation) or _lacks_jvp(equation):
             return self._inside(equation)
         inside = ordering.in_text(self._inside(equation), debug_info)
@@ -239,7 +239,7 @@ _WAYS: dict[str, Callable[[Keeper, Any, Any], Any]] = {
     **dict.fromkeys(ON_EVERY_DEVICE | {remat.SAVED}, lambda keeper, equation, _: equation),
     **dict.fromkeys(RECURSED - {"shard_map"}, Keeper._inside),
 }
-"""How equations are kept, by the names of their primitives; others by `_primitive`."""
+"""By primitive, the method that keeps its equations; `_primitive` keeps all others."""
 
 
 def warn_of_offload(policy: str, equation: Any) -> None:
@@ -248,7 +248,7 @@ def warn_of_offload(policy: str, equation: Any) -> None:
 
 
 def without_mutable_arrays(closed: Any) -> Any:
-    """The closed jaxpr with values in the place of the mutable arrays that are made in it."""
+    """Return the closed jaxpr with the mutable arrays that are made in it discharged to values."""
     try:
         return references.discharged(closed)
     except references.HandedTwiceError as error:
@@ -272,7 +272,7 @@ def _core_map(place: str | None) -> PullbackError:
 
 
 def mutable_array(place: str | None) -> PullbackError:
-    """The error of a `jax.Ref` that a function, or a call in it that has rules, is handed."""
+    """Return the error for a `jax.Ref` passed to a function, or to a call in it that has rules."""
     return PullbackError(
         "cannot trace a function that is handed a mutable array (jax.Ref)",
         where=place,
@@ -282,7 +282,7 @@ def mutable_array(place: str | None) -> PullbackError:
 
 
 def _check_axes(equation: Any, place: str | None) -> None:
-    """Raises where an equation works along an axis that a module does not have."""
+    """Raise PullbackError if an equation works along the named axis of a vmap around the module."""
     if axes := named_axes.axes_of_vmaps(equation):
         names = ", ".join(map(repr, axes))
         raise PullbackError(
@@ -295,7 +295,7 @@ def _check_axes(equation: Any, place: str | None) -> None:
 
 
 def _with_zeros_of_integers(equation: Any, of_floats: Any, name: str) -> Any:
-    """The tangent map of a function that returns integers, too: a linear call has none of these."""
+    """Call a tangent map that has no integer results, and fill in zeros for these."""
 
     def call(*operands: Any) -> list[Any]:
         found = iter(tracing.apply(of_floats, operands))
@@ -315,9 +315,10 @@ def _symbolic_call(place: str | None) -> PullbackError:
 
 
 def shares_values(jaxpr: Any) -> bool:
-    """Whether values that depend on the arguments pass from all devices to each, or back.
+    """Return True if argument-dependent values become equal on all devices, or are used as such.
 
-    In the body of a checked `shard_map`, JAX counts the cotangent of such a value once.
+    In the body of a checked `shard_map`, JAX counts the cotangent of a value that is equal on all
+    devices once.
     """
     moving = {var for var in jaxprs.inputs_of(jaxpr) if is_inexact(var.aval)}
     return any(
@@ -332,7 +333,10 @@ def _checkpoint_name(body: Any) -> str:
 
 
 def _lacks_jvp(equation: Any) -> bool:
-    """Whether it marks a call for which JAX has no forward rule; here both ways go."""
+    """Return True if JAX can differentiate the wrapped call in reverse mode only.
+
+    pullback supports both modes.
+    """
     bodies = jaxprs.bodies_of(equation) if jaxprs.name_of(equation) in MARKED else ()
     inside = (each for _, body in bodies for each in jaxprs.equations_in(body))
     return any(
@@ -343,9 +347,10 @@ def _lacks_jvp(equation: Any) -> bool:
 
 
 def _carries_derivative(equation: Any) -> bool:
-    """Whether a tangent could flow through the equation at all, by its types.
+    """Return True if a tangent could flow through the equation, judging by its types.
 
-    One could through the bits of a float. JAX says that none does, the op by itself does not.
+    A bitcast of a float counts as well: JAX's rule says that no tangent flows through it, which the
+    op by itself does not say.
     """
     return any(is_inexact(atom.aval) for atom in equation.invars) and (
         jaxprs.name_of(equation) == "bitcast_convert_type"

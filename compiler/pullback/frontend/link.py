@@ -24,7 +24,10 @@ _MARK = "pullback.instead_of"
 
 
 def _cannot_lower(error: Exception, closed: Any) -> PullbackError:
-    """JAX has types that are no arrays, and operations that need a device to be lowered for."""
+    """Return the error for a function that JAX cannot lower to StableHLO.
+
+    JAX has types that are no arrays, and operations that need a device to be lowered for.
+    """
     cause = str(error).partition("\n")[0] or type(error).__name__
     for equation in jaxprs.equations_in(closed) if "unhashable" in cause else ():
         for name in (name for name, value in equation.params.items() if not has_hash(value)):
@@ -56,7 +59,7 @@ class Library:
         self.refresh()
 
     def refresh(self) -> None:
-        """Find the functions that have come to the module: most often, they are at its end."""
+        """Find the functions that were added to the module; most often, they are at its end."""
         operations, known = self.module.body.operations, len(self.functions)
         at_end = known and operations[known - 1].operation == self._last
         new = map(operations.__getitem__, range(known, len(operations)))
@@ -67,13 +70,13 @@ class Library:
                 self.meshes[name] = op
 
     def references(self, name: str) -> list[str]:
-        """The symbols that a function refers to, in order of their names."""
+        """Return the symbols that a function refers to, sorted by name."""
         if name not in self._references:
             self._references[name] = sorted(references(self.functions[name]))
         return self._references[name]
 
     def text(self, name: str) -> str:
-        """A function as text, without its name."""
+        """Return a function as text, without its name."""
         if name not in self._texts:
             self._texts[name] = text_of(self.functions[name])
         return self._texts[name]
@@ -91,7 +94,7 @@ class Lowered:
         self._now: tuple[Library, lowering.Lowering] | None = None
 
     def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> Source:
-        """Lowers a kept jaxpr to a function of this name, or one with a number behind it."""
+        """Lower a kept jaxpr to a function of this name, or of this name with a number appended."""
         library, into = self._now or self._begun()
         self._now = None  # where this fails, half a function may be in there
         try:
@@ -119,7 +122,7 @@ class Lowered:
         )
 
     def taken(self) -> ir.Module:
-        """The module that the last function was lowered into, which is not used here again."""
+        """Return the module that the last function was lowered into; it is not used here again."""
         assert self._now is not None
         (library, _), self._now = self._now, None
         return library.module
@@ -134,16 +137,16 @@ class Source:
 
 
 def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
-    """Copies `symbol` and all it refers to into `target`; equal functions there are shared."""
+    """Copy `symbol` and all it refers to into `target`; equal functions there are shared."""
     return merge_source(Symbols(target), Source(Library(module), symbol))
 
 
 def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> str:
-    """Copies the entry of a module to a private function of `target`; returns its name there.
+    """Copy the entry of a module to a private function of `target`; return its name there.
 
     Args:
-      instead_of: a function, or a call in one, that will make place for it. What the copy is made
-        of has functions with that in them as well, and must not share those here.
+      instead_of: a function, or a call in one, that the copy will replace. The copied module may
+        have functions that contain it as well, and must not share those of `target`.
     """
     instead_of.attributes[_MARK] = ir.UnitAttr.get(target.context)
     name = merge(target, _module.parse(content, target.context), "main")
@@ -153,7 +156,7 @@ def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> s
 
 
 def merge_source(target: Symbols, source: Source) -> str:
-    """The same for a function of a library, into the module of these symbols."""
+    """Copy a function of a library, and all it refers to, into the module of these symbols."""
     library, context = source.library, target.module.context
     if library.module.context != context:
         content = _module.to_bytecode(library.module)
@@ -165,7 +168,7 @@ def merge_source(target: Symbols, source: Source) -> str:
 
 
 def _copy_mesh(target: Symbols, name: str, mesh: Any) -> None:
-    """Copies a mesh. Attributes refer to it by name in their text, so it must keep its name."""
+    """Copy a mesh under its own name: attributes refer to it by name in their text."""
     there = target.others.get(name)
     if name not in target:
         place = ir.InsertionPoint.at_block_begin(target.module.body)
@@ -193,7 +196,7 @@ class _Merge:
         self.open: dict[str, Any] = {}  # what is being copied; the copy, if it was needed already
 
     def copy(self, symbol: str) -> str:
-        """The name in the target of a function of the source, copied if it is not there yet."""
+        """Return the name in the target of a function of the source, copied if it is not there."""
         if symbol in self.open and symbol not in self.renamed:  # a rule that refers to itself
             self.renamed.update(self._twins(symbol))
             if symbol not in self.renamed:
@@ -211,7 +214,7 @@ class _Merge:
         return self.renamed[symbol]
 
     def _place(self, symbol: str) -> str:
-        """Copies one function, whose callees are copied already, unless an equal one is there."""
+        """Copy one function, whose callees are copied already, unless an equal one is there."""
         moved = any(self.renamed[other] != other for other in self.source.references(symbol))
         if not moved and (found := self._equal(symbol, lambda: self.source.text(symbol))):
             return found
@@ -234,14 +237,15 @@ class _Merge:
         return name
 
     def _equal(self, symbol: str, text: Callable[[], str]) -> str | None:
-        """The name of a function that is there already, and does what one of this text does."""
+        """Return the name of a function in the target with the same text; None without one."""
         function = self.source.functions[symbol].operation
         return self.target.equal(symbol, function.attributes["function_type"], text)
 
     def _twins(self, symbol: str) -> dict[str, str]:
-        """The names of functions that are there already, for one that refers to itself.
+        """Match a recursive function, and those it refers to, with functions of the target.
 
-        Such functions are the same if they are under the assumption that they are.
+        Recursive functions are the same if they are under the assumption that they are. The result
+        is empty if there is no match.
         """
         for name in self.target.relatives(symbol):
             twins: dict[str, str] = {}
@@ -250,7 +254,7 @@ class _Merge:
         return {}
 
     def _are_same(self, symbol: str, name: str, assumed: dict[str, str]) -> bool:
-        """Whether a function of the source is one of the target, but for the names inside."""
+        """Return True if a function of the source equals one of the target, up to symbol names."""
         known = self.renamed | assumed
         if symbol in known or symbol not in self.source.functions:
             return known.get(symbol, symbol) == name
@@ -265,17 +269,17 @@ class _Merge:
 
 
 def identifier(name: str) -> str:
-    """A name as MLIR prints it without quotes."""
+    """Convert a name to one that MLIR prints without quotes."""
     return re.sub(r"\W+", "_", name).strip("_") or "function"
 
 
 def _without_symbols(text: str) -> tuple[str, list[str]]:
-    """The text of a function with a mark for each symbol, and the symbols."""
+    """Return the text of a function with each symbol masked, and the symbols."""
     return _SYMBOL.sub("@", text), [name.strip('"') for name in _SYMBOL.findall(text)]
 
 
 def references(function: Any) -> set[str]:
-    """The symbols that a function's operations refer to."""
+    """Return the symbols that a function's operations refer to."""
     found: set[str] = set()
 
     def note(symbol: str) -> str:
@@ -287,7 +291,7 @@ def references(function: Any) -> set[str]:
 
 
 def rename_references(operation: Any, names: dict[str, str]) -> None:
-    """Replaces symbols in all symbol references of the operations inside."""
+    """Replace symbols in all symbol references of the operations inside."""
     _walk_attributes(operation, lambda symbol: names.get(symbol, symbol))
 
 

@@ -79,24 +79,27 @@ ALSO_COMPLEX = frozenset(
     "convert_element_type exp expm1 log log1p rsqrt tan sinh cosh atan square integer_pow "
     "optimization_barrier reshard copy name".split()
 )
-"""The entries of which the same holds for complex numbers. The others expand into real parts (sin),
+"""The entries that hold for complex numbers as well. The others expand into real parts (sin),
 have another rule (sign), or other values where one of the two is not finite (sqrt, exp2) or the
 second derivative nearly zero (tanh); `abs` is one op up to jax 0.11 only."""
 
 
 def _is_plain_transform(equation: Any) -> bool:
-    """Of several real dimensions, some platforms transform one after the other, or symmetrise."""
+    """Return True for an FFT of one dimension at most, or from complex to complex numbers.
+
+    Of several real dimensions, some platforms transform one after the other, or symmetrize.
+    """
     return len(equation.params["fft_lengths"]) <= 1 or all(map(_is_complex, _dtypes(equation)))
 
 
 def _leaves_a_sum(equation: Any) -> bool:
-    """Whether devices hold terms of a sum before or after, or of their cotangents."""
+    """Return True if an operand or result, or its cotangent, is an unreduced sum over devices."""
     specs = [atom.aval.sharding.spec for atom in (*equation.invars, *equation.outvars)]
     return any(spec.unreduced or spec.reduced for spec in specs)
 
 
 def _has_native_steps(equation: Any) -> bool:
-    """Whether the functions inside compute what has tangents by native steps only."""
+    """Return True if the functions inside compute what has tangents by native steps only."""
     steps = [step for _, body in jaxprs.bodies_of(equation) for step in body.eqns]
     return all(_is_native_step(step) for step in steps)
 
@@ -119,7 +122,7 @@ ONLY: dict[str, Callable[[Any], bool]] = {
 
 
 def is_native(equation: Any) -> bool:
-    """Whether this use of a primitive, with these types, is on the list."""
+    """Return True if this use of a primitive, with these types, is on the list."""
     name = jaxprs.name_of(equation)
     if name not in NATIVE:
         return False

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
-    """What copies the module that an equation calls into the one that is being lowered.
+    """Return a function that copies the module an equation calls into the one being lowered.
 
-    It must not keep the table alive, which has what its equations are lowered to: JAX holds their
-    parameters for as long as that is there.
+    It refers to the rule table weakly. JAX keeps it, a parameter of the equation, for as long as
+    what the equation is lowered to, and the table holds that.
     """
     table = weakref.ref(rules)
 
@@ -47,7 +47,7 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
 
 
 def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
-    """A copy of the program's module that refers to rules of this table only."""
+    """Return a copy of a program's module that refers to this table's rules, and its entry."""
     module = clone(program.module)
     symbol = _free_entry(module)
     if program.rules is not rules:
@@ -59,7 +59,7 @@ def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
 
 
 def _free_entry(module: ir.Module) -> str:
-    """Makes the entry a private function of another name than `main`."""
+    """Make the entry a private function of another name than `main`, and return the name."""
     symbols = ir.SymbolTable(module.operation)
     entry = symbols["main"]
     name = "program"
@@ -73,7 +73,7 @@ def _free_entry(module: ir.Module) -> str:
 
 
 def _adopt_rules(module: ir.Module, old: Any, new: RuleTable) -> None:
-    """Give calls the keys of this table; none where the rules were not written with the module."""
+    """Replace the rule keys of calls with this table's; drop them if the program has no rules."""
     for call in ops.walk_calls(module):
         if (key := call.rule_key) is not None:
             call.update(rule=None if isinstance(old, NoRules) else new.adopt(old, key))

@@ -25,7 +25,7 @@ def traced(
     static_argnames: Any,
     of_sizes: Callable[..., Any],
 ) -> SymbolicProgram:
-    """The program of a function under `jax.jit`, of arguments with symbolic dimensions.
+    """Trace a function under `jax.jit` for arguments with symbolic dimensions.
 
     Args:
       of_sizes: traces the function for arguments without symbols.
@@ -62,7 +62,7 @@ def traced(
 
 
 def _statics(function: Any, argnums: Any, argnames: Any, count: int) -> tuple[set[int], set[str]]:
-    """Positions and names of the static arguments; as for `jax.jit`, each may tell the other."""
+    """Return positions and names of static arguments; as in `jax.jit`, each may imply the other."""
     numbers = set() if argnums is None else {*np.atleast_1d(argnums).tolist()}
     names = {argnames} if isinstance(argnames, str) else {*(argnames or ())}
     with contextlib.suppress(TypeError, ValueError):  # a builtin has no signature
@@ -79,7 +79,7 @@ def _statics(function: Any, argnums: Any, argnames: Any, count: int) -> tuple[se
 def _with_fixed(
     function: Callable[..., Any], fixed: Mapping[int, Any], named: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """The function of the other arguments."""
+    """Return the function of the other arguments, with these held fixed."""
     if not fixed and not named:
         return function
 

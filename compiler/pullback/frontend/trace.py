@@ -101,7 +101,7 @@ def trace(
 
 
 def _mapped_numpy_array(error: AssertionError) -> PullbackError | None:
-    """Return the error in words where JAX asserts that a call's operands are none of NumPy's."""
+    """Return an error with a remedy for JAX's assertion that no operand is a NumPy array."""
     if "non-canonical constant" not in str(error):
         return None
     return PullbackError(
@@ -180,7 +180,7 @@ def _lowered(kept: Any, name: str, rules: RuleTable) -> ir.Module:
 
 
 def _owned(array: Any) -> jax.Array:
-    """A copy of an array of NumPy's: its owner may write to it, and a trace is of what it was."""
+    """Copy a NumPy array: its owner may write to it, and a trace is of what it was."""
     if isinstance(array, jax.Array):
         return array
     with jax.ensure_compile_time_eval():
@@ -188,14 +188,17 @@ def _owned(array: Any) -> jax.Array:
 
 
 def _shares_values(closed: Any) -> bool:
-    """Whether JAX would count the cotangent of an argument or result once for all devices."""
+    """Return True if JAX would count the cotangent of some argument or result only once.
+
+    That is the case in a checked `shard_map`, for a value that is equal on all devices.
+    """
     axes = named_axes.axes_checked_here()
     border = filter(is_inexact, (*closed.in_avals, *closed.out_avals))
     return any(named_axes.equal_along(aval, axes) for aval in border) and shares_values(closed)
 
 
 def platform_here() -> str:
-    """What is lowered for by default: where JAX runs."""
+    """Return the platform that programs are lowered for by default: where JAX runs."""
     name = default_backend()
     return name if name in PLATFORMS else PLATFORMS[0]
 

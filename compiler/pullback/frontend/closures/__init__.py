@@ -1,1 +1,1 @@
-"""What Python functions and their rules close over, and how it is passed on."""
+"""Closure conversion: what Python functions and their rules close over becomes operands."""

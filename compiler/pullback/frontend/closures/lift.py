@@ -1,14 +1,14 @@
-"""Rules that close over values of a trace: the values become operands of the calls.
+"""Closure conversion of rules: what they close over is read from the operands of their calls.
 
-JAX makes what a function with rules closes over leading operands of its call, and takes the rules
-to know nothing of them. But a rule that closes over the same value reads it from the trace that the
-call was in, which is over when the rule runs; and it would read the same value where the call is
-mapped, or made once more for other arguments. It is the operand that is meant.
+JAX turns the values that a function with rules closes over into leading operands of its call, and
+takes the rules to close over nothing. But a rule that closes over the same value reads it from the
+trace that the call was in, which is over when the rule runs; and it would read the same value where
+the call is mapped, or made once more for other arguments. It is the operand that is meant.
 
-So before anything else is done with a jaxpr, each call gets what its rules close over (supply.py),
-and its rules are put into others that take all operands, and find there what they close over. In
-the jaxpr of a rule, this is done again, for the calls in it. What is no operand even so stays as
-it is, for leaks.py to judge once the rule has been traced.
+So before anything else is done with a jaxpr, each call gets what its rules close over as operands
+(supply.py), and its rules are wrapped in others that take all operands and find there what they
+close over. In the jaxpr of a rule, this is done again, for the calls in it. A value that is no
+operand even so is left for leaked_values.py to judge once the rule has been traced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pullback.frontend.hoist_constants import BODIES
 from pullback.frontend.keep import RECURSED
 
 Meanings = Mapping[Any, tuple[Any, ...]]
-"""The values of other traces, by name, that variables of a jaxpr stand for."""
+"""For each variable of a jaxpr, the names of the values of other traces that it stands for."""
 
 # By primitive and parameter, where the operands of the function in there begin.
 _BODIES = {name: dict(bodies) for name, bodies in (BODIES | CALLS).items()}
@@ -35,23 +35,23 @@ _WITH_CALLS = RECURSED | _BODIES.keys() | {"linear_call", "custom_linear_solve"}
 
 
 def close(closed: Any, meanings: Meanings | None = None, supply: Supply | None = None) -> Any:
-    """The jaxpr with calls whose rules find among the operands what they close over.
+    """Return the jaxpr with rules that read what they close over from the operands of their calls.
 
-    `supply` is one that has seen the jaxpr before, if one has.
+    `supply` is the one that has seen the jaxpr before, if there is one.
     """
     meanings, supply = meanings or {}, supply or Supply()
     return _Closing().close(supply.supplied(closed, meanings), meanings)
 
 
 class _Closing:
-    """Rewrites jaxprs; one that is shared by many calls stays shared, if it means the same."""
+    """A memoized rewriter: a jaxpr that many calls share stays shared if it means the same."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[Any, dict[int, list[Any]]]] = {}
         self._closed: dict[Any, Any] = {}
 
     def close(self, jaxpr: Any, meanings: Meanings) -> Any:
-        """The jaxpr, some of whose variables stand for these values of other traces."""
+        """Rewrite a jaxpr, given the values of other traces that its variables stand for."""
         calls = self._calls_in(jaxpr)
         if not calls:
             return jaxpr
@@ -66,7 +66,7 @@ class _Closing:
         return self._closed[key]
 
     def _calls_in(self, jaxpr: Any) -> dict[int, list[Any]]:
-        """The positions of equations with calls of rules in them, and what these close over."""
+        """Return the positions of equations with calls of rules, and what these close over."""
         if id(jaxpr) not in self._found:
             every = enumerate(map(self._lifted_by, jaxpr.eqns))
             calls = {position: found for position, found in every if found is not None}
@@ -74,7 +74,7 @@ class _Closing:
         return self._found[id(jaxpr)][1]
 
     def _lifted_by(self, equation: Any) -> list[Any] | None:
-        """The variables that a call with rules closes over, or those inside of an equation."""
+        """Return the operands that calls with rules in an equation close over; None without any."""
         groups = []
         if count := user_rules.rule_inside(equation).closed_over:
             groups.append(equation.invars[:count])
@@ -105,7 +105,7 @@ def lifted_operands(equation: Any, parameter: str, body: Any) -> dict[Any, Any]:
 
 
 def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
-    """What variables stand for that are these operands, whose own meanings are given."""
+    """Return what variables mean that hold these operands: the operand itself, and its meanings."""
     return {
         variable: (atom, *meanings.get(atom, ()))
         for variable, atom in operands.items()
@@ -114,7 +114,7 @@ def _meanings(operands: Mapping[Any, Any], meanings: Meanings) -> Meanings:
 
 
 def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
-    """A call with rules that take all its operands; any other equation as it is."""
+    """Return a call with its rules wrapped to take all operands; other equations as they are."""
     inside = user_rules.rule_inside(equation)
     if jaxprs.name_of(equation) not in CALLS or inside.closed:
         return equation
@@ -132,10 +132,10 @@ def of_operands(equation: Any, meanings: Meanings | None = None) -> Any:
 
 
 class _Forward(user_rules.RuleOfOperands):
-    """A `jvp` or `fwd` rule that gives its jaxpr, for flags that say which tangents are zero."""
+    """A `jvp` or `fwd` rule that returns its jaxpr, given flags for the tangents that are zero."""
 
     def __call__(self, *flags: bool) -> Any:
-        """The jaxpr, its constants, and what else JAX keeps with them."""
+        """Return the jaxpr, its constants, and what else JAX keeps with them."""
         if flags not in self.made:
             self.made[flags] = self._jaxpr(flags)
         return self.made[flags]
@@ -152,7 +152,7 @@ class _Forward(user_rules.RuleOfOperands):
         return jaxprs.opened(found), found.consts, *more
 
     def _ignored(self, flags: Sequence[bool]) -> list[Any]:
-        """Variables for the tangents of what the function closes over."""
+        """Return variables for the (ignored) tangents of what the function closes over."""
         raise NotImplementedError
 
 
@@ -170,10 +170,10 @@ class _Fwd(_Forward):
 
 
 class _Bwd(user_rules.RuleOfOperands):
-    """A `bwd` rule that is given what it closes over, then residuals and cotangents."""
+    """A `bwd` rule that takes what it closes over, then residuals and cotangents."""
 
     def __call__(self, *values: Any) -> Any:
-        """The cotangents of all operands."""
+        """Return the cotangents of all operands."""
         operands, given = values[: self.closed_over], values[self.closed_over :]
         places = [i for i, value in enumerate(given) if not derivatives.is_zero(value)]
         results: list[Any] = []
@@ -201,7 +201,7 @@ class _Bwd(user_rules.RuleOfOperands):
 def _closed_rule(
     closed: Any, operands: list[Any], others: list[Any], known: Mapping[Any, int]
 ) -> Any:
-    """A rule with these variables as arguments, that closes over none of the known values."""
+    """Rewrite a rule to take `operands` and `others`, and to read known values from operands."""
     constants, chosen = [], {}
     for variable, value in jaxprs.constants_of(closed):
         position = known.get(tracing.name_of(value)) if tracing.is_tracer(value) else None

@@ -1,4 +1,4 @@
-"""What functions and other objects hold: their parts, all the way down."""
+"""Reflection: the parts of Python objects, and what functions close over, recursively."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Variable = tuple[types.FunctionType, str, Any]
 
 
 def variables(value: Any) -> Iterator[Variable]:
-    """The variables that functions close over, all the way down."""
+    """Yield the variables that functions in a value close over, recursively."""
     for each in reachable(value):
         if isinstance(each, types.FunctionType):
             yield from closed_over(each)
@@ -31,7 +31,7 @@ def reachable(
     backward: bool = False,
     seen: dict[int, Any] | None = None,
 ) -> Iterator[Any]:
-    """A value, what it holds and what functions close over, all the way down.
+    """Yield a value, what it holds, and what functions in there close over, recursively.
 
     Args:
       backward: also through the backward rules of functions.
@@ -59,7 +59,7 @@ def reachable(
 
 
 def of_user(value: Any) -> types.FunctionType | None:
-    """The first function of a user's in there, such as a rule inside of what JAX puts around it."""
+    """Return the first function in a value that a user wrote, such as a rule in JAX's wrappers."""
     functions = (each for each in reachable(value) if isinstance(each, types.FunctionType))
     return next((f for f in functions if source_info.is_user_file(f.__code__.co_filename)), None)
 
@@ -68,17 +68,17 @@ _PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None), types.Cod
 
 
 class Nothing:
-    """What a variable holds that is not assigned yet, or has been deleted."""
+    """Stands for the value of a variable that is not assigned yet, or has been deleted."""
 
 
 def closed_over(function: types.FunctionType) -> Iterator[Variable]:
-    """The variables that a function closes over."""
+    """Yield the variables that a function closes over."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield function, name, contents(cell)
 
 
 def contents(cell: types.CellType) -> Any:
-    """What a variable holds that a function closes over; Nothing if it has no value."""
+    """Return the value of a variable that a function closes over; Nothing if it has no value."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -86,11 +86,11 @@ def contents(cell: types.CellType) -> Any:
 
 
 _openers: WeakKeyDictionary[type, Callable[[Any], Sequence[Any]] | None] = WeakKeyDictionary()
-"""What objects of a class hold, if they can hold anything that we see."""
+"""By class, a function that returns the parts of its objects; None if they cannot have any."""
 
 
 def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
-    """How to open objects of the class of this one."""
+    """Return a function that lists the parts of objects of this one's class; None without parts."""
     if reflect.is_debug_info(value):
         return None
     if isinstance(value, (tuple, list)):
@@ -107,7 +107,7 @@ def _opener(value: Any) -> Callable[[Any], Sequence[Any]] | None:
 
 
 def _leaves(tree: Any) -> Sequence[Any]:
-    """The leaves of a tree; none of one that cannot be taken apart, as for keys of two types."""
+    """Return the leaves of a tree; none if JAX cannot flatten it, as with keys of two types."""
     try:
         return jax.tree.leaves(tree)
     except (TypeError, ValueError):

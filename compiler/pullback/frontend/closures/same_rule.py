@@ -1,4 +1,4 @@
-"""When are two rules the same rule?
+"""Signatures of rules, which are equal if two rules are the same.
 
 JAX wraps the user's rule functions anew at each call, so object identity would make every use of
 one `custom_jvp` function a rule of its own, and a rule that calls its own function would never
@@ -30,13 +30,13 @@ AT_ONCE = frozenset({str, int, bool, type(None)})
 
 
 DEEPEST = 12
-"""Objects inside so many others are told apart by address."""
+"""Objects nested deeper than this are told apart by address."""
 
 NOTHING_AROUND = 1 << 30
 
 
 def _reads_globals(function: types.FunctionType) -> bool:
-    """Whether a function of a user's may read a global variable of the user's."""
+    """Return True if a function of a user's may read a global variable of the user's."""
     found = function.__globals__
     values = [found[name] for name in _names_in(function.__code__) if name in found]
     return reflect.is_of_a_user(function) and any(map(_is_of_a_user, values))
@@ -90,13 +90,13 @@ def _part(contents: Hashable) -> _Part:
 
 
 class Identities:
-    """Signatures of functions and jaxprs; keeps alive what it identified by address.
+    """Signatures of functions and jaxprs; keeps objects alive that it identified by address.
 
     Attributes:
-      may_change: whether what the last signature is of holds an object that was told by its
-        address, which stays when its contents change.
-      reads_globals: whether it is of a function that reads a global variable of the user's; this is
-        looked at if `of_arguments`.
+      may_change: whether the last signature covers an object identified by its address, which
+        stays the same when its contents change.
+      reads_globals: whether it covers a function that reads a global variable of the user's; this
+        is looked at if `of_arguments`.
     """
 
     def __init__(self, of_arguments: bool = False) -> None:
@@ -112,7 +112,7 @@ class Identities:
         self._by_contents = False
 
     def begin(self, by_contents: bool) -> None:
-        """Begin a signature; `by_contents` makes objects the same that hold the same.
+        """Begin a signature; with `by_contents`, objects with equal contents are the same.
 
         That is for the rules of rules, which may make such objects anew each time they run, without
         end. A user may tell two objects of equal contents apart.
@@ -123,7 +123,7 @@ class Identities:
         self.may_change = self.reads_globals = False
 
     def rules(self, equation: Any, functions: tuple[Any, ...]) -> Hashable:
-        """A signature that is equal for calls whose rules, in these functions, compute the same."""
+        """Return a signature that is equal for calls whose rules, these functions, do the same."""
         outer = self._known, self._functions
         self._known = {} if equation is None else user_rules.rule_inside(equation).known
         self._functions = {}
@@ -133,14 +133,14 @@ class Identities:
             self._known, self._functions = outer
 
     def jaxpr(self, jaxpr: Any) -> Hashable:
-        """A signature that is equal for jaxprs with the same equations, up to variable names."""
+        """Return a signature that is equal for jaxprs that differ in variable names only."""
         if id(jaxpr) not in self._structures:
             self._alive[id(jaxpr)] = jaxpr
             self._structures[id(jaxpr)] = _part(self._structure(jaxpr))
         return self._structures[id(jaxpr)]
 
     def parameters(self, params: dict[str, Any]) -> Hashable:
-        """A signature of an equation's parameters."""
+        """Return a signature of an equation's parameters."""
         return tuple((name, self._parameter(value)) for name, value in sorted(params.items()))
 
     def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:
@@ -177,7 +177,7 @@ class Identities:
         return self._object(value, inside)
 
     def _values(self, items: Iterable[Any], inside: tuple[int, ...]) -> tuple[Hashable, ...]:
-        """Of each item; of half of them no more need be asked than their class."""
+        """Return the signatures of items; about half are of types that need no more than a look."""
         return tuple(
             [
                 (kind.__name__, item)
@@ -188,7 +188,7 @@ class Identities:
         )
 
     def _python_function(self, function: types.FunctionType, inside: tuple[int, ...]) -> Hashable:
-        """That of a function, found once, unless it depends on what is around it or came before."""
+        """Return a function's signature, memoized unless it depends on what is around or before."""
         key = id(function), min(len(inside), DEEPEST + 1)
         if key not in self._functions:
             outer, self._outermost = self._outermost, NOTHING_AROUND
@@ -211,7 +211,7 @@ class Identities:
         return "function", code, defaults, named, closed_over, own
 
     def _attributes(self, value: Any, inside: tuple[int, ...]) -> Hashable:
-        """What an object holds beside the parts that we see."""
+        """Return the signature of the attributes that an object may have beside its parts."""
         if type(value) in _WITHOUT_MORE:
             return ()
         if len(inside) > DEEPEST:
@@ -222,12 +222,13 @@ class Identities:
         return tuple((name, self._value(found[name], inside)) for name in sorted(found))
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Hashable:
-        """By value where the class defines equality and hashing, otherwise by address.
+        """Identify an object by value if its class defines equality and hashing, else by address.
 
         A user's class may leave out of its equality what a rule uses, so attributes count as well.
 
-        By contents, an object is what it holds and where it was met before; but one that holds
-        nothing we can see is a marker, or has its state in C.
+        With `by_contents`, an object is identified by what it holds and where it was met before;
+        but one that holds nothing we can see is a marker, or has its state in C, and has its
+        address.
         """
         cls = type(value)
         self._alive[id(value)] = value
@@ -247,7 +248,7 @@ class Identities:
         return cls, tuple((name, self._value(state[name], inside)) for name in sorted(state))
 
     def _besides(self, value: Any, inside: tuple[int, ...]) -> Hashable:
-        """What may tell an object from another one that it is equal to."""
+        """Return what may tell an object from another one that it is equal to."""
         if reflect.is_of_a_user(type(value)):
             return self._attributes(value, inside)
         return repr(value) if isinstance(value, Number) else ()  # a zero, or the other
@@ -272,7 +273,7 @@ class Identities:
         return equation.primitive, equation.ctx, params, operands, outputs
 
     def _called(self, equation: Any) -> Hashable:
-        """The parameters of an equation; those of a call with rules, without JAX's wrappings."""
+        """Return a signature of an equation's parameters, ignoring JAX's wrappers of rules."""
         functions = user_rules.rule_functions(equation)
         if functions is None:
             return self.parameters(equation.params)
@@ -300,9 +301,9 @@ def _numbered(atoms: Any) -> dict[Any, int]:
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
-    """What a container holds, or a number of a user's class is; None of what may hold more.
+    """Return the items of a container, or the value of a number; None if it may hold more.
 
-    A user's class may say other things of what it holds, or nothing: its base is asked.
+    Methods of the base class read them, for those of a user's class may say other things.
     """
     kind: Any = type(value)
     base = _base_of(kind)
@@ -311,7 +312,7 @@ def _parts(value: Any) -> tuple[Any, ...] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _base_of(kind: Any) -> Any:
-    """The class whose parts those of a class are; None of one that may hold more."""
+    """Return the base class whose methods read the parts of a class; None if it may hold more."""
     is_known = kind in _CONTAINERS or kind.__flags__ & _MADE_BY_PYTHON
     return next((each for each in _OPENED if issubclass(kind, each)), None) if is_known else None
 
@@ -339,7 +340,7 @@ _MADE_BY_PYTHON = 1 << 9  # of a class, Py_TPFLAGS_HEAPTYPE
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """The attributes of an instance itself, in its dictionary or in slots."""
+    """Return the attributes of an instance itself, in its dictionary or in slots."""
     kind: Any = type(value)
     found = dict(getattr(value, "__dict__", ()))
     for name, slot in _slots(kind):
@@ -359,7 +360,7 @@ def _slots(kind: type) -> list[tuple[str, Any]]:
 
 
 def _state(value: Any) -> dict[str, Any]:
-    """The attributes of an instance of a plain Python class; nothing if there may be more to it."""
+    """Return the attributes of an instance of a plain class; nothing if it may have more state."""
     cls = type(value)
     if tracing.is_variable(value) or any(
         getattr(cls, name) is not getattr(object, name) for name in _COPYING

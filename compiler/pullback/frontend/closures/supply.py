@@ -1,8 +1,8 @@
-"""Values that a rule uses and its function does not: they become operands of the call as well.
+"""Closure conversion of calls: values that only a rule closes over become operands as well.
 
 JAX makes operands of what a function with rules closes over. It does not look into the rules, which
-run when the trace is over. So what only they close over is handed here to the call, and to each
-call around it, from where the value is; `lifting.py` then finds it among the operands.
+run when the trace is over. So what only they close over is passed here to the call, and to each
+call around it, from where the value is; `lift.py` then finds it among the operands.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Values = dict[Any, Any]
 """Values of a trace, by name."""
 
 Scope = dict[Any, Any]
-"""Variables of a jaxpr, by the names of the values that they are."""
+"""Variables of a jaxpr, by the names of the values that they hold."""
 
 CALLS: Bodies = dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), (("call_jaxpr", 0),))
 """Calls with rules, and the parameter that holds the function."""
 
 
 class Supply:
-    """Rewrites jaxprs; one that many calls share stays shared, where it has the same in scope."""
+    """A memoized rewriter: a jaxpr that many calls share stays shared, if the same is in scope."""
 
     def __init__(self) -> None:
         self._needed: dict[int, tuple[Any, Values]] = {}
@@ -37,10 +37,10 @@ class Supply:
         self._rewritten: dict[Any, tuple[Any, Any]] = {}
 
     def with_values_around(self, jaxpr: Any, lifted: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """A function and its leading arguments, values of traces that go on: all that rules use.
+        """Return a function that takes what its rules use of unfinished traces, and these values.
 
         Args:
-          lifted: those that the function has.
+          lifted: the values that it takes already.
         """
         had = set(map(tracing.name_of, lifted))
         needed = self.needed(jaxpr).items()
@@ -52,12 +52,12 @@ class Supply:
         return changed, [*more, *lifted]
 
     def supplied(self, jaxpr: Any, meanings: Mapping[Any, tuple[Any, ...]]) -> Any:
-        """The jaxpr with operands for its rules; `meanings` says what variables of it stand for."""
+        """Return the jaxpr with operands for its rules; `meanings` is what variables stand for."""
         scope = {name: variable for variable, names in meanings.items() for name in names}
         return self.rewritten(jaxpr, scope)
 
     def needed(self, jaxpr: Any) -> Values:
-        """What rules of calls in a jaxpr may use of what is around it."""
+        """Return the values from outside of a jaxpr that the rules of calls in it may use."""
         if id(jaxpr) not in self._needed:
             found: Values = {}
             own = {*jaxprs.inputs_of(jaxpr)}
@@ -72,7 +72,7 @@ class Supply:
         return self._needed[id(jaxpr)][1]
 
     def _needed_in(self, equation: Any, parameter: str) -> Values:
-        """What the functions of a parameter need; of a call, its rules too, which take as much."""
+        """Return the outside values that the bodies in a parameter and the call's rules need."""
         found: Values = {}
         for body in sequence(equation.params[parameter]):
             found |= self.needed(body)
@@ -83,7 +83,7 @@ class Supply:
         return found
 
     def _closed_over(self, equation: Any) -> Values:
-        """The values of a trace that the rules of a call close over, and are no operands yet."""
+        """Return the traced values that a call's rules close over and that are no operands yet."""
         rules, known = user_rules.rule_functions(equation), user_rules.rule_inside(equation).known
         count = len(self._without_tracers)
         held = reachable(rules, backward=True, seen=self._without_tracers)
@@ -97,7 +97,7 @@ class Supply:
         return any(id(body) in self._with_rules for body in sequence(equation.params[parameter]))
 
     def rewritten(self, jaxpr: Any, scope: Scope, leading: Sequence[Any] = ()) -> Any:
-        """The jaxpr, in which these variables are in scope, and lead its arguments."""
+        """Return the jaxpr with `leading` as its first arguments, given what is in scope."""
         self.needed(jaxpr)
         if not leading and id(jaxpr) not in self._with_rules:
             return jaxpr
@@ -109,7 +109,7 @@ class Supply:
         return jaxprs.with_arguments(jaxpr, leading, jaxprs.constants_of(jaxpr), equations)
 
     def _equation(self, equation: Any, scope: Scope) -> Any:
-        """The call with operands for what is needed in it, and is in scope."""
+        """Return the call with operands for the values that it needs and that are in scope."""
         bodies = _BODIES.get(jaxprs.name_of(equation), ())
         needed = [self._needed_in(equation, parameter) for parameter, _ in bodies]
         if not any(needed) and not any(self._has_rules(equation, of) for of, _ in bodies):
@@ -125,7 +125,7 @@ class Supply:
         return with_constants(equation, bodies, new, change)
 
     def _body(self, body: Any, known: Scope, handed: dict[Any, int], new: list[Any]) -> Any:
-        """A function with these variables of its caller in scope: arguments it has, or new ones."""
+        """Return a body that gets variables of its caller, as arguments it has or as new ones."""
         key = id(body), *((name, handed.get(v, v)) for name, v in known.items())
         if key not in self._rewritten:
             own = jaxprs.inputs_of(body)
@@ -139,7 +139,7 @@ _BODIES = BODIES | CALLS
 
 
 def _handed(equation: Any, parameter: str, start: int | str) -> dict[Any, int]:
-    """The operands that functions are known to close over, and which of their arguments each is.
+    """Return the operands that bodies are known to close over, each with its argument's number.
 
     Branches have the same operands, but not all of them may tell which they close over.
     """

@@ -1,1 +1,1 @@
-"""Equations whose rules are simpler in other terms."""
+"""Rewrites of equations in terms of others that have simpler rules."""

@@ -18,13 +18,13 @@ from pullback._jax import equations_as_calls, jaxprs
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def reciprocal_power(x: jax.Array, n: int) -> jax.Array:
-    """1 / x ** n, as JAX lowers `x ** -n`."""
+    """Return 1 / x ** n, as JAX lowers `x ** -n`."""
     return lax.div(lax.full_like(x, 1), lax.integer_pow(x, n))
 
 
 @reciprocal_power.defjvp
 def _reciprocal_power_jvp(n: int, primals: Any, tangents: Any) -> Any:
-    """d y = -n y / x dx."""
+    """Compute dy = -n y / x dx."""
     (x,), (dx,) = primals, tangents
     y = reciprocal_power(x, n)
     return y, lax.mul(dx, lax.mul(lax.full_like(x, -n), lax.div(y, x)))
@@ -35,5 +35,5 @@ def is_negative_power(equation: Any) -> bool:
 
 
 def with_a_rule(equation: Any, debug_info: Any) -> Any:
-    """The equation of `reciprocal_power` in the place of one of a negative power."""
+    """Replace the equation of a negative power with a call of `reciprocal_power`."""
     return equations_as_calls.as_call(equation, reciprocal_power, debug_info, -equation.params["y"])

@@ -15,13 +15,13 @@ from pullback.ir import locations
 
 
 def as_loops(call: Any) -> Callable[..., list[Any]]:
-    """The function that the one equation of `call` computes, in loops over the kernel's grid."""
+    """Return what the one equation of `call` computes, as a function with loops over its grid."""
     (equation,) = call.eqns
     return tracing.equations_to_function(_loops(equation))
 
 
 def as_call(equation: Any) -> Any:
-    """The equation of a kernel that is lowered to the loops as a call of them."""
+    """Replace a kernel that is lowered to loops with a call of them; leave any other."""
     if kernels.is_emulated(equation):
         raise PullbackError(
             "cannot trace a kernel that calls of Python emulate, in their order",
@@ -36,7 +36,7 @@ def as_call(equation: Any) -> Any:
 
 
 def check_grid(error: Exception, kind: str, function: str, where: str | None) -> None:
-    """Raises where a rule in a kernel has asked for its place in the grid."""
+    """Raise MissingRuleError if a rule in a kernel has asked for its place in the grid."""
     if kernels.asks_for_grid(error):
         raise MissingRuleError(
             f"the {kind} rule of `{function}` asks where in the grid of a kernel it is",

@@ -20,7 +20,7 @@ from pullback.rules.associative import is_associative, not_associative
 
 
 def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
-    """The one equation of `call` as a tree of neighbours, whose result meets the initial values."""
+    """Return the one equation of `call` as a tree reduction that takes the initial values last."""
     (equation,) = call.eqns
     body = tracing.equations_to_function(jaxprs.close(equation.params["jaxpr"]))
     count = len(equation.outvars)
@@ -45,7 +45,7 @@ def as_fold(call: Any) -> Callable[..., list[jax.Array]]:
 
 
 def _reduced_first(x: jax.Array, dimensions: tuple[int, ...]) -> jax.Array:
-    """The reduced dimensions as one, in front."""
+    """Merge the reduced dimensions into one, in front."""
     kept = [i for i in range(x.ndim) if i not in dimensions]
     size = math.prod(x.shape[i] for i in dimensions)
     x = lax.transpose(x, (*dimensions, *kept))
@@ -53,7 +53,7 @@ def _reduced_first(x: jax.Array, dimensions: tuple[int, ...]) -> jax.Array:
 
 
 def _combined(body: Callable[..., list[jax.Array]], xs: list[jax.Array]) -> list[jax.Array]:
-    """Each pair of neighbours as one, in order, since a body need not commute."""
+    """Combine each pair of neighbours, in order, since a body need not commute."""
     even = xs[0].shape[0] // 2 * 2
     pairs = [lax.slice_in_dim(x, i, even, 2) for i in (0, 1) for x in xs]
     last = [lax.slice_in_dim(x, even, None) for x in xs]

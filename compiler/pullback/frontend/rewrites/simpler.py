@@ -1,4 +1,4 @@
-"""Equations with simpler rules in the place of others that lower to the same."""
+"""Rewrites of equations into others that lower to the same and have simpler rules."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pullback.frontend.rewrites import pallas_kernels
 
 
 def in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
-    """Return an equation of a jaxpr, or one with a simpler rule that lowers to the same."""
+    """Return an equation of a jaxpr, or another that lowers to the same and has a simpler rule."""
     return _SIMPLER[jaxprs.name_of(equation)](equation, jaxpr) if may_be(equation) else equation
 
 
 def may_be(equation: Any) -> bool:
-    """True for a primitive some of whose equations are written in simpler terms."""
+    """Return True for a primitive with equations that `in_simpler_terms` rewrites."""
     return jaxprs.name_of(equation) in _SIMPLER
 
 
 def _square_as_product(equation: Any, jaxpr: Any) -> Any:
-    """A real square as a product, which needs no rule."""
+    """Rewrite a real square as a product, which needs no rule."""
     if np.issubdtype(equation.invars[0].aval.dtype, np.complexfloating):
         return equation
     both = [equation.invars[0]] * 2
@@ -30,7 +30,7 @@ def _square_as_product(equation: Any, jaxpr: Any) -> Any:
 
 
 def _without_unused_aux(equation: Any, jaxpr: Any) -> Any:
-    """A linear solve without its auxiliary results, where nothing uses them.
+    """Drop the auxiliary results of a linear solve if nothing uses them.
 
     JAX solves for a tangent with the same function, and leaves the auxiliary results there. They
     need not be linear in the right-hand side, and JAX's transpose rule takes no cotangents of them.
@@ -50,19 +50,19 @@ def _without_unused_aux(equation: Any, jaxpr: Any) -> Any:
 
 
 def _used_in(jaxpr: Any) -> set[Any]:
-    """The variables that the equations of a jaxpr read, and those that it returns."""
+    """Return the variables that the equations of a jaxpr read, and those that it returns."""
     read = [atom for equation in jaxpr.eqns for atom in equation.invars]
     atoms = [*jaxprs.outputs_of(jaxpr), *read]
     return {atom for atom in atoms if not isinstance(atom, jaxprs.Literal)}
 
 
 def _interpreted_kernel(equation: Any, jaxpr: Any) -> Any:
-    """A kernel that is lowered to loops as a call of them."""
+    """Rewrite a kernel that is lowered to loops as a call of them."""
     return pallas_kernels.as_call(equation)
 
 
 def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
-    """A function that says how it is partitioned, as it is on one device."""
+    """Rewrite a `custom_partitioning` call as the function that one device computes."""
     call = equation.params["call"]
     return equations_as_calls.as_jitted(
         equation, tracing.equations_to_function(call), "partitioned"
@@ -70,9 +70,10 @@ def _unpartitioned(equation: Any, jaxpr: Any) -> Any:
 
 
 def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
-    """I₁ of a batch as that of all its numbers at once.
+    """Rewrite the Bessel function I₁ of a batch as one call on all its numbers.
 
-    The rule of its rule ignores its argument: batched apart from its function, they misfit.
+    The derivative of JAX's rule for it ignores its argument: batched apart from the function, the
+    two misfit.
     """
     debug_info = jaxprs.opened(jaxpr).debug_info
     if user_rules.rule_name(equation) not in _BESSEL or source_info.is_of_user(
@@ -83,11 +84,11 @@ def _bessel_of_all(equation: Any, jaxpr: Any) -> Any:
 
 
 _BESSEL = ("i1_impl", "_i1")
-"""The function of JAX's that I₁ is, in jax 0.11 and 0.12."""
+"""Names of JAX's function for I₁, in jax 0.11 and 0.12."""
 
 
 def _high_in_simpler_terms(equation: Any, jaxpr: Any) -> Any:
-    """A call in JAX's newer encoding; a name for a value as one in the other."""
+    """Rewrite a call in JAX's newer encoding (hijax); a name for a value takes the older one."""
     return _bessel_of_all(hijax.with_name(equation), jaxpr)
 
 

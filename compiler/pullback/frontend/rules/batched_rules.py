@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Axes(NamedTuple):
-    """Where an array has the axes of batches, the outermost first; None where items share it."""
+    """Positions of an array's batch axes, the outermost first; None where items share the array."""
 
     of_rule: tuple[int | None, ...]
     of_function: tuple[int | None, ...]
@@ -82,7 +82,7 @@ def axes_of_results(rule: Rule, values: Any) -> list[Axes] | None:
 
 
 def _places(axes: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Return the positions in the whole array; each axis is counted in the items of outer ones."""
+    """Return positions in the whole array for axes that are counted in the items of outer ones."""
     found: list[int | None] = []
     for axis in reversed(axes):
         if axis is not None:

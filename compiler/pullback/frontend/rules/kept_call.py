@@ -1,4 +1,4 @@
-"""One kept call, what is asked of its rules, and the errors of what these do wrong."""
+"""A kept call, what passes ask about its rules, and the errors that these cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pullback.ir.ops import SEES_ZEROS
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """The calls of a rule for a batch: which operands have the batch axis, and its size."""
+    """A rule for a batch of calls: which operands have the batch axis, and its size."""
 
     rule: Rule
     flags: tuple[bool, ...]
@@ -49,7 +49,7 @@ class Rule:
 
     @contextlib.contextmanager
     def as_called(self) -> Iterator[None]:
-        """Trace under what held at the call: settings of JAX, notes of the equation, named axes."""
+        """Run the body under what held at the call: JAX's settings, equation notes, named axes."""
         checked = bool(self.checked_axes)
         with (
             self.settings(),
@@ -106,17 +106,17 @@ class Rule:
 
     @property
     def knows_operands_apart(self) -> bool:
-        """Whether its rules can see which operands are perturbed, and refuse by some of them."""
+        """True if its rules can see which operands are perturbed, and refuse some of them."""
         return self.primitive not in trace_rule.USERS or self.sees_zeros
 
     @functools.cached_property
     def sees_zeros(self) -> bool:
-        """Whether its rules are told which tangents, or which cotangents, are zero."""
+        """True if its rules are told which tangents or cotangents are zero (symbolic zeros)."""
         return user_rules.wants_symbolic_zeros(self.call)
 
     @property
     def goes_forward(self) -> bool:
-        """Whether a call with a backward rule has one for forward mode, too."""
+        """True if a call with a backward rule has a rule for forward mode, too."""
         is_high = self.primitive == "call_hi_primitive"
         return is_high and hijax.rules_of(self.call.eqns[0]) >= {"jvp", "vjp"}
 
@@ -126,7 +126,7 @@ class Rule:
         return masks.behind(self.inexact, self.num_residuals or 0)
 
     def symbols(self, kind: str, mask: str) -> tuple[str, ...]:
-        """The names of the functions of a rule."""
+        """Return the names of the functions of a rule."""
         key, asked = self.key, masks.Asked.parse(mask)
         mask = str(asked._replace(types=()))
         suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
@@ -142,7 +142,7 @@ class Rule:
         return (f"{key}.jvp{suffix}",)
 
     def leaking(self, error: Exception) -> LeakedValueError:
-        """The error of a rule that uses a value of a trace that is over."""
+        """Return the error for a rule that uses a value of a finished trace."""
         name = self.key.removesuffix("_forward")
         made_at = (
             locations.of_tracer(error.value)
@@ -158,12 +158,12 @@ class Rule:
         )
 
     def no_transpose(self, error: Exception) -> str:
-        """Says why a linear map is not known whose transpose is a backward rule."""
+        """Say why a linear map is unknown: its transpose, a backward rule, has no transpose."""
         name = self.key.removesuffix("_forward")
         return f"its backward rule `{name}` cannot be transposed: {headline(error)}"
 
     def missing(self, kind: str, chosen: list[int], error: Exception) -> MissingRuleError:
-        """The error where JAX has no such rule."""
+        """Return the error for a rule that JAX does not have."""
         positions = ", ".join(map(str, chosen))
         return MissingRuleError(
             f"JAX has no {kind} rule for `{self.key}` with respect to operand {positions}: "

@@ -1,7 +1,7 @@
 """Values of a finished trace that a staged rule still reads.
 
 A rule runs when the trace of its function is over. What it reads of that trace is an operand of the
-call where `lifting.py` finds it. Of the rest, a constant of the trace has an array behind it, which
+call where `lift.py` finds it. Of the rest, a constant of the trace has an array behind it, which
 takes its place; anything else is an error.
 """
 

@@ -26,9 +26,9 @@ Layout = frozenset[Hashable]
 
 
 def same_layouts(function: Any, rule: Any, closed_over: int) -> list[bool]:
-    """Return, for each result of a function, if its rule has the result along the same axes.
+    """Return, for each result of a function, True if its rule has it along the same axes.
 
-    True is a proof; False is none of the opposite.
+    True is proven; False only says that no proof was found.
 
     Args:
       function: the jaxpr of the function.

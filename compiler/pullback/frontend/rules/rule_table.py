@@ -30,10 +30,10 @@ from pullback.program.environment import Environment
 from pullback_runtime._handle import LOST_CHECKS
 
 LEAKS = (leaked_values.LeakedError, jax.errors.UnexpectedTracerError)
-"""What says that a rule uses a value of a trace that is over: ours, and JAX's in a `vmap`."""
+"""Errors of a rule that uses a value of a finished trace: ours, and JAX's in a `vmap`."""
 
 _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", default=None)
-"""The table of the program that this thread saves, how to lower its rules, and those that are."""
+"""The table of the program that this thread saves, how to lower its rules, and those lowered."""
 
 
 class RuleTable:
@@ -61,16 +61,16 @@ class RuleTable:
         self.keeper = Keeper(self)
 
     def for_platform(self, platform: str) -> RuleTable:
-        """A new table for the same function on another platform."""
+        """Return a new table for the same function on another platform."""
         table = RuleTable((platform,), self.dimensions)
         table._checked_axes, table.settings = self._checked_axes, self.settings
         table.constants = self.constants
         return table
 
     def lower_entry(self, kept: Any, name: str) -> ir.Module:
-        """The module of a program, of this name.
+        """Lower a program to a module of this name.
 
-        It is a copy where there are rules, so that these are lowered beside the function.
+        The result is a copy if there are rules, so that these are lowered beside the function.
         """
         with self.settings.where(jaxprs.types_of_values(kept))():
             module = self.lowered.lower("main", kept, entry=True).library.module
@@ -90,16 +90,16 @@ class RuleTable:
         return self.environment
 
     def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
-        """Calls met now are in the body of this `shard_map`."""
+        """Enter the body of a `shard_map`: calls registered meanwhile are in it."""
         axes = *self._checked_axes, *named_axes.checked_axes(equation)
         return self._under(axes, self.policy, self.settings)
 
     def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
-        """Calls met now are in a checkpoint of this policy."""
+        """Enter a checkpoint with this policy: calls registered meanwhile are in it."""
         return self._under(self._checked_axes, policy, self.settings)
 
     def as_called(self, equation: Any) -> contextlib.AbstractContextManager[None]:
-        """Calls met now are inside of this equation, or are it."""
+        """Enter an equation, whose types affect JAX's settings for calls registered meanwhile."""
         settings = self.settings.where(_types_at(equation))
         if settings is self.settings:
             return contextlib.nullcontext()
@@ -121,7 +121,7 @@ class RuleTable:
             self._checked_axes, self.policy, self.settings = outer
 
     def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
-        """The rule of a kept equation: the one already known for equal calls, or a new one."""
+        """Return the rule of a kept equation: the one known for equal calls, or a new one."""
         key, identities = self._find(op, equation, decomposition)
         if key is None:
             key = self._new_key(_name(equation))
@@ -134,7 +134,7 @@ class RuleTable:
         return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> Rule:
-        """The rule of a linear call that JAX knows by its transpose only.
+        """Return the rule of a linear call that JAX knows by its transpose only.
 
         Its map is the transpose of the user's backward rule. Where that has none, the call is for
         reverse mode, which does not need the map.
@@ -159,7 +159,7 @@ class RuleTable:
         return self._rules[key]
 
     def adopt(self, other: RuleTable, key: str) -> str:
-        """The key here of a rule of another table, whose program is called in one of ours."""
+        """Return the key here of a rule of another table, whose program one of ours calls."""
         if id(other) not in self._adopted:
             self.constants.include(other.constants)
         adopted = self._adopted.setdefault(id(other), (other, {}))[1]
@@ -174,7 +174,7 @@ class RuleTable:
         return adopted[key]
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """The symbol(s) of a rule in a module; traced, lowered and linked on first request.
+        """Return the symbol(s) of a rule in a module; trace, lower and link it on first request.
 
         Args:
           symbols: those of the module to link the rule into.
@@ -194,14 +194,14 @@ class RuleTable:
         return names[0] if len(names) == 1 else (names[0], names[1])
 
     def _mark(self, module: ir.Module) -> None:
-        """Note on the module that it has lost rules of batching, or checks, if it has."""
+        """Mark the module if it has lost batching rules or checks."""
         found = self.environment
         marks = {BATCHING_RULES: found.has_batching_rules, LOST_CHECKS: found.has_lost_checks}
         for name in (name for name, holds in marks.items() if holds):
             module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
     def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
-        """What `stage` links, without linking it: a module for each function of the rule."""
+        """Return what `stage` links, without linking it: a module for each function of the rule."""
         return self._sources(self._rules[key], kind, mask)
 
     def _sources(self, rule: Rule, kind: str, mask: str) -> list[link.Source]:
@@ -219,7 +219,10 @@ class RuleTable:
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
     def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
-        """The functions for one item, batched in a module of their own."""
+        """Batch the functions of a rule for one item, in a module of their own.
+
+        JAX batches functions with a user's batching rules (`custom_vmap`) before they are lowered.
+        """
         if batch.rule.batch is None and any(
             map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
         ):
@@ -240,7 +243,7 @@ class RuleTable:
         return [link.Source(library, name) for name in names]
 
     def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
-        """The key of the rule for a batch of calls, of whose operands those flagged are batched."""
+        """Return the key of the rule for a batch of calls with the flagged operands batched."""
         identity = "batch", key, flags, size
         if identity not in self._keys:
             new = self._keys[identity] = self._new_key(f"{key}.batched")
@@ -250,26 +253,29 @@ class RuleTable:
         return self._keys[identity]
 
     def stops(self, key: str) -> bool:
-        """Whether a call lets no tangent pass, which need not be staged to be known."""
+        """Return True if a call lets no tangent pass, which is known without staging its rule."""
         return self._rules[key].primitive in trace_rule.STOPS
 
     def goes_forward(self, key: str) -> bool:
-        """Whether a call with a backward rule has one for forward mode, too."""
+        """Return True if a call with a backward rule has a rule for forward mode, too."""
         return self._rules[key].goes_forward
 
     def of_derivative(self) -> RuleTable:
-        """This one: it has rules of rules."""
+        """Return this table, which has the rules of rules as well."""
         return self
 
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
     ) -> int | None:
-        """Stage every rule that `module` can need; see `frontend.stage_all`."""
+        """Stage every rule that `module` can need; see `stage_all.stage_all`."""
         return stage_all.stage_all(self, module, order, arguments)
 
     @contextlib.contextmanager
     def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
-        """For a while, this thread lowers rules in another way, such as into another context."""
+        """Run the body with rules lowered by `lower` in this thread, such as into another context.
+
+        Callbacks and keep-alives that this adds are dropped afterwards.
+        """
         kept = self.environment.host_callbacks, self.environment.keepalives
         counts = [len(each) for each in kept]
         token = _elsewhere.set((self, lower, {}))
@@ -281,7 +287,7 @@ class RuleTable:
                 del each[count:]
 
     def traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
-        """The functions of a rule, kept, before they are lowered; raises what `stage` raises."""
+        """Return the functions of a rule, kept but not lowered; raise what `stage` raises."""
         key = rule.key, kind, mask
         if key not in self._traced:
             self._traced[key] = self._trace(rule, kind, mask)
@@ -290,7 +296,7 @@ class RuleTable:
     def _trace(
         self, rule: Rule, kind: str, mask: str, batch: Batch | None = None
     ) -> tuple[Any, ...]:
-        """The functions of a rule, kept; for a batch if one is given, where JAX batches them."""
+        """Trace the functions of a rule and keep them; if a batch is given, let JAX batch them."""
         asked = masks.Asked.parse(mask)
         of_operands, of_results, _ = asked
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
@@ -326,7 +332,7 @@ class RuleTable:
             self.keeper.place = outer
 
     def _lower(self, name: str, closed: Any) -> link.Source:
-        """The function of a rule, lowered on first request."""
+        """Lower a function of a rule on first request, and memoize the result."""
         here = self, self.lowered.lower, self._sources_of
         table, lower, lowered = _elsewhere.get() or here
         if table is not self:  # a rule may trace programs of its own
@@ -338,14 +344,14 @@ class RuleTable:
 
     @contextlib.contextmanager
     def as_traced(self, closed: Any) -> Iterator[None]:
-        """The settings of JAX, and the named axes, with which this was traced."""
+        """Run the body under the settings and the named axes that a jaxpr was traced with."""
         checked = bool(self._checked_axes)
         settings = self.settings.where(jaxprs.types_of_values(closed))
         with settings(), named_axes.tracing_context_of(closed, checked):
             yield
 
     def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
-        """The key of the rule of an equal call, if there is one; and what tells whether it is."""
+        """Return the key of an equal call's rule, if there is one, and the identities looked up."""
         settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx
         identities = []
         for by_contents in (False, True) if self._generation else (False,):
@@ -384,7 +390,7 @@ class RuleTable:
         )
 
     def _policy_of(self, equation: Any) -> Callable[..., Any] | None:
-        """The policy for what the rules of a call compute; they must be a user's."""
+        """Return the checkpoint policy for a call's rules; None if they are not a user's."""
         return self.policy if jaxprs.name_of(equation) in trace_rule.USERS else None
 
     def _new_key(self, name: str) -> str:
@@ -396,9 +402,9 @@ class RuleTable:
 
 
 def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
-    """The functions of a rule, with marks on what the policy of the checkpoint around it keeps.
+    """Return the functions of a rule with marks on what the checkpoint around it saves.
 
-    A backward function does not run again.
+    A backward function gets none: it is not run again.
     """
     functions = list(map(lift.close, closed))
     if rule.policy is not None:
@@ -410,7 +416,7 @@ def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
 
 
 def _types_at(equation: Any) -> Iterator[Any]:
-    """Yield the types of an equation's operands and results; and of what the user's function has.
+    """Yield the types of an equation's operands and results, and of a user's function's values.
 
     Other functions that it calls are looked at equation by equation.
     """
@@ -421,7 +427,7 @@ def _types_at(equation: Any) -> Iterator[Any]:
 
 
 def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """The operands that are integers of Python, which a backward rule may ask for their value."""
+    """Return the operands that are Python integers, whose value a backward rule may ask for."""
     if jaxprs.name_of(equation) != "custom_vjp_call":
         return ()
     return jaxprs.literal_integers(equation)

@@ -1,4 +1,4 @@
-"""Every rule that derivatives of a module can meet, staged into it: these need no Python then."""
+"""Stage every rule that derivatives of a module can reach, so that they need no Python."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pullback.frontend.rules.rule_table import RuleTable
 
 LAST_ORDER = 9
-"""Rules of rules are staged up to here. Most end sooner, in a rule that calls its own function;
+"""Rules are staged up to this order. Most end sooner, in a rule that calls its own function;
 some never end, because every derivative is a function of its own, as for a Maclaurin series."""
 
 LAST_OF_MANY = 3
-"""The same where there is much already: rules of `odeint` solve a larger system each time.
+"""The last order if there is much already: rules of `odeint` solve a larger system each time.
 
 Saving a small `diffrax` backsolve took 120 s up to order 4 and takes 40 s, on two cores."""
 
@@ -45,7 +45,7 @@ MOST_RULES = 1500
 """More rules of rules than any program needs whose equal rules are found to be equal."""
 
 PATIENCE = 60.0
-"""Seconds after which who waits for rules of rules is told of `order`."""
+"""Seconds after which a user who waits for rules of rules is told of `order`."""
 
 Pending = dict[str, list[Any]]
 """By key of their rule, calls that want its symbols."""
@@ -58,11 +58,12 @@ class EndlessRulesError(MissingRuleError):
 def stage_all(
     table: RuleTable, module: ir.Module, order: int | None = None, arguments: Arguments = ()
 ) -> int | None:
-    """Stages every rule that a derivative can meet, to a fixpoint, and writes the symbols down.
+    """Stage every rule that a derivative can reach, to a fixpoint, and name them in the calls.
 
-    Rules of rules are staged too, so the module can then be differentiated any number of times
-    without Python; or as often as is returned: `order` times where that is given, and fewer than
-    any where rules come to no end. What a rule raises is written down in its place.
+    Rules of rules are staged too, so the module can be differentiated without Python: as often as
+    is returned, or any number of times for None. It is `order` times if that is given, and a
+    limited number if rules come to no end. What a rule raises is written down in its place.
+
     A rule that sees which operands are perturbed is staged for those that derivatives by some of
     the `arguments`, given as the positions of their leaves, ask for.
     """
@@ -75,11 +76,11 @@ def stage_all(
 
 
 class _Module:
-    """A module that gets its rules.
+    """A module into which rules are staged.
 
     Attributes:
-      order: that of the last derivative that is to have all of its rules.
-      of_many: the last one to begin where there is much already.
+      order: the order of the last derivative that is to have all of its rules.
+      of_many: the last order to begin where there is much already.
       symbols: by key, the rules that are staged.
       wanted: by key, what derivatives want of these.
       for_types: the rules that are for cotangents of other types, as they were asked for.
@@ -109,7 +110,7 @@ class _Module:
         self.warn_at = time.monotonic() + PATIENCE
 
     def complete(self) -> None:
-        """Stages all rules, also for cotangents of other types where a rule makes such."""
+        """Stage all rules, also for cotangents of other types where a rule makes such."""
         with Progress() as self.progress:
             self._complete()
             while self.table.hands_on and self._stage_for_types():
@@ -119,7 +120,7 @@ class _Module:
                 call.update(**{RULE: None})
 
     def _stage_for_types(self) -> bool:
-        """Name the rules that derivatives ask for by cotangents of other types; True if any."""
+        """Name rules for cotangents of other types in calls; return True if there are new ones."""
         calls = [call for call in ops.walk_calls(self.module) if call.rule_key is not None]
         count = len(self.for_types)
         for each in asked_for_types(self.table, self.module, self.order):
@@ -154,7 +155,7 @@ class _Module:
                     call.update(**{REFUSED: None, **self.symbols[key]})
 
     def _stage(self, key: str) -> None:
-        """Stages the rules of equal calls."""
+        """Stage the rules of the equal calls that have this key."""
         rule, wanted = self.table[key], self.wanted[key]
         if wanted.depth and time.monotonic() > self.warn_at:
             self.warn_at = math.inf
@@ -173,11 +174,11 @@ class _Module:
         return max((self._order(key) for key in self.symbols), default=1)
 
     def _order(self, key: str) -> int:
-        """The order of the first derivative that differentiates the calls."""
+        """Return the order of the first derivative that differentiates the calls of this key."""
         return order_of("jvp", self.wanted[key].depth)
 
     def _of_rules(self, pending: Pending) -> int:
-        """How many rules of rules there will be, with those that these calls get."""
+        """Return how many rules of rules there will be, with those that these calls get."""
         keys = self.symbols.keys() | pending.keys()
         return sum(1 < self._order(key) <= self.order for key in keys)
 
@@ -185,7 +186,7 @@ class _Module:
         return len(operations_where(self.module, lambda op: True))
 
     def _unstaged(self) -> Pending:
-        """Calls that derivatives meet, and that do not name their rules yet."""
+        """Return the calls that derivatives reach and that do not name their rules yet."""
         pending: Pending = defaultdict(list)
         met = [each for each in self.meetings.now() if each.call.rule_key is not None]
         wanted = [each for each in met if _wants_all_rules(each)]
@@ -205,7 +206,7 @@ class _Module:
         return pending
 
     def _want(self, met: Meeting) -> None:
-        """Notes what derivatives want of a call; its rules are staged again where that is more."""
+        """Record what derivatives want of a call; if it is more, its rules are staged again."""
         key, below = met.call.rule_key, met.in_rules
         in_rules = below is not None and order_of("jvp", below) <= self.order
         wanted = Wanted(met.mask, met.depth, in_rules)
@@ -215,9 +216,9 @@ class _Module:
             self.symbols.pop(key, None)
 
     def _transpose(self, calls: list[Any]) -> bool:
-        """Names the transposes of calls; whether the module has got any by that.
+        """Name the transposes of calls in them; return True if the module has got new ones.
 
-        The calls are in what others compute that have rules: it is not differentiated.
+        The calls are in what other calls with rules compute, which is not differentiated.
         """
         linked = len(self.rules.linked.functions)
         for call in calls:
@@ -225,10 +226,10 @@ class _Module:
         return len(self.rules.linked.functions) > linked
 
     def _singled_out(self) -> Pending:
-        """Calls that have new rules now: one for each operand, beside that for all at once.
+        """Add rules for single operands where that for all is not enough; return their calls.
 
         A rule for all operands may call what has no rule itself, as that of `igamma` does for its
-        first operand. Who differentiates by the second one again must not need it.
+        first operand. A derivative of the derivative by the second one must not need it.
         """
         changed = set()
         for key, found in self.symbols.items() if self.without else ():
@@ -242,7 +243,7 @@ class _Module:
 
 
 def _wants_all_rules(met: Meeting) -> bool:
-    """True if a call is differentiated; or is a linear call, which has no rule but its transpose.
+    """Return True if a call is differentiated, or is a linear call, whose only rule is a transpose.
 
     Of another call that is only transposed, the transposes are enough.
     """
@@ -259,7 +260,7 @@ def _warn_of_order(rule: Rule, order: int) -> None:
 
 
 def _endless(rules: list[Rule]) -> EndlessRulesError:
-    """There seem to be more and more rules of one primitive; names it."""
+    """Return the error for rules of rules that come to no end, which names their primitive."""
     primitive, count = Counter(rule.primitive for rule in rules).most_common(1)[0]
     name = primitive.removesuffix(jaxprs.OF_A_LIBRARY)
     return EndlessRulesError(

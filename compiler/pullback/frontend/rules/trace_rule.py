@@ -50,7 +50,7 @@ STOPS = frozenset({"stop_gradient"})
 
 
 def _function_of(rule: Rule) -> Any:
-    """The call; operations that a user's rule makes have their lines there."""
+    """Return the call as a function; operations of a user's rule have their lines in the rule."""
     if rule.primitive in OTHERWISE:
         return OTHERWISE[rule.primitive](rule.call)
     user_rules.forget_runs(rule.call)
@@ -58,7 +58,7 @@ def _function_of(rule: Rule) -> Any:
 
 
 def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
-    """`(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
+    """Trace `(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
     results, outs = rule.call.out_avals, rule.inexact_results
     pushed = _by_linearize if hijax.goes_by_linearize(rule.call.eqns[0]) else jax.jvp
@@ -81,9 +81,9 @@ def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     moving = jaxprs.depending(closed, given)[len(results) :]
 
     def linear(args: Any, tangents: Any) -> Any:
-        """The rule of a primitive: what does not depend on its tangents is zero.
+        """Compute a primitive's rule, with zeros for what does not depend on its tangents.
 
-        That may not be seen of it, as of the solution of a system whose right side is zero.
+        JAX's rule may compute such a zero, as the solution of a system whose right side is zero.
         """
         results, derivatives = jvp(args, tangents)
         pairs = zip(derivatives, moving, strict=True)
@@ -93,15 +93,15 @@ def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
 
 
 def _by_linearize(function: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """`jax.jvp` of a call that has a rule for `jax.linearize` only."""
+    """Compute `jax.jvp` of a call that has a rule for `jax.linearize` only."""
     results, linear = jax.linearize(function, *primals)
     return results, linear(*tangents)
 
 
 def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
-    """The jaxpr of a user's `jvp` rule, which JAX traces anyway, where it is all that is wanted.
+    """Return the jaxpr of a user's `jvp` rule, which JAX traces anyway, if that is enough.
 
-    None where some operand has no tangent.
+    Return None if some operand has no tangent.
     """
     if rule.primitive != "custom_jvp_call" or len(chosen) < len(rule.call.in_avals):
         return None
@@ -125,7 +125,7 @@ def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
 def vjp_rule(
     rule: Rule, chosen: list[int], given: list[int] | None = None, types: Sequence[str] = ()
 ) -> tuple[Any, ...]:
-    """`args -> (outs, residuals)`, and `(residuals, cotangents) -> cotangents of the chosen`.
+    """Trace `args -> (outs, residuals)`, `(residuals, cotangents) -> cotangents of the chosen`.
 
     `given` are the outs that have cotangents, if not all inexact ones; the user's rule sees which.
     `types` are the element types of the cotangents, if they are not those of the outs.
@@ -154,11 +154,11 @@ def vjp_rule(
 
 
 Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
-"""Of residuals, and the cotangents of results by position, the cotangents of chosen operands."""
+"""Maps residuals and the cotangents of results, by position, to those of chosen operands."""
 
 
 def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) -> tuple[Any, Pull]:
-    """`args -> (outs, residuals)` by `jax.vjp`, and what pulls cotangents of `given` back."""
+    """Trace `args -> (outs, residuals)` by `jax.vjp`; return also the pullback from `given`."""
     call = _function_of(rule)
     others = dict(zip(rule.inexact_results, types, strict=True)) if types else {}
     structure = []
@@ -183,9 +183,9 @@ def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) 
 
 
 def _with_cotangent(value: Any, element: str | None) -> Any:
-    """A value whose cotangent has another element type: `jax.vjp` takes none for the value itself.
+    """Return a value whose cotangent may have another element type, which `jax.vjp` refuses.
 
-    Its rule hands the cotangent on as it is, which JAX lets it do.
+    The value has a rule that hands the cotangent on as it is, which JAX lets it do.
     """
     if element is None or value.dtype == dtype_named(element):
         return value
@@ -195,9 +195,9 @@ def _with_cotangent(value: Any, element: str | None) -> Any:
 
 
 def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
-    """The same by the user's own `fwd`, which JAX traces anyway, and `bwd`.
+    """Do what `_vjp` does with the user's own `fwd`, which JAX traces anyway, and `bwd`.
 
-    None where these want to know what is zero, or cotangents have parts on other devices.
+    Return None if these see symbolic zeros, or if cotangents have parts on other devices.
     """
     if rule.primitive != "custom_vjp_call" or rule.sees_zeros or rule.checked_axes:
         return None
@@ -219,16 +219,17 @@ def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
 
 
 def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
-    """What a rule of the user's receives: in a checked `shard_map`, one cotangent for all devices.
+    """Return the cotangent that a user's rule receives: in a checked `shard_map`, the whole.
 
-    In the IR, the cotangent of a value that is equal on all devices is in parts, whose sum it is.
+    In the IR, the cotangent of a value that is equal on all devices is the sum of parts, one per
+    device.
     """
     axes = named_axes.equal_along(aval, rule.checked_axes)
     return jax.lax.psum(jax.lax.pcast(ct, axes, to="varying"), axes) if axes else ct
 
 
 def _part(rule: Rule, aval: Any, ct: Any) -> Any:
-    """One device's part of a cotangent that is equal on all of them."""
+    """Return one device's part of a cotangent that is equal on all of them."""
     axes = named_axes.equal_along(aval, rule.checked_axes)
     terms = named_axes.of_terms(jax.typeof(ct)) if axes else ()
     if not terms:
@@ -238,7 +239,7 @@ def _part(rule: Rule, aval: Any, ct: Any) -> Any:
 
 
 def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
-    """Cotangents as a backward rule returns them; in their argument's type where that holds them.
+    """Convert cotangents of a backward rule to the types of their arguments that can hold them.
 
     JAX lets a rule return another type than its argument's, and hands it on.
     """
@@ -249,7 +250,7 @@ def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
 
 
 def hands_on(rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any]) -> bool:
-    """True if a rule gives cotangents of other types than its operands have."""
+    """Return True if a rule gives cotangents of other types than its operands have."""
     if kind == "jvp":
         return False
     wanted = [rule.call.in_avals[i].dtype for i in chosen]
@@ -257,7 +258,7 @@ def hands_on(rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any])
 
 
 def _holds(dtype: Any, other: Any) -> bool:
-    """True if a cotangent of another type loses nothing in this one, or is no cotangent at all."""
+    """Return True if a cotangent of another type loses nothing in this one, or is none at all."""
     if not jax.numpy.issubdtype(other, jax.numpy.inexact):
         return True
     if jax.numpy.issubdtype(other, jax.numpy.complexfloating) and not jax.numpy.issubdtype(
@@ -271,7 +272,7 @@ def _holds(dtype: Any, other: Any) -> bool:
 
 
 def converted(value: Any, dtype: Any) -> Any:
-    """An array, or one of Python's numbers, in this type; of a complex one the real part."""
+    """Convert an array or a Python number to this type, by its real part if the type is real."""
     found = jax.typeof(value).dtype
     if found == dtype:
         return value
@@ -285,7 +286,7 @@ def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
 
 
 def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
-    """Abstract cotangents, of other element types if there are any."""
+    """Return abstract cotangents, with other element types if `types` has any."""
     dtypes = [dtype_named(name) for name in types] or [ct.dtype for ct in cotangents]
     return [ct.update(dtype=dtype) for ct, dtype in zip(cotangents, dtypes, strict=True)]
 
@@ -293,7 +294,7 @@ def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
 def transpose_rule(
     rule: Rule, chosen: list[int], given: None = None, types: Sequence[str] = ()
 ) -> tuple[Any, ...]:
-    """`(other args, cotangents of inexact outs) -> cotangents of the chosen args`.
+    """Trace `(other args, cotangents of inexact outs) -> cotangents of the chosen args`.
 
     `types` are as for `vjp_rule`.
     """
@@ -346,7 +347,7 @@ def _transposed(
 
 
 def _taken_otherwise(rule: Rule) -> list[Any] | None:
-    """The dtypes that the transpose of a linear call takes, where they are not its results'."""
+    """Return the dtypes that a linear call's transpose takes; None if they are its results'."""
     if rule.primitive != "linear_call":
         return None
     taken = user_rules.linear_cotangents(rule.call.eqns[0])
@@ -354,7 +355,7 @@ def _taken_otherwise(rule: Rule) -> list[Any] | None:
 
 
 def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> Sequence[Any]:
-    """The cotangents of operands by JAX's rule for the primitive; `args` are those `kept`."""
+    """Run JAX's transpose rule of the primitive; `args` are the operands at `kept`."""
     operands, cts = [None] * len(rule.call.in_avals), [None] * len(rule.call.out_avals)
     for places, values, full in (
         (kept, args, operands),
@@ -366,7 +367,7 @@ def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> S
 
 
 def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
-    """The transpose by JAX's rule for the primitive, of cotangents of other element types.
+    """Trace JAX's transpose rule of the primitive for cotangents of other element types.
 
     Raises:
       TypeError: it takes those of the results only.
@@ -393,7 +394,7 @@ def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
 
 
 def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
-    """The call as a function of the chosen arguments, the others held fixed."""
+    """Return the call as a function of the chosen arguments, with the others held fixed."""
 
     def restricted(*values: Any) -> Any:
         full = list(args)
@@ -405,7 +406,7 @@ def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
 
 
 def forward_of_backward(rule: Rule) -> Any:
-    """The linear map whose transpose is the rule of a call that has no other meaning."""
+    """Return the linear map whose transpose is a call's rule, which alone defines the call."""
     count = rule.num_residuals or 0
     linear = list(range(count, len(rule.call.in_avals)))
     backward = _transposed(rule, linear)
@@ -421,7 +422,7 @@ def forward_of_backward(rule: Rule) -> Any:
 
 
 def unknown_map(rule: Rule) -> Any:
-    """In the place of that map where it is not known: NaN, linear in all that it is linear in."""
+    """Return a stand-in for a linear map that is not known: NaN, linear in the same operands."""
     count = rule.num_residuals or 0
     avals = tracing.structs(rule.call.in_avals)
     results = [rule.call.out_avals[i] for i in rule.inexact_results]
@@ -443,7 +444,7 @@ def traced(
     given: list[int] | None = None,
     types: Sequence[str] = (),
 ) -> tuple[Any, ...]:
-    """The functions of a rule; `given` and `types` are as for `vjp_rule`.
+    """Trace the functions of a rule; `given` and `types` are as for `vjp_rule`.
 
     Those of a primitive depend on its parameters and types only. They are traced once for all
     programs, and placed in each where its own call is.
@@ -461,7 +462,7 @@ def traced(
 
 
 def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
-    """What the functions of a primitive's rule depend on; None if that may be anything."""
+    """Return what the functions of a primitive's rule depend on; None if that may be anything."""
     (equation,) = rule.call.eqns
     if user_rules.rule_functions(equation) is not None or any(jaxprs.bodies_of(equation)):
         return None
@@ -474,9 +475,9 @@ def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
 
 
 def _stands_alone(closed: Any) -> bool:
-    """Whether nothing in a function says where it was traced, but its equations themselves.
+    """Return True if only the equations of a function itself say where it was traced.
 
-    Jitted functions inside do; but those JAX shares between programs as they are.
+    Jitted functions in it say so, too; but those JAX shares between programs as they are.
     """
     others = (e for e in closed.eqns if e.primitive.name != jaxprs.JITTED)
     bodies = any(any(jaxprs.bodies_of(e)) for e in others)
@@ -486,7 +487,7 @@ def _stands_alone(closed: Any) -> bool:
 def batched(
     rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any], batch: Batch
 ) -> list[Any]:
-    """The functions of a rule for a batch, by JAX: with rules of batching in them.
+    """Let JAX batch the functions of a rule, which have batching rules in them.
 
     Batched operands and all results lead with the batch. The cotangent of an operand that all items
     share is the sum of those of the items.
@@ -512,7 +513,7 @@ def _for_items(closed: Any, flags: Sequence[bool], size: int) -> Any:
 
 
 def _summed(closed: Any, flags: Sequence[bool]) -> Any:
-    """The function with sums over the items in the place of the results that are not flagged."""
+    """Sum the results that are not flagged over the items."""
 
     def summed(*args: Any) -> list[Any]:
         pairs = zip(tracing.apply(closed, args), flags, strict=True)
@@ -522,12 +523,12 @@ def _summed(closed: Any, flags: Sequence[bool]) -> Any:
 
 
 def _placed(closed: Any, place: Any) -> Any:
-    """The function as if it had been traced where this equation was."""
+    """Return the function as if it had been traced where this equation was."""
     return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
 
 
 def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
-    """Raises RuleResultError where the results of a rule have other shapes than its function's.
+    """Raise RuleResultError if the results of a rule have other shapes than its function's.
 
     JAX batches a function and its rules each for itself, and keeps what does not depend on the
     batch without one: so a result that does not, but whose tangent does, has a rule that misfits.

@@ -33,7 +33,7 @@ ByKey = dict[str, dict[tuple[str, Asked], None]]
 """By key of a rule, what is asked of it: the kind, the operands and the results."""
 
 Found = dict[str, Any]
-"""The attributes of a call that name its rules; under `REFUSED`, what the others say."""
+"""The attributes of a call that name its rules; under `REFUSED`, the errors of the others."""
 
 
 class Wanted(NamedTuple):
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     in_rules: bool
 
     def also(self, other: Wanted) -> Wanted:
-        """What both want."""
+        """Return what both want."""
         mask, depth = jointly([self.mask, other.mask]), min(self.depth, other.depth)
         return Wanted(mask, depth, self.in_rules or other.in_rules)
 
@@ -75,7 +75,7 @@ class CallRules:
         self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
 
     def of(self, rule: Rule, wanted: Wanted, order: int) -> Found:
-        """Every rule of equal calls that there is, and that derivatives up to an order want."""
+        """Stage the rules that equal calls have and that derivatives up to an order want."""
         found: Found = {}
         if order_of("transpose", wanted.depth) > order:
             return found
@@ -96,9 +96,10 @@ class CallRules:
         return found | transposes | ({REFUSED: refused} if refused else {})
 
     def _pushforwards(self, found: Found, rule: Rule, wanted: Wanted) -> None:
-        """Adds the jvp for all operands; if there is none, for those perturbed that have one.
+        """Add the jvp for all operands; if there is none, for those perturbed that have one.
 
-        One that sees which are, and refuses all, is for those that are perturbed together.
+        A rule that sees which operands are perturbed, and refuses all, is staged for those that
+        derivatives perturb together.
         """
         self.add(found, rule, "jvp", [rule.own_mask])
         if rules_in(found) and rule.sees_zeros:
@@ -121,10 +122,10 @@ class CallRules:
         self.add(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
 
     def transposes(self, rule: Rule) -> Found:
-        """The transposes of a call: for all operands, and for each that it is linear in.
+        """Return the transposes of a call: for all operands, and for each that it is linear in.
 
-        Beside residuals there may be many operands that it is linear in: these together, too.
-        JAX knows the right-hand sides of a linear solve together only.
+        If it is linear in several operands beside residuals, these have a joint transpose, too. JAX
+        transposes a linear solve in all of its right-hand sides together only.
         """
         if rule.key in self.transposes_of:
             return self.transposes_of[rule.key]
@@ -141,9 +142,9 @@ class CallRules:
         return found
 
     def _pairs(self, found: Found, rule: Rule, wanted: Wanted) -> None:
-        """Adds fwd and bwd for all operands; where they refuse, for those that are perturbed.
+        """Add fwd and bwd for all operands; if they refuse, for those that are perturbed.
 
-        Where they refuse these, for those among them that they accept.
+        If they refuse these, add them for those among them that they accept.
         """
         accepted = self._pair(found, rule, Asked(rule.own_mask))
         if accepted and rule.sees_zeros:
@@ -161,9 +162,9 @@ class CallRules:
             self._pair(found, rule, Asked(joint))
 
     def _parts(self, found: Found, rule: Rule, kind: str) -> None:
-        """Add the rules for other operands and results, which may say something else of these.
+        """Add the rules for other sets of operands and results, which may differ from the first.
 
-        Who asks for one that fails is told that it is not there.
+        One that fails is left out: who asks for it is told that it is not there.
         """
         for asked in self._recorded(rule, kind):
             part = Found()
@@ -175,7 +176,7 @@ class CallRules:
             found |= {name: part[name] for name in rules_in(part)}
 
     def _pair(self, found: Found, rule: Rule, asked: Asked) -> bool:
-        """Adds fwd and bwd for some operands and results; whether they accept these."""
+        """Add fwd and bwd for some operands and results; return True if they accept these."""
         names = _pair_names(asked)
         with _noting(found, _name("vjp", asked.operands)):
             found |= zip(names, self._stage(rule, "vjp", str(asked)), strict=True)
@@ -183,10 +184,10 @@ class CallRules:
         return False
 
     def _accepted(self, found: Found, rule: Rule, kind: str, perturbed: str) -> str:
-        """The mask of the perturbed operands that there is a rule by.
+        """Return the mask of the perturbed operands that there is a rule for.
 
-        Found by halving, after those that another call of the primitive has a rule by: there may be
-        many operands, and to trace a rule takes long.
+        It is found by bisection, after a try of what another call of the primitive accepts: there
+        may be many operands, and to trace a rule takes long.
         """
 
         def part(mask: str) -> str:
@@ -204,14 +205,14 @@ class CallRules:
         return self._known[alike]
 
     def _accepts(self, found: Found, rule: Rule, kind: str, mask: str) -> bool:
-        """Whether there is a rule for a mask; notes what it says that refuses one operand."""
+        """Return True if there is a rule for a mask; note the error if it refuses one operand."""
         notes = found if mask.count("1") == 1 else Found()
         return self._try(notes, rule, kind, mask, self.table.traced_rule) is not None
 
     def _asked_of(self, rule: Rule, wanted: Wanted, kind: str) -> list[Asked]:
-        """What derivatives ask of a rule that tells its operands apart; the widest is last.
+        """Return what derivatives ask of a rule that tells its operands apart, the widest last.
 
-        It is what those of the program ask for, and what may be perturbed in rules.
+        That is what derivatives of the program ask for, and what rules may perturb.
         """
         found = self._recorded(rule, kind)
         if not self._asked or wanted.in_rules:
@@ -219,14 +220,14 @@ class CallRules:
         return list(dict.fromkeys(found))
 
     def _recorded(self, rule: Rule, kind: str) -> list[Asked]:
-        """What derivatives of the program ask of a rule; the widest is last."""
+        """Return what derivatives of the program ask of a rule, the widest last."""
         if self._asked is None:
             self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
         found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
         return sorted(found, key=lambda a: (a.operands.count("1"), a.results.count("1")))
 
     def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
-        """Adds to `found` the rules of this kind that there are."""
+        """Add the rules of this kind that exist to `found`."""
         for mask in masks:
             if (staged := self._try(found, rule, kind, mask, self._stage)) is not None:
                 found[_name(kind, mask)] = staged
@@ -234,7 +235,7 @@ class CallRules:
     def _try(
         self, found: Found, rule: Rule, kind: str, mask: str, get: Callable[[Rule, str, str], Any]
     ) -> Any:
-        """What `get` gives of a rule; None, and a note of what it says, if it refuses or is not."""
+        """Return what `get` gives for a rule; None if it is missing or refuses, which is noted."""
         name = _name(kind, mask)
         if (rule.key, name) in self._missing:
             return None
@@ -249,9 +250,9 @@ class CallRules:
         return self.table.stage(self.linked, rule.key, kind, mask)
 
     def for_types(self, key: str, kind: str, asked: Asked) -> tuple[RuleName, str] | None:
-        """Stage a rule for cotangents of other element types; what a call names it, and its name.
+        """Stage a rule for cotangents of other types; return its name in calls and its symbol.
 
-        None if it does not fit the forward function that is there.
+        Return None if it does not fit the forward function that is there.
         """
         rule, mask = self.table[key], asked.operands
         staged = self.table.stage(self.linked, key, kind, str(asked))
@@ -270,7 +271,7 @@ def _inputs(function: Any) -> list[Any]:
 
 
 class _Asked:
-    """A rule table that notes for which operands it gives rules, and for which cotangents."""
+    """A rule table that records for which operands and cotangents it is asked for rules."""
 
     def __init__(self, table: RuleTable) -> None:
         self._table = table
@@ -301,9 +302,10 @@ class _Asked:
 
 
 def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Arguments) -> ByKey:
-    """By key, what derivatives of a module ask of rules; empty if it has no gradient by all.
+    """Differentiate copies of a module, and return by key what that asks of rules.
 
-    First derivatives are by sets of arguments, and second ones by all.
+    First derivatives are by sets of arguments, and second ones by all. The result is empty if the
+    module has no gradient by all.
     """
     asked = _Asked(table)
     takes, gives = kinds_in(functions(module)["main"])
@@ -326,7 +328,7 @@ def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Argume
 
 
 def _parts(arguments: Arguments) -> list[tuple[int, ...]]:
-    """Sets of arguments to differentiate by; where there are many, of one and of all but one."""
+    """Return sets of arguments to differentiate by: if there are many, of one, all but one, all."""
     count = len(arguments)
     sizes = range(1, count + 1) if count <= _FEW else (1, count - 1, count)
     parts = [part for size in sizes for part in itertools.combinations(arguments, size)]
@@ -334,7 +336,7 @@ def _parts(arguments: Arguments) -> list[tuple[int, ...]]:
 
 
 def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
-    """The keys, kinds and masks of rules for cotangents of other types than their results have.
+    """Return keys, kinds and masks of rules asked for by cotangents of other types than results.
 
     They are those that derivatives up to the second order ask for, by each result and by all.
     """
@@ -351,12 +353,12 @@ def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any
 
 
 def _name(kind: str, mask: str) -> str:
-    """What a call names the rule that is for a mask."""
+    """Return the attribute by which a call names its rule for a mask."""
     return f"{kind}.{mask}" if kind == "transpose" or "0" in mask else kind
 
 
 def _pair_names(asked: Asked) -> tuple[str, str]:
-    """What a call names the functions of a backward rule that is for these."""
+    """Return the attributes by which a call names the two functions of a backward rule."""
     full = "0" not in asked.results
     if full and "0" not in asked.operands:
         return "fwd", "bwd"
@@ -370,7 +372,10 @@ def rules_in(found: Found) -> set[str]:
 
 @contextlib.contextmanager
 def _noting(found: Found, name: str) -> Iterator[None]:
-    """Write down the words of what the rule of this name raises; not that there is none."""
+    """Run the body and record the error that the rule of this name raises in it.
+
+    Errors of pullback propagate, such as that there is no rule; not those of leaked values.
+    """
     try:
         yield
     except Exception as error:
