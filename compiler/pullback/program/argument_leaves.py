@@ -43,7 +43,7 @@ class Slot:
     size = property(lambda self: self.aval.size)
 
     def tangent(self, what: str) -> Slot:
-        """The slot of a tangent or cotangent of this leaf."""
+        """Return the slot of a tangent or cotangent of this leaf."""
         weak, sharding = getattr(self.aval, "weak_type", False), tracing.sharding_of(self.aval)
         aval = jax.ShapeDtypeStruct(
             self.aval.shape, self.aval.dtype, weak_type=weak, sharding=sharding
@@ -52,22 +52,22 @@ class Slot:
 
 
 def is_complex(aval: Any) -> bool:
-    """Whether the elements are complex numbers."""
+    """Return True if the elements are complex numbers."""
     return jax.dtypes.issubdtype(aval.dtype, np.complexfloating)
 
 
 def slots(avals: Sequence[Any], paths: Sequence[str], first: int = 0) -> list[Slot]:
-    """Slots at consecutive positions."""
+    """Return slots at consecutive positions, beginning with `first`."""
     return [Slot(*pair, first + i) for i, pair in enumerate(zip(avals, paths, strict=True))]
 
 
 def moving(tree: Any, what: str) -> Any:
-    """The tree of tangents of a tree of slots: None where there is no tangent."""
+    """Return the tree of tangents of a tree of slots, with None where there is no tangent."""
     return jax.tree.map(lambda slot: slot.tangent(what) if is_inexact(slot.aval) else None, tree)
 
 
 def only(flags: Sequence[bool] | None, primals: Any, tree: Any) -> Any:
-    """The tree with None in the place of the leaves of `primals` without a flag."""
+    """Return the tree with None in the place of the leaves of `primals` that are not flagged."""
     if flags is None:
         return tree
     structure = jax.tree.structure(primals)
@@ -76,12 +76,12 @@ def only(flags: Sequence[bool] | None, primals: Any, tree: Any) -> Any:
 
 
 def inexact_positions(tree: Any) -> tuple[int, ...]:
-    """The operands among the slots of a tree that have tangents, in order."""
+    """Return the positions of the slots of a tree that have tangents, in order."""
     return tuple(sorted(s.position for s in jax.tree.leaves(tree) if is_inexact(s.aval)))
 
 
 def positions(argnums: Any) -> int | tuple[int, ...]:
-    """One position, or several, as Python's numbers, from whatever has integers.
+    """Return one position, or several, as Python's numbers, from whatever has integers.
 
     Raises: ArgumentMismatchError for what is neither.
     """
@@ -120,7 +120,7 @@ def _no_position(given: Any) -> ArgumentMismatchError:
 
 
 def argnums_of(argnums: Positions, count: int) -> Any:
-    """Positions of arguments, counted from 0; all of them for None.
+    """Return the positions of arguments, counted from 0; all of them for None.
 
     Raises:
       ArgumentMismatchError: a position is out of range or appears twice.
@@ -147,12 +147,12 @@ def argnums_of(argnums: Positions, count: int) -> Any:
 
 
 def several(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    """Positions as a tuple, of one also."""
+    """Return positions as a tuple, even if there is only one."""
     return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
 def chosen(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
-    """The argument at a position, or a tuple of those at several."""
+    """Return the argument at a position, or a tuple of those at several."""
     return args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
 
 
@@ -161,7 +161,7 @@ def _needed(number: int) -> int:
 
 
 def restore_zeros(tree: Any, primals: Any) -> Any:
-    """Zeros where a tree of tangents or cotangents has None: JAX's float0 for an integer.
+    """Replace None in a tree of tangents or cotangents with zeros: JAX's float0 for an integer.
 
     `primals` is a tree of avals, or of arrays.
     """
@@ -177,7 +177,7 @@ def is_float0(leaf: Any) -> bool:
 
 
 def check_inexact(tree: Any, where: str, do: str, allow_int: bool = False) -> None:
-    """Raises DerivativeTypeError for a leaf that is no float or complex number; says what to do."""
+    """Raise DerivativeTypeError, with a remedy, for a leaf that is no float or complex number."""
     for slot in jax.tree.leaves(tree):
         if not is_inexact(slot.aval) and not allow_int:
             raise DerivativeTypeError(

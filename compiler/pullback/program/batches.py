@@ -107,7 +107,7 @@ def _vmap(
 def _of_each_size(
     program: Program, ins: tuple[int | None, ...], outs: tuple[int | None, ...]
 ) -> SymbolicProgram:
-    """The program for a batch of as many items as a symbol says; each size has its own."""
+    """Return the program for a batch of symbolic size, which has a program for each size."""
     (size,) = jax.export.symbolic_shape(BATCH)
 
     def flat(*_: Any) -> NoReturn:
@@ -126,7 +126,7 @@ def _of_each_size(
 
 
 def check_batching_rules(program: Program) -> None:
-    """Raises PullbackError for a program from a file that had rules of batching."""
+    """Raise PullbackError for a program from a file that had batching rules."""
     if program._environment.lost_batching_rules:
         raise PullbackError(
             "no vmap of this program from a file: it had batching rules (jax.custom_vmap), which "
@@ -139,7 +139,7 @@ def check_batching_rules(program: Program) -> None:
 def _axes(
     axes: Any, what: str, tree: Any, avals: Sequence[Any], paths: Sequence[str]
 ) -> list[int | None]:
-    """The batch axis of each leaf, of axes for a tree or for its parts; counted from the front."""
+    """Return the batch axis of each leaf, counted from the front; `axes` may be a prefix tree."""
     marked = jax.tree.map(lambda axis: _SHARED if axis is None else axis, axes, is_leaf=_is_none)
     try:
         full = jax.tree.broadcast(marked, jax.tree.unflatten(tree, range(len(avals))))
@@ -173,9 +173,9 @@ def _axis(axis: Any, aval: Any, path: str) -> int:
 def batched(
     program: Program, in_axes: Sequence[int | None], size: int
 ) -> tuple[Program, list[bool]]:
-    """A flat program for a batch, each result in front or, if all items share it, as it is.
+    """Return a flat program for a batch, and for each result whether it is batched.
 
-    Also gives which results are batched.
+    The batch axis of a result is in front; a result that all items share is as it was.
     """
     module = clone(program.module)
     with (
@@ -196,7 +196,7 @@ def _with_batch(
     out_axes: Sequence[int | None],
     size: int,
 ) -> Program:
-    """The program of a batched module, with the trees of the old one."""
+    """Return the program of a batched module, with the trees of the old one."""
     interface = _batch_interface(program, in_axes, out_axes, size)
     return program._with_module(module, interface=interface, recipe=None, retarget=None)
 

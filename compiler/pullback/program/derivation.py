@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pullback.api.program import Program
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
-"""Before differentiation: a small callee costs more as functions of its own than as ops."""
+"""Runs before differentiation: a small callee costs more as functions of its own than as ops."""
 
 
 class Split(NamedTuple):
@@ -86,7 +86,7 @@ class Signature:
 
     @staticmethod
     def of(program: AnyProgram) -> Signature:
-        """The signature of a program."""
+        """Return the signature of a program."""
         hidden = len(program.constants)
         leaves = slots(program.in_avals, program.arg_paths, hidden)
         args, kwargs = jax.tree.unflatten(program.in_tree, leaves)
@@ -96,7 +96,7 @@ class Signature:
         )
 
     def results(self, has_aux: bool) -> tuple[Any, tuple[Any, ...]]:
-        """The differentiated result, and a tuple with the auxiliary data if there is any."""
+        """Return the differentiated result, and a tuple with the auxiliary data if there is any."""
         if not has_aux:
             return self.out, ()
         if isinstance(self.out, (tuple, list)) and len(self.out) == 2:
@@ -109,7 +109,7 @@ class Signature:
 
 
 def result_paths(program: AnyProgram) -> list[str]:
-    """`result`, or `result[0]['w']`, for the leaves of a result."""
+    """Return the paths of the leaves of a result, such as `result` or `result[0]['w']`."""
     result = jax.tree.unflatten(program.out_tree, program.out_avals)
     paths = jax.tree_util.tree_flatten_with_path(result)[0]
     return ["result" + jax.tree_util.keystr(path) for path, _ in paths]
@@ -205,7 +205,7 @@ def split_vjp(
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
 ) -> Split:
-    """Reverse mode in two programs, the second of which is the map of cotangents.
+    """Derive reverse mode as two programs, the second of which is the map of cotangents.
 
     `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
     """
@@ -243,7 +243,7 @@ def linearize(
     perturbed: Sequence[bool] | None = None,
     through: Through = "rules",
 ) -> Split:
-    """Forward mode in two programs, the second of which is the map of tangents.
+    """Derive forward mode as two programs, the second of which is the map of tangents.
 
     `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
     """
@@ -284,12 +284,15 @@ def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = N
 def transpose_of_results(
     program: Program, argnums: Sequence[int], outs: tuple[int, ...]
 ) -> Program:
-    """The same of the results at `outs`, which alone are linear; these are not in a tree."""
+    """Return the transpose of the results at `outs`, which alone are linear.
+
+    Its cotangents are leaves, in no tree.
+    """
     return _transposed(program, tuple(argnums), outs)
 
 
 class Parts(NamedTuple):
-    """The results of a program in two programs, the first of which takes some arguments only.
+    """A program split in two by its results; the first half takes some of the arguments only.
 
     Attributes:
       late: for each result, whether it is one of `rest`.
@@ -302,10 +305,10 @@ class Parts(NamedTuple):
 
 @once
 def by_dependence(program: Program, unknown: tuple[int, ...]) -> Parts | None:
-    """Apart from the results that depend on the arguments at `unknown`, those that do not.
+    """Split a program by whether its results depend on the arguments at `unknown`.
 
-    Arguments and results are not in trees. None if all results depend on them, or if the program
-    has an effect, which would come twice.
+    Arguments and results are not in trees. Return None if all results depend on them, or if the
+    program has a side effect, which would come twice.
     """
     if operations_where(program.module, acts):
         return None
@@ -347,10 +350,10 @@ def _dependence(program: Program, unknown: Iterable[int]) -> set[Any]:
 
 @for_each
 def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bool) -> Program:
-    """The results flagged as said, from these arguments, on which they depend alone.
+    """Return the program of the results flagged `which`, which takes these arguments only.
 
     Raises:
-      PullbackError: on this platform they depend on others too.
+      PullbackError: on this platform the results depend on other arguments too.
     """
     old = Signature.of(program)
     outs = tuple(i for i, flag in enumerate(late) if flag is which)
@@ -369,7 +372,7 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
 
 @for_each
 def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
-    """The program whose results are converted to these element types."""
+    """Return the program with its results converted to these element types."""
     old = Signature.of(program)
     interface = _interface(Signature(old.args, old.kwargs, old.out))
     return program._after((ConvertResults(elements),), interface, None)
@@ -451,7 +454,7 @@ def _grad(program: P, argnums: Any, has_aux: bool, *more: bool) -> P:
 def _gradients(
     program: AnyProgram, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
 ) -> tuple[VJP, Signature, Any]:
-    """The pass that appends the gradients to the results, and their trees."""
+    """Return the pass that appends the gradients, the old signature, and the gradients' tree."""
     old = Signature.of(program)
     primals = check_gradients(old, argnums, has_aux, holomorphic, allow_int)
     _check_not_shared(program)
@@ -469,7 +472,7 @@ def check_gradients(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Any:
-    """The arguments that gradients are for; raises DerivativeTypeError where there are none."""
+    """Return the arguments to take gradients by; raise DerivativeTypeError if one has none."""
     primals = argument_leaves.chosen(old.args, argnums)
     do = "convert it to a float, leave it out of argnums, or pass allow_int=True"
     argument_leaves.check_inexact(primals, "grad", do, allow_int)
@@ -478,7 +481,7 @@ def check_gradients(
 
 
 def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) -> None:
-    """Raises DerivativeTypeError unless the result is a scalar that has a gradient."""
+    """Raise DerivativeTypeError unless the result is a scalar that has a gradient."""
     loss = old.results(has_aux)[0]
     shape = loss.aval.shape if isinstance(loss, Slot) else None
     if shape != ():
@@ -492,7 +495,7 @@ def _check_loss(old: Signature, primals: Any, has_aux: bool, holomorphic: bool) 
 
 
 def _check_not_shared(program: AnyProgram) -> None:
-    """Raises NotDifferentiableError where JAX would count cotangents that we have in parts."""
+    """Raise NotDifferentiableError if JAX would count cotangents once that we have in parts."""
     if program._shares_values:
         raise NotDifferentiableError(
             "no reverse mode in the body of a checked shard_map, of a function that makes values "
@@ -538,7 +541,7 @@ def _check_holomorphic(primals: Any, loss: Slot, holomorphic: bool) -> None:
 
 
 def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
-    """The program after a pass that keeps old operands and `outs` old results in front."""
+    """Return the program after a pass that keeps old operands and `outs` old results in front."""
     hidden = len(program.constants)
     leaves = jax.tree.leaves((new.args, new.kwargs))
     kept = sorted(slot.position for slot in leaves if slot.position >= 0)
@@ -553,7 +556,7 @@ def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
 
 
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:
-    """Where each leaf is: old ones at their place, new ones from `first` on, as their sources."""
+    """Return where each leaf is: old ones at `place`, new ones from `first` on, by source."""
     sources = sorted(slot.source for slot in leaves if slot.position < 0)
     fresh = {source: first + i for i, source in enumerate(sources)}
     return tuple(
@@ -574,7 +577,7 @@ def _interface(new: Signature) -> Interface:
 
 
 def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split:
-    """Two programs of the two functions that a splitting pass leaves in a module."""
+    """Return two programs, of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
     module = clone(program.module)
     before = _entries(module)
@@ -595,7 +598,7 @@ def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split
 
 
 def _entries(module: ir.Module) -> set[str]:
-    """Functions that can be called from outside; a rule of the user's may be `@main.bwd`."""
+    """Return the functions that are public; the name `@main.bwd` may be that of a user's rule."""
     return {name for name, function in functions(module).items() if is_public(function)}
 
 

@@ -1,4 +1,4 @@
-"""What a program needs around it where it runs, and what is known of it besides its rules."""
+"""The environment of a program: what it needs where it runs, and is known besides its rules."""
 
 from __future__ import annotations
 

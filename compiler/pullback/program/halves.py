@@ -1,4 +1,4 @@
-"""What the two programs of a split say: which residuals are arguments, and which results move."""
+"""Facts about the halves of a split: which residuals are arguments, and which results move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sources = tuple[int | None, ...]
 
 
 def without_arguments(split: Split) -> tuple[Split, Sources]:
-    """The split, in which the forward program does not return arguments as residuals."""
+    """Return a split whose forward program returns no arguments as residuals, and their sources."""
     forward, linear = split
     out, residuals = Signature.of(forward).out
     returned = list(terminator(_body(forward)).operands)
@@ -61,23 +61,23 @@ def _argument(value: Any, hidden: int) -> int | None:
 
 
 def takes_cotangents(linear: Any, out: Any) -> list[bool]:
-    """Of the linear half of reverse mode: whether it uses the cotangent of each leaf of a result.
+    """Return, for each leaf of a result, whether the half of reverse mode uses its cotangent.
 
-    None of an integer.
+    It uses none of an integer.
     """
     block, cotangents = _body(linear), _for_leaves(out, Signature.of(linear).args[1])
     return [slot is not None and is_used(block.arguments[slot.position]) for slot in cotangents]
 
 
 def gives_tangents(linear: Any, out: Any) -> list[bool]:
-    """Of the linear half of forward mode: whether the tangent of each leaf may not be zero."""
+    """Return, for each leaf of a result, whether its tangent in forward mode may be nonzero."""
     table, tangents = functions(linear.module), terminator(_body(linear)).operands
     slots = _for_leaves(out, Signature.of(linear).out)
     return [slot is not None and not is_zero(tangents[slot.position], table) for slot in slots]
 
 
 def _for_leaves(out: Any, slots: Any) -> list[Any]:
-    """The slot for each leaf of a result; trees of tangents have None for integers."""
+    """Return the slot for each leaf of a result; trees of tangents have None for integers."""
     return list(jax.tree.structure(out).flatten_up_to(slots))
 
 

@@ -1,6 +1,6 @@
 """Handles: programs as values that `pullback_runtime.call_module` calls, and back.
 
-How JAX's transformations of a call become programs is in `_calls`.
+How JAX's transformations of a call become programs is in `api/program_in_jax.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Origin:
-    """What a handle is known by: the program behind it, made when it is first needed.
+    """The key of a handle: the program behind it, made when it is first needed.
 
     JAX keeps handles in what it has traced, for as long as the traced function lives. So the
     program here is not the one that is called: it would hold that function, and neither would die.
@@ -56,7 +56,7 @@ class Origin:
     def handle(
         self, around: Environment, in_avals: Any, out_avals: Any, **more: Any
     ) -> ModuleHandle:
-        """A handle that loads the program when it is lowered.
+        """Return a handle that loads the program when it is lowered.
 
         Making the program may add callbacks to those of what it is derived from.
         """
@@ -77,7 +77,7 @@ class Origin:
         )
 
     def elsewhere(self, platform: str) -> ModuleHandle | None:
-        """The handle for another platform; None where the program cannot be made for it."""
+        """Return the handle for another platform; None if the program cannot be made for it."""
         return _on(self.program, platform)
 
 
@@ -88,7 +88,7 @@ def _on(program: Program, platform: str) -> ModuleHandle | None:
 
 
 def handle_of(program: Program) -> ModuleHandle:
-    """The handle of a program: hidden constants are its leading operands."""
+    """Return the handle of a program; hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
     flat = _flat(program, hidden)
     around = program._environment
@@ -104,12 +104,12 @@ def handle_of(program: Program) -> ModuleHandle:
 
 
 def program_of(handle: ModuleHandle) -> Program:
-    """The program behind a handle, its rules included."""
+    """Return the program behind a handle, its rules included."""
     return origin_of(handle).program
 
 
 def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
-    """The program without its constants, which are arguments, and without what it has cached."""
+    """Return the program with its constants as arguments, and without what it has cached."""
     operands = tuple(map(prng_keys.physical_type, (*hidden, *program.in_avals)))
     results = tuple(map(prng_keys.physical_type, program.out_avals))
     names = (*(f"constant {i}" for i in range(len(hidden))), *program.arg_paths)
@@ -126,7 +126,7 @@ def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
 
 
 def origin_of(handle: ModuleHandle) -> Origin:
-    """What a handle is known by; one that the runtime made gets an origin here."""
+    """Return the origin of a handle; make one for a handle that comes from the runtime."""
     if isinstance(handle.key, Origin):
         return handle.key
     return _adopted(handle)
@@ -136,9 +136,9 @@ _ORIGINS: weakref.WeakValueDictionary[Any, Origin] = weakref.WeakValueDictionary
 
 
 def _adopted(handle: ModuleHandle) -> Origin:
-    """The origin of a handle that the runtime made of a module without a program.
+    """Return the origin of a handle that the runtime made of a module without a program.
 
-    It goes with the handles of the module, which hold it.
+    It lives as long as the handles of the module, which hold it.
     """
     origin = _ORIGINS.get(handle.key)
     if origin is None:
@@ -148,7 +148,7 @@ def _adopted(handle: ModuleHandle) -> Origin:
 
 
 def _read(handle: ModuleHandle) -> Program:
-    """The program of a handle's module: its entry, and the callbacks that it numbers."""
+    """Read the program of a handle's module: its entry, and the callbacks that it numbers."""
     from pullback.files.read import of_module
 
     content = handle.load() if handle.source is None else handle.source

@@ -1,7 +1,7 @@
-"""Programs on platforms: for each that one is traced for, a variant, derived and saved with it.
+"""Variants of a program, one per platform that it is traced for, derived and saved with it.
 
-A call may be lowered for yet another one, as that of a program of a GPU with arguments on a CPU is.
-Then the program is made again for it, as far as it is not from a file.
+A call may be lowered for yet another platform, as that of a program for a GPU is if its arguments
+are on a CPU. Then the program is made again for that, unless it comes from a file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Retarget:
     steps: tuple[Callable[[Program], Program], ...] = ()
 
     def then(self, step: Callable[[Program], Program]) -> Retarget:
-        """How what a step derives is made."""
+        """Return how to make what `step` derives from such a program."""
         return Retarget(self.traced, (*self.steps, step))
 
     def __call__(self, platform: str) -> Program:
@@ -49,7 +49,7 @@ class Retarget:
 
 
 def for_each(method: Method) -> Method:
-    """A method that derives programs from one, for each variant, and for other platforms later."""
+    """Make a method that derives programs do so for each variant, and for other platforms later."""
 
     @functools.wraps(method)
     def derived(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -83,15 +83,16 @@ def for_each(method: Method) -> Method:
 
 
 def after(before: Program, step: Callable[[Program], Program], made: Program) -> Program:
-    """What a step made of a program, which it can make of it on other platforms too."""
+    """Return what `step` made of a program, with the means to repeat it on other platforms."""
     retarget = before.retarget and before.retarget.then(step)
     return made if made.retarget is retarget else dataclasses.replace(made, retarget=retarget)
 
 
 def _alike(split: Any, other: Any) -> Any:
-    """Both halves of a derivative, made for another platform; the linear one is the last.
+    """Check that the halves of a derivative fit those for another platform, and return these.
 
-    Either may run where the other does not: then it has the residuals of the other platform.
+    The linear half is the last. Either may run where the other does not: then it has the residuals
+    of the other platform.
 
     Raises:
       PullbackError: the linear half is another function there, of residuals that mean something
@@ -103,7 +104,7 @@ def _alike(split: Any, other: Any) -> Any:
 
 
 def other_residuals(half: Program, other: Program) -> PullbackError:
-    """The error of one half of a derivative that would not fit the half on another platform."""
+    """Return the error for half of a derivative that would not fit the half on another platform."""
     names = [", ".join(each._environment.platforms) for each in (half, other)]
     return PullbackError(
         f"a derivative in two parts, as of jax.grad, pb.vjp and pb.linearize, was made for "
@@ -114,7 +115,10 @@ def other_residuals(half: Program, other: Program) -> PullbackError:
 
 
 def _called(module: ir.Module) -> dict[str, str]:
-    """Texts of the functions that are called, but for what a platform has in composites."""
+    """Return the texts of the functions that calls reach, by name.
+
+    Those that only composites refer to, which differ by platform, are left out.
+    """
     table, found, names = functions(module), dict[str, str](), ["main"]
     while names:
         if (name := names.pop()) not in found:
@@ -124,7 +128,7 @@ def _called(module: ir.Module) -> dict[str, str]:
 
 
 def together(programs: Any) -> Program:
-    """The first program with the others as its variants, which each can be made into."""
+    """Return the first program with the others as its variants, and a way to make it each."""
     first, *others = programs
     if not others:
         return first
@@ -133,19 +137,19 @@ def together(programs: Any) -> Program:
 
 
 def choosing(program: Program) -> Retarget:
-    """How a program is made into one of its variants, or into what its first one can be."""
+    """Return how to choose a variant, or make the first program again for another platform."""
     bare = dataclasses.replace(program, constants=(None,) * len(program.constants))
     return Retarget(functools.partial(on, bare))
 
 
 def platforms_of(program: Program) -> tuple[str, ...]:
-    """The platforms of a program and of its variants."""
+    """Return the platforms of a program and of its variants."""
     variants = (program, *program.variants)
     return tuple(name for each in variants for name in each._environment.platforms)
 
 
 def for_platform(program: Program, platform: str) -> Program:
-    """The variant for a platform, also where it runs elsewhere.
+    """Return the variant for a platform, which it stays wherever it is called.
 
     Raises:
       PullbackError: there is none.
@@ -158,7 +162,7 @@ def for_platform(program: Program, platform: str) -> Program:
 
 
 def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
-    """The error of a platform that a program was not traced for."""
+    """Return the error for a platform that a program was not traced for."""
     return PullbackError(
         f"the program was traced for {', '.join(platforms)}, not for {platform}",
         do="trace it again with platforms=…",
@@ -166,12 +170,12 @@ def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
 
 
 def here(program: Program, backend: str | None = None) -> Program:
-    """The program for a backend, by default JAX's; as it is where it cannot be made for it."""
+    """Return the program for a backend, by default JAX's; as it is if it cannot be made for it."""
     return on(program, backend or pullback_runtime.default_backend())
 
 
 def on(program: Program, platform: str) -> Program:
-    """The variant for a platform, or the program made again; the first where that cannot be."""
+    """Return the variant for a platform, or the program made again; the first if that fails."""
     if not program.variants and platform in program._environment.platforms:
         return program
     found = _variant(program, platform)
@@ -192,7 +196,7 @@ def on(program: Program, platform: str) -> Program:
 
 
 def _variant(program: Program, platform: str) -> Program | None:
-    """The variant for a platform, which may be that of others too."""
+    """Return the variant for a platform, which may be that of others too; None without one."""
     variants = (_alone(program), *program.variants)
     return next((each for each in variants if platform in each._environment.platforms), None)
 

@@ -33,13 +33,13 @@ class Recipe:
 
     @staticmethod
     def of(closed: Any) -> Recipe:
-        """The recipe of a program that was just traced."""
+        """Return the recipe of a program that was just traced."""
         return Recipe(closed, tuple(range(len(closed.in_avals))))
 
     def then(
         self, stages: Sequence[Stage], wrt: Sequence[int], kept: Sequence[int | None]
     ) -> Recipe:
-        """The recipe after more passes, which differentiate the operands `wrt`.
+        """Return the recipe after more passes, which differentiate the operands `wrt`.
 
         Args:
           kept: for each operand afterwards, its position before, or None if it is new.
@@ -49,11 +49,11 @@ class Recipe:
         return Recipe(self.closed, origins, self.moved | moved, (*self.stages, *stages))
 
     def and_then(self, pipeline: str) -> Recipe:
-        """The recipe after a pipeline that leaves the operands as they are."""
+        """Return the recipe after a pipeline that leaves the operands as they are."""
         return self.then(parse_pipeline(pipeline), (), range(len(self.origins)))
 
     def must_batch(self, in_axes: Sequence[int | None]) -> list[bool]:
-        """Which operands need a batch axis, given those that have one."""
+        """Return which operands need a batch axis, given those that have one."""
         return [
             axis is not None or origin is None or origin in self.moved
             for axis, origin in zip(in_axes, self.origins, strict=True)

@@ -1,4 +1,4 @@
-"""What programs of both kinds have: first of all, what their arguments and their results are."""
+"""What programs of both kinds have in common: above all, their arguments and results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pullback.program.provenance import Recipe
 
 MOST = 256
-"""Things made of a program that are kept with it."""
+"""The number of things made of a program that are memoized with it."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Interface:
 
 
 def with_result_types(interface: Interface, types: Sequence[Any]) -> Interface:
-    """The interface of a function whose results have these types in the module.
+    """Return the interface of a function whose results have these types in the module.
 
-    Cotangents may have another dtype than their primal values, whose place in trees they have.
+    Cotangents have the places of their primal values in trees, but may have another dtype.
     """
     outs = tuple(map(_of_type, interface.out_avals, types))
     same = all(map(operator.is_, outs, interface.out_avals))
@@ -72,7 +72,7 @@ def _dtype(type: Any) -> np.dtype:
 
 
 def positions_by_argument(in_tree: PyTreeDef, first: int) -> list[range]:
-    """For each argument, the positions of its leaves among those of `@main`, from `first`."""
+    """Return, for each argument, the positions of its leaves among `@main`'s, from `first`."""
     found = []
     for argument in [each for side in in_tree.children() for each in side.children()]:
         found.append(range(first, first + argument.num_leaves))
@@ -84,7 +84,7 @@ class AnyProgram:
     """A program of a function, of fixed sizes or with symbols for them.
 
     It says what its arguments and its result are; and it has what derivatives of both kinds are
-    made by (`_derivation`), the attributes of `pullback.Program`.
+    made by (`derivation`), the attributes of `pullback.Program`.
     """
 
     interface: Interface | Callable[[], Interface]
@@ -95,11 +95,11 @@ class AnyProgram:
     _shares_values: bool
 
     def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
-        """The derivative that is this program behind passes, which give it other trees."""
+        """Return the program after `stages`; `interface` is of its new arguments and results."""
         raise NotImplementedError
 
     def asm(self, debug_info: bool = False) -> str:
-        """The module as readable MLIR, with source locations if `debug_info`."""
+        """Return the module as readable MLIR, with source locations if `debug_info`."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class AnyProgram:
         return self._interface.arg_paths
 
     def _spelt(self) -> str:
-        """The types, as in `(x: float32[3]) -> (float32[])`."""
+        """Return the types, as in `(x: float32[3]) -> (float32[])`."""
         named = zip(self.arg_paths, self.in_avals, strict=True)
         arguments = ", ".join(f"{path}: {spell(aval)}" for path, aval in named)
         return f"({arguments}) -> ({', '.join(map(spell, self.out_avals))})"

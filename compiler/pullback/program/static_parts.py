@@ -68,7 +68,7 @@ def _may_equal_others(value: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """True if equal values are the same, and not only equal as 1 and True."""
+    """Return True if equal values are the same, and not merely equal as 1 and True are."""
     if one is other:
         return True
     kind = type(one)
@@ -131,6 +131,6 @@ def _spell(path: tuple[Any, ...]) -> str:
 
 
 def _attribute(value: Any, part: Any) -> str:
-    """The attribute that holds a static part, if one does."""
+    """Return the attribute that holds a static part, as the end of a path; empty without one."""
     names = [name for name, found in getattr(value, "__dict__", {}).items() if found is part]
     return f".{names[0]}" if names else ""

@@ -37,7 +37,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _of_each_size(method: Method) -> Method:
-    """A method that derives programs: with symbols, and from the program of each set of sizes."""
+    """Make a method derive programs with symbols, and from the program of each set of sizes."""
 
     @functools.wraps(method)
     def derived(program: SymbolicProgram, *args: Any, **kwargs: Any) -> SymbolicProgram:
@@ -101,12 +101,12 @@ class SymbolicProgram(AnyProgram):
     _shares_values = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program, on arrays of any sizes that fit the dimensions."""
+        """Run the program on arrays of any sizes that fit the dimensions."""
         return self._jitted(*args, **kwargs)
 
     @functools.cached_property
     def _jitted(self) -> Callable[..., Any]:
-        """Which finds the program for the types of the arguments while it is traced for them."""
+        """The jitted call, which finds the program for its arguments' types when it is traced."""
 
         def program(*args: Any, **kwargs: Any) -> Any:
             leaves = self._leaves(args, kwargs)
@@ -155,7 +155,7 @@ class SymbolicProgram(AnyProgram):
         return self._at(values) or self.member(values)
 
     def _at(self, values: Mapping[str, int]) -> Program | None:
-        """The program for sizes; None where there is none, or not all types follow from them."""
+        """Return the program for sizes; None without one, or if not all types follow from them."""
 
         def make() -> Program | None:
             try:
@@ -201,7 +201,7 @@ class SymbolicProgram(AnyProgram):
     value_and_grad = _of_each_size(derivation.value_and_grad)
 
     def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
-        """What passes make of the program, while dimensions are symbols."""
+        """Return the program after `stages`, while dimensions are symbols."""
         flat = symbolic_in_jax.behind(self.flat, stages)
         if self.order == 0:
             refused = self._no_order()
@@ -269,5 +269,5 @@ class SymbolicProgram(AnyProgram):
 
 
 def is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether some argument has a symbolic dimension."""
+    """Return True if some argument has a symbolic dimension."""
     return any(map(_symbolic.is_symbolic, jax.tree.leaves((args, kwargs))))

@@ -27,7 +27,7 @@ Flat = Callable[..., Sequence[Any]]
 
 
 def behind(flat: Flat, stages: Iterable[Stage]) -> Flat:
-    """The function after the stages of a derivation; what only tidies modules changes nothing.
+    """Return the function after the stages of a derivation; those that only tidy do nothing.
 
     Raises: PullbackError for an option that JAX's derivatives, which are taken here, do not have.
     """
@@ -69,7 +69,7 @@ def _by_jvp(moved: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _by_transposing(moved: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """Forward mode through a custom_vjp, which JAX's has no rule for."""
+    """Compute forward mode through a custom_vjp, for which JAX has no rule, by transposing."""
     results, backward, outs = jax.vjp(moved, *primals, has_aux=True)
     (pushed,) = jax.linear_transpose(backward, results)(tangents)
     return pushed, outs
@@ -116,9 +116,9 @@ STAGES: dict[Any, Callable[[Flat, Any], Flat]] = {
 
 
 def differentiable(primal: Flat, backward: Flat) -> Flat:
-    """A function whose reverse mode is another: `(leaves…, cotangents) -> cotangents`.
+    """Return a function whose reverse mode is another: `(leaves…, cotangents) -> cotangents`.
 
-    Of the floats among results and leaves, here as below.
+    Cotangents are those of floats among results and leaves, here and below.
     """
 
     @jax.custom_vjp
@@ -136,7 +136,7 @@ def differentiable(primal: Flat, backward: Flat) -> Flat:
 def differentiable_both_ways(
     primal: Flat, forward: Flat, backward: Flat, pushed: Sequence[int]
 ) -> Flat:
-    """As above, with forward mode as well: `(leaves…, tangents) -> (results…, tangents)`.
+    """Add a forward mode to `differentiable`: `(leaves…, tangents) -> (results…, tangents)`.
 
     Args:
       pushed: the leaves whose tangents `forward` takes.
@@ -178,7 +178,7 @@ def differentiable_both_ways(
 
 
 def _moves(value: Any) -> bool:
-    """Whether a value has tangents; JAX's tangents of the others have type float0."""
+    """Return True if a value has tangents; JAX's tangents of the others have type float0."""
     return is_inexact(jax.typeof(value))
 
 
