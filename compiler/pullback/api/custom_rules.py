@@ -123,7 +123,7 @@ class CustomVJP:
         return jax.tree.unflatten(jax.tree.structure(shape), call(*leaves))
 
     def __getattr__(self, name: str) -> Any:
-        """`defvjp` and all else that the function of JAX has."""
+        """Return `defvjp` and all else that the function of JAX has."""
         if name == "backward":
             raise AttributeError(name)
         return getattr(self.backward, name)
@@ -172,12 +172,12 @@ class _Converting:
         return self.rule(*_converted(args, self.argnums), **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """`defjvp`, `defjvps`, `defvjp` and all else that the function of JAX has."""
+        """Return `defjvp`, `defjvps`, `defvjp` and all else that the function of JAX has."""
         return getattr(self.rule, name)
 
 
 def _converted(args: tuple[Any, ...], argnums: tuple[int, ...]) -> list[Any]:
-    """The arguments with the functions among them as pytrees."""
+    """Return the arguments with the functions among them as pytrees."""
     new = list(args)
     for number in argnums:
         if number < len(new):
@@ -186,7 +186,7 @@ def _converted(args: tuple[Any, ...], argnums: tuple[int, ...]) -> list[Any]:
 
 
 def _as_pytree(function: Any) -> Any:
-    """A function as a `Partial` whose leaves are the traced floats that it closes over."""
+    """Return a function as a `Partial` whose leaves are the traced floats that it closes over."""
     if not callable(function) or isinstance(function, Partial):
         return function
     found: dict[int, Any] = {}
@@ -210,7 +210,7 @@ class _Rebuilt:
 
 
 def _reachable(value: Any, seen: set[int]) -> Iterator[Any]:
-    """The leaves of what a function closes over, through functions, partials and containers."""
+    """Yield a value and what it holds, through functions, partials and containers."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -242,7 +242,7 @@ class _Copies:
         self.made: dict[int, Any] = {}
 
     def of(self, value: Any) -> Any:
-        """The same with these values, all the way down."""
+        """Return a copy of a value with the new values in it, at any depth."""
         if id(value) in self.new:
             return self.new[id(value)]
         if id(value) in self.made:

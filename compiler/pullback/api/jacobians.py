@@ -175,21 +175,21 @@ def _reverse(
 
 
 def _value(program: Any, args: Any, kwargs: Any, has_aux: bool) -> tuple[Any, list[Any]]:
-    """The differentiated result, and a list with the auxiliary data if there is any."""
+    """Return the differentiated result, and a list with the auxiliary data if there is any."""
     derivation.Signature.of(program).results(has_aux)  # raises where there is no such pair
     out = program_in_jax.apply(program, args, kwargs)
     return (out[0], list(out[1:])) if has_aux else (out, [])
 
 
 def _first(batch: Any, basis_of: Any, value: Callable[[], Any]) -> Any:
-    """The value at the point, of which a batch holds one equal copy per direction."""
+    """Return the value at the point, of which a batch holds one equal copy per direction."""
     if sum(jnp.size(leaf) for leaf in jax.tree.leaves(basis_of)) == 0:
         return value()
     return jax.tree.map(lambda copies: copies[0], batch)
 
 
 def standard_basis(tree: Any) -> Any:
-    """All unit vectors of a tree of arrays, along a new leading axis of each leaf."""
+    """Return all unit vectors of a tree of arrays, along a new leading axis of each leaf."""
     leaves, structure = jax.tree.flatten(tree)
     sizes = [jnp.size(leaf) for leaf in leaves]
     total, first, basis = sum(sizes), 0, []
@@ -201,7 +201,7 @@ def standard_basis(tree: Any) -> Any:
 
 
 def _split(array: Any, tree: Any, axis: int) -> list[Any]:
-    """The parts of an axis that belong to each leaf of a tree."""
+    """Split an axis into the parts that belong to each leaf of a tree."""
     sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(tree)]
     return jnp.split(array, np.cumsum(sizes)[:-1], axis) if sizes else []
 
@@ -225,7 +225,7 @@ def _check(
     complex_too: bool = True,
     allow_int: bool = False,
 ) -> None:
-    """Raises DerivativeTypeError for leaves that have no such derivative, in JAX's words."""
+    """Raise DerivativeTypeError, in JAX's words, for leaves that have no such derivative."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         aval = jax.typeof(leaf)
         where = f"{what}{jax.tree_util.keystr(path)}"

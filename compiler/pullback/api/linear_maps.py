@@ -26,7 +26,7 @@ from pullback_runtime import ArgumentError, _trees
 
 @dataclass(frozen=True, eq=False)
 class PullBack:
-    """Cotangents of a function's result to those of its arguments; the residuals come first.
+    """Maps residuals and cotangents of a function's result to cotangents of its arguments.
 
     Attributes:
       linear: the program that does it.
@@ -62,7 +62,7 @@ class PullBack:
         return jax.jit(pull)
 
     def saved(self, primals: Any, saveable: Sequence[bool]) -> list[Any]:
-        """The arguments that are residuals, in the structure of all; others as JAX marks them."""
+        """Return the arguments that are residuals, and marks for others, structured as all."""
         used = set(self.sources)
 
         def kept(number: int, leaf: Any, may_be: bool) -> Any:
@@ -79,7 +79,7 @@ class PullBack:
         )
 
     def residuals(self, args_res: Any, others: Sequence[Any]) -> list[Any]:
-        """All residuals, of which these arguments are some."""
+        """Return all residuals: those among these arguments, and the others."""
         leaves = jax.tree.leaves(args_res, is_leaf=_is_mark)
         if len(leaves) != self.in_tree.num_leaves:
             raise ArgumentMismatchError(
@@ -101,7 +101,7 @@ class PullBack:
         return [next(rest) if i is None else leaves[i] for i in self.sources]
 
     def names(self) -> list[str]:
-        """How each leaf of the arguments is named."""
+        """Return the name of each leaf of the arguments."""
         numbered = tree_prefix.mirrored(self.in_tree, range(self.in_tree.num_leaves))
         paths = jax.tree_util.tree_flatten_with_path(numbered)[0]
         return [f"args{jax.tree_util.keystr(path)}" for path, _ in paths]
@@ -145,19 +145,19 @@ class VJP:
 
     @property
     def out_nzs(self) -> Any:
-        """Whether each result has a tangent that may not be zero, in the structure of the result.
+        """For each result, whether it has a tangent that may be nonzero; structured as the result.
 
         Containers that are no tuples, lists or dictionaries are tuples there.
         """
         return tree_prefix.mirrored(self.out_tree, self.fun.nonzero)
 
     def __call__(self, *cotangents: Any) -> Any:
-        """The cotangents of the arguments, of those of the result."""
+        """Return the cotangents of the arguments for those of the result."""
         found = self.fun(self.fun.residuals(self.args_res, self.opaque_residuals), *cotangents)
         return named_axes.totals(found, self.primals, self.reduce_axes)
 
     def with_refs(self, *places: Any) -> jax.tree_util.Partial:
-        """The same map, which adds cotangents to mutable arrays instead of returning them.
+        """Return the map that adds cotangents to mutable arrays instead of returning them.
 
         Args:
           *places: for each leaf of the arguments a `jax.Ref`, to which its cotangent is added;
@@ -194,16 +194,16 @@ class VJP:
         return jax.tree_util.Partial(_put, self, places)
 
     def replace(self, **changes: Any) -> VJP:
-        """The same map with other attributes, such as `args_res`."""
+        """Return the map with other attributes, such as `args_res`."""
         return dataclasses.replace(self, **changes)
 
     def tree_flatten(self) -> Any:
-        """The residuals, and all that is no array."""
+        """Return the residuals, and all that is no array."""
         return (self.args_res, self.opaque_residuals, self.primals), (self.fun, self.reduce_axes)
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Any) -> VJP:
-        """The inverse of `tree_flatten`."""
+        """Invert `tree_flatten`."""
         (fun, reduce_axes), (args_res, others, primals) = static, children
         return cls(fun, args_res, others, reduce_axes, primals)
 
@@ -213,12 +213,12 @@ def _is_place(leaf: Any) -> bool:
 
 
 def _holds(place: Any, aval: Any) -> bool:
-    """Whether a mutable array is one for cotangents of this type; integers have none."""
+    """Return True if a mutable array is one for cotangents of this type; integers have none."""
     return not is_inexact(aval) or (place.shape, place.dtype) == (aval.shape, aval.dtype)
 
 
 def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:
-    """Cotangents of arguments, where they are wanted; what is left to return of them."""
+    """Put cotangents of arguments in their places; return what of them is to be returned."""
 
     def put(place: Any, ct: Any) -> Any:
         if isinstance(place, jax.ad.DontWant):
@@ -234,7 +234,7 @@ def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class PushForward:
-    """Tangents of a function's arguments to those of its result; the residuals come first.
+    """Maps residuals and tangents of a function's arguments to tangents of its result.
 
     Attributes:
       linear: the program that does it.
@@ -264,12 +264,12 @@ class PushForward:
 
     @property
     def out_nzs(self) -> Any:
-        """As that of `VJP`."""
+        """For each result, whether it has a tangent that may be nonzero; as in `VJP`."""
         return tree_prefix.mirrored(jax.tree.structure(self.out), self.nonzero)
 
 
 def check_tangents(primals: Any, tangents: Any) -> Any:
-    """The tangents of what has one; raises ArgumentMismatchError unless they fit the primals."""
+    """Return the tangents of what has one; raise ArgumentMismatchError if they do not fit."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentMismatchError(
             "primal and tangent arguments to pb.jvp must be tuples or lists; "
@@ -280,9 +280,9 @@ def check_tangents(primals: Any, tangents: Any) -> Any:
 
 
 def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
-    """`given` with None where there is no tangent or cotangent, as for an integer.
+    """Return `given` with None where there is no tangent or cotangent, as for an integer.
 
-    Raises ArgumentMismatchError where it does not fit `primals`, naming the path. As in JAX, a
+    Raise ArgumentMismatchError where it does not fit `primals`, naming the path. As in JAX, a
     number of another type does not fit, such as 1 for 1.0; the cotangent of an integer can be
     any leaf.
     """
@@ -310,7 +310,7 @@ def check_tree(primals: Any, given: Any, what: str, root: str) -> Any:
 
 
 def _fits(primal: Any, other: Any, what: str) -> bool:
-    """Whether a tangent or cotangent is of the same type as its primal value.
+    """Return True if a tangent or cotangent is of the same type as its primal value.
 
     The program that takes it checks all but weak types, such as those of Python's numbers.
     """
@@ -352,7 +352,7 @@ def _misfit(primal: Any, other: Any, what: str, where: str) -> ArgumentMismatchE
 
 
 def _fits_with_none(primals: Any, given: Any) -> bool:
-    """Whether the trees agree when None stands for the tangent of an integer."""
+    """Return True if the trees agree when None stands for the tangent of an integer."""
     leaves, tree = jax.tree.flatten(primals)
     try:
         others = tree.flatten_up_to(given)
@@ -372,7 +372,7 @@ def _moves(primal: Any) -> bool:
 
 
 def _first_difference(primals: Any, given: Any, root: str) -> str:
-    """The path of the first leaf that only one of the trees has."""
+    """Return the path of the first leaf that only one of the trees has."""
     ours, theirs = (
         [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
         for tree in (primals, given)

@@ -20,7 +20,7 @@ from pullback.program.argument_leaves import is_float0
 
 
 def names_of(reduce_axes: Any) -> tuple[Any, ...]:
-    """The axes of an option `reduce_axes`, which may be one name.
+    """Return the axes of an option `reduce_axes`, which may be one name.
 
     Raises:
       ArgumentMismatchError: it names what is no axis of a vmap that is going on.
@@ -39,7 +39,7 @@ def names_of(reduce_axes: Any) -> tuple[Any, ...]:
 
 
 def totals(gradients: Any, primals: Any, names: tuple[Any, ...]) -> Any:
-    """Each gradient, summed over those of the axes along which its primal value does not differ."""
+    """Sum each gradient over those of the axes along which its primal value does not differ."""
 
     def total(primal: Any, gradient: Any) -> Any:
         return gradient if is_float0(gradient) else _total.bind(gradient, primal, axes=names)
@@ -57,14 +57,14 @@ def _batch(axis: Any, values: Any, dims: Any, *, axes: tuple[Any, ...]) -> tuple
 
 
 def _times(gradient: Any, size: int) -> Any:
-    """Multiplied in 32 bits at least: a size may be infinite in fewer."""
+    """Multiply in 32 bits at least: a size may be infinite in fewer."""
     dtype = gradient.dtype
     wide = jax.numpy.float32 if dtype.itemsize < 4 else dtype
     return (gradient.astype(wide) * size).astype(dtype)
 
 
 def _outside(axes: tuple[Any, ...]) -> ArgumentMismatchError:
-    """The error where a map of cotangents is used, but its axis is mapped no more."""
+    """Return the error for a map of cotangents that is used where its axis is mapped no more."""
     names = ", ".join(map(repr, axes))
     return ArgumentMismatchError(
         f"a total over the axis {names} is asked for outside of the vmap that has it",

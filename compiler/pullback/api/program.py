@@ -75,7 +75,7 @@ class Program(AnyProgram):
         return dataclasses.replace(self)
 
     def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
-        """The derivative whose module is this one's behind passes, which give it other trees."""
+        """Return the program after `stages`; `interface` is of its new arguments and results."""
         module = clone(self.module)
         manager.run_stages(module, stages, self.rules)
         interface = with_result_types(interface, result_types(module))
@@ -233,7 +233,7 @@ class Program(AnyProgram):
         return artifact.to_exported(self, platforms=platforms)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program; JAX's transformations of a call derive new programs in the IR."""
+        """Run the program; JAX's transformations of a call derive new programs in the IR."""
         try:
             return self._jitted(*args, **kwargs)
         except ValueError:
@@ -270,7 +270,7 @@ class Program(AnyProgram):
         return list(map(prng_keys.physical, leaves))
 
     def _as_taken(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, with fields by name where a file has a class that is not here."""
+        """Return the arguments, with fields by name where a file has a class that is not here."""
         if not _trees.has_fields(self.in_tree):
             return args
         return jax.tree.unflatten(self.in_tree, _trees.flatten_call(self.in_tree, args, {}))[0]

@@ -36,7 +36,7 @@ from pullback_runtime._primitive import call_module_p
 
 
 def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs a program in the trace that is going on."""
+    """Run a program in the trace that is going on."""
     if isinstance(program, SymbolicProgram):
         return program(*args, **kwargs)
     operands = program.flatten(args, kwargs)
@@ -46,7 +46,7 @@ def apply(program: Program | SymbolicProgram, args: tuple[Any, ...], kwargs: dic
 def apply_linear(
     program: Program | SymbolicProgram, args: tuple[Any, ...], moving: tuple[Any, ...]
 ) -> Any:
-    """The same of a program that is linear in its last arguments, in all of them together."""
+    """Run a program that is linear in its last arguments, `moving`, in all of them together."""
     if isinstance(program, SymbolicProgram):
         return program(*args, *moving)
     operands = program.flatten((*args, *moving), {})
@@ -55,7 +55,7 @@ def apply_linear(
 
 
 def _linear_in_last(program: Program, count: int) -> ModuleHandle:
-    """The handle of a program that is linear in so many of its last operands together."""
+    """Return the handle of a program, marked as jointly linear in so many last operands."""
     handle = program.handle
     operands = len(handle.in_avals)
     origin_of(handle).linear = tuple(range(operands - count, operands))
@@ -69,9 +69,9 @@ def _run(program: Program, operands: list[Any]) -> Any:
 
 
 def check_operands(program: Program, operands: list[Any]) -> None:
-    """Raises ArgumentMismatchError for an argument of another shape or dtype, naming its path.
+    """Raise ArgumentMismatchError for an argument of another shape or dtype, naming its path.
 
-    One that is no array is a PullbackError, as where it is traced.
+    For one that is no array it is a PullbackError, as where it is traced.
     """
     for path, aval, value in zip(program.arg_paths, program.in_avals, operands, strict=True):
         found = jax.typeof(value)
@@ -87,7 +87,7 @@ def check_operands(program: Program, operands: list[Any]) -> None:
 
 
 def _differentiated(handle: ModuleHandle, perturbed: tuple[int, ...]) -> SplitJVP:
-    """Reverse mode in two programs; the linear map of forward mode is the second's transpose."""
+    """Split reverse mode in two; the linear map of forward mode is the second's transpose."""
     return _split(program_of(handle), perturbed)
 
 
@@ -111,14 +111,14 @@ def _split(flat: Program, perturbed: tuple[int, ...]) -> SplitJVP:
 
 
 def _elements(program: Program, positions: Sequence[int]) -> tuple[str, ...]:
-    """The element types of arguments."""
+    """Return the element types of the arguments at these positions."""
     (block,) = functions(program.module)["main"].regions[0].blocks
     first = len(program.constants)
     return element_types([block.arguments[first + i].type for i in positions])
 
 
 def _swapped(backward: Program, elements: tuple[str, ...]) -> Program:
-    """The map of tangents, which have the types of their primal values."""
+    """Transpose the map of cotangents to that of tangents, typed as their primal values."""
     if element_types(result_types(backward.module)) != elements:
         backward = derivation.with_results_like(backward, elements)
     return backward.transpose(argnums=(1,))
@@ -127,7 +127,7 @@ def _swapped(backward: Program, elements: tuple[str, ...]) -> Program:
 def _transposed(
     handle: ModuleHandle, linear: tuple[int, ...], given: tuple[int, ...]
 ) -> tuple[ModuleHandle, tuple[int, ...], tuple[int, ...]]:
-    """The transpose; of which operands it gives cotangents, and of which results it takes them.
+    """Return the transpose, the operands it gives cotangents of, and the results it takes them of.
 
     It gives those asked for, or more, and takes those given, unless it has all. A result may depend
     on what is not linear alone, as the value beside a tangent; it has none.
@@ -147,7 +147,7 @@ def _transposed(
 def _known_and_rest(
     unknown: Sequence[bool], params: partial_evaluation.Params
 ) -> partial_evaluation.Halves | None:
-    """The results that JAX can know beside a linear map, as the value beside a tangent.
+    """Split off the results that JAX can know beside a linear map, as the value beside a tangent.
 
     The rest takes all operands again: what both compute is one computation where both are lowered
     together.
@@ -166,7 +166,7 @@ def _known_and_rest(
 def _batched(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int | None, ...]]:
-    """The program batched by the pass; or made again for a batch, or run once per item."""
+    """Batch a program by the pass; if not possible, make it again or run it once per item."""
     if not isinstance(size, int):
         raise PullbackError(
             f"a program cannot be called for a batch of {size} items, which is no number",
@@ -186,7 +186,10 @@ def _batched(
 def _mapped(
     origin: Origin, in_axes: tuple[int | None, ...], size: int
 ) -> tuple[ModuleHandle, tuple[int | None, ...]] | None:
-    """The program batched in the IR, which leaves a result as it is that all items share."""
+    """Batch a program in the IR, where a result that all items share has no batch axis.
+
+    Return None if only JAX can batch it (it has batching rules or a mesh), or an op has no rule.
+    """
     around = origin.program._environment
     if around.has_batching_rules or around.mesh is not None:
         return None
@@ -204,7 +207,7 @@ def _mapped(
 def _repeated(
     handle: ModuleHandle, in_axes: tuple[int | None, ...], size: int, along: Any
 ) -> tuple[ModuleHandle, tuple[int, ...]]:
-    """The program made again for a batch, or where that cannot be, run once per item.
+    """Make a program again for a batch, or where that cannot be, run it once per item.
 
     Only JAX knows how a `custom_vmap` is batched, and shardings over devices.
     """
@@ -221,7 +224,7 @@ def _repeated(
 
 
 def _together(program: Program, in_axes: tuple[int | None, ...], size: int, along: Any) -> Any:
-    """A function that runs the program made again for a batch; None if there is no recipe."""
+    """Return a function that runs the program made again for a batch; None without a recipe."""
     recipe = program.recipe
     if recipe is None:
         return None
@@ -239,9 +242,10 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
 
 
 def _made_again(recipe: Recipe, flags: Sequence[bool], size: int, along: Any) -> Program | None:
-    """The program for a batch: flagged operands and all results have it as leading axis.
+    """Make a program again for a batch, the leading axis of flagged operands and all results.
 
-    It lies along the axis of a mesh that is named. None where JAX cannot batch the function.
+    The batch lies along the mesh axis that `along` names. Return None where JAX cannot batch the
+    function.
     """
     mine = {o for o, flag in zip(recipe.origins, flags, strict=True) if flag} | recipe.moved
     axes = tuple(0 if i in mine else None for i in range(len(recipe.closed.in_avals)))
@@ -259,7 +263,7 @@ def _made_again(recipe: Recipe, flags: Sequence[bool], size: int, along: Any) ->
 
 @platform_variants.for_each
 def _with_stages(program: Program, recipe: Recipe) -> Program:
-    """The program behind the passes of another's recipe: operands and results are as they are."""
+    """Return the program after the passes of another's recipe, with flat operands and results."""
     module = clone(program.module)
     manager.run_stages(module, recipe.stages, program.rules)
     made = program.recipe and dataclasses.replace(recipe, closed=program.recipe.closed)
@@ -271,14 +275,14 @@ def _with_stages(program: Program, recipe: Recipe) -> Program:
 
 
 def _leading(operand: Any, axis: int | None, flag: bool, size: int) -> Any:
-    """The operand with its batch axis in front, repeated where it lacks one and needs it."""
+    """Return the operand with its batch axis in front, repeated where it lacks one and needs it."""
     if axis is not None:
         return jax.numpy.moveaxis(operand, axis, 0)
     return jax.numpy.broadcast_to(operand, (size, *operand.shape)) if flag else operand
 
 
 def _one_by_one(handle: ModuleHandle, in_axes: tuple[int | None, ...]) -> Any:
-    """A function that runs the program for one item of the batch after the other."""
+    """Return a function that runs the program for one item of the batch after the other."""
 
     def sequential(*operands: Any) -> list[Any]:
         moved = [

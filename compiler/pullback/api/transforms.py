@@ -44,7 +44,7 @@ _DERIVATION = "_pullback_derivation"
 
 @dataclass(frozen=True)
 class Step:
-    """One way to make a Program of a Program: a function of `_derivation` and its options."""
+    """One way to make a Program of a Program: a function of `derivation` and its options."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -67,7 +67,10 @@ def _note(function: Any, base: Any, steps: tuple[Step, ...]) -> None:
 
 
 def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
-    """What a function comes from: itself, if it was not made here or only wraps one that was."""
+    """Return the function that one is derived from, and the steps since.
+
+    A function that was not made here, or that only wraps one that was, is derived from itself.
+    """
     found: Any = getattr(fun, _DERIVATION, None)
     made_here = found is not None and found.function() is fun
     return (found.base, found.steps) if made_here else (fun, ())
@@ -76,7 +79,7 @@ def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
 def program_of(
     fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Program | SymbolicProgram:
-    """The Program of a function for such arguments; what was derived here is not traced again.
+    """Return the Program of a function for such arguments; what was derived is not traced again.
 
     Of one for several platforms it is the variant for this one.
     """
@@ -93,7 +96,7 @@ def program_of(
 
 
 def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
-    """A function that calls the program that a step derives from that of `fun`."""
+    """Return a function that calls the program that a step derives from that of `fun`."""
     static_arguments.check_function(fun)
     base, before = _origin(fun)
     steps = (*before, step)
@@ -129,7 +132,7 @@ def _derived(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
 def _with_gradients(
     results: Any, args: tuple[Any, ...], step: Step, change: Callable[[Any, Any], Any]
 ) -> Any:
-    """The results with `change(gradients, primals)` in the place of the gradients."""
+    """Replace the gradients among the results with `change(gradients, primals)`."""
     options = dict(step.options)
     numbers = argument_leaves.argnums_of(options["argnums"], len(args))
     primals = argument_leaves.chosen(args, numbers)
@@ -141,7 +144,7 @@ def _with_gradients(
 
 
 def _derivative(fun: Callable[..., Any], step: Step, reduce_axes: Any) -> Callable[..., Any]:
-    """A function that gives gradients, which are totals over the axes named."""
+    """Return a function that gives gradients, which are totals over the axes named."""
     function = _transformed(fun, step)
     if reduce_axes == ():
         return function
@@ -353,7 +356,7 @@ def linearize(
 
 
 def _perturbed(in_nzs: Any, tree: Any, taker: str) -> tuple[bool, ...] | None:
-    """A flag for each leaf of the arguments; None for all of them."""
+    """Return a flag for each leaf of the arguments; None if all are set."""
     flags = (True,) if in_nzs is None else tree_prefix.flags_of(in_nzs, tree, "in_nzs", taker)
     return None if all(flags) else flags
 
@@ -419,7 +422,7 @@ def _derived_linearize(
 
 
 def _of_fixed_sizes(program: Program | SymbolicProgram, taker: str) -> Program:
-    """Raises PullbackError for a program that cannot be split: residuals have sizes."""
+    """Return a program if it has fixed sizes, as its residuals must; else raise PullbackError."""
     if not isinstance(program, SymbolicProgram):
         return program
     raise PullbackError(
@@ -429,7 +432,7 @@ def _of_fixed_sizes(program: Program | SymbolicProgram, taker: str) -> Program:
 
 
 def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:
-    """Which leaf of the arguments is each that the program takes."""
+    """Return, for each leaf that the program takes, which leaf of the arguments it is."""
     tree = jax.tree.structure(primals)
     numbers = list(range(tree.num_leaves))
     if tree == program.in_tree.children()[0]:
@@ -438,7 +441,7 @@ def _order(program: Program, primals: tuple[Any, ...]) -> list[int]:
 
 
 def _run_forward(forward: Program, primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, ...]:
-    """The results, the residuals, and the types of the arguments and of what is differentiated."""
+    """Run the forward half; return results, residuals, and types of arguments and main result."""
     out, residuals = program_in_jax.apply(forward, primals, {})
     results = out if has_aux else (out,)
     types = jax.tree.map(jax.typeof, (forward._as_taken(primals), results[0]))
@@ -490,7 +493,7 @@ def _is_integer(aval: Any) -> bool:
 
 
 _WITHOUT_INTEGERS = ("stablehlo.dot_general", "stablehlo.convert", "stablehlo.compare")
-"""Ops behind which JAX takes the cotangents of integers for zero."""
+"""Ops through which JAX takes the cotangents of integers for zero."""
 
 
 def _transposed_integers(

@@ -16,7 +16,7 @@ from pullback.errors import ArgumentMismatchError
 
 
 def flags_of(prefix: Any, tree: PyTreeDef, name: str, taker: str) -> tuple[bool, ...]:
-    """One flag for each leaf of the arguments.
+    """Return one flag for each leaf of the arguments.
 
     Args:
       prefix: a bool, or a tree of bools.
@@ -68,14 +68,17 @@ _PREFIX = "must form a tree prefix of the corresponding values"
 
 
 def _other_keys(prefix: Any, tree: PyTreeDef) -> list[Any] | None:
-    """The keys of a dictionary among the arguments, where those of the flags are others."""
+    """Return the keys of a dictionary among the arguments if those of the flags are others."""
     kind, keys = tree.node_data() or (None, ())
     both = type(prefix) is dict and kind is dict
     return list(keys) if both and sorted(prefix) != list(keys) else None
 
 
 def mirrored(tree: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """A tree of these leaves; a container that is no tuple, list or dictionary becomes a tuple."""
+    """Return a tree of these leaves; a container of another kind than Python's becomes a tuple.
+
+    Python's are tuples, lists and dictionaries.
+    """
     return _mirrored(tree, iter(leaves))
 
 
