@@ -1,10 +1,13 @@
-"""What all tests share: how XLA compiles, and how much of a sweep runs."""
+"""What all tests share: how XLA compiles, how much of a sweep runs, and what memory is kept."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import importlib.metadata
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -53,6 +56,45 @@ def watched(**options):
     with erased.watching(**options) as watch:
         yield watch
     assert not watch.found, "\n".join(dict.fromkeys(watch.found))
+
+
+@pytest.fixture(autouse=True)
+def _little_memory():
+    yield
+    MEMORY.limit()
+
+
+class Memory:
+    """What a process of tests keeps: JAX's caches hold what it compiled, 1.5 MB a function."""
+
+    GROWTH = 1 << 29
+
+    def __init__(self):
+        self.most = 2 * self.GROWTH
+
+    def limit(self):
+        """Empties the caches where the process has grown by half a GiB since it last did."""
+        if resident() < self.most:
+            return
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps what is freed
+            trim(0)
+        self.most = max(self.most, resident() + self.GROWTH)
+
+
+MEMORY = Memory()
+
+
+def resident():
+    """The bytes of this process in memory; 0 on systems that do not say it so."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def pytest_addoption(parser):
