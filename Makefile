@@ -13,7 +13,9 @@ PYTHON ?= $(call first_usable,python3.11 python3.12 python3.13 python3.14 python
 NEWER_PYTHON ?= $(call first_usable,python3.14 ~/.pyenv/versions/3.14*/bin/python \
 	python3.13 ~/.pyenv/versions/3.13*/bin/python \
 	python3.12 ~/.pyenv/versions/3.12*/bin/python)
-JOBS ?= 2
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+# Of the cases of each test, one in so many runs, and the first of each op; of lit's files, one too.
+THIN ?= 8
 PIP_ARGS ?=
 EXAMPLE := examples/rules.py:train_step
 
@@ -22,12 +24,14 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test pytest lit test-newer newer-python lint types bench docs portability
-.PHONY: engines pjrt fuzz conformance mutants jax-tests libraries tpu gpu clean
+.PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
+.PHONY: bench docs portability engines pjrt fuzz conformance mutants jax-tests libraries tpu gpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
-	@echo "make test   pytest, then lit"
+	@echo "make test   a part of the tests of everything, pytest and lit; make test-all all of them"
+	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
+	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | pjrt | fuzz   saved files; see docs/artifact.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
@@ -52,19 +56,37 @@ demo: setup
 
 test: pytest lit
 
+test-all:
+	$(MAKE) test THIN=1
+
 pytest: setup
-	$(RUN) $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(RUN) $(BIN)/python -m pytest -n $(JOBS) --thin=$(THIN) $(PYTEST_ARGS)
 
 lit: setup
-	$(RUN) lit --verbose -j $(JOBS) $(LIT_ARGS) lit_tests
+	$(RUN) lit --verbose -j $(JOBS) --num-shards=$(THIN) --run-shard=1 lit_tests
 
-# The same tests with the newest Python and JAX that are to be had, but one in eight of the sweeps
-# and of lit's.
+# One or more of each area, where these take no time: a minute. That is no reason to skip the rest.
+QUICK := $(addprefix tests/,test_layering.py test_public_api.py dialect frontend/test_link.py \
+	frontend/test_trace.py passes/test_pipelines.py passes/test_captured.py rules/test_rules.py \
+	artifact/test_golden.py artifact/test_blobs.py runtime/test_callable.py tools/test_opt.py \
+	test_api_grad.py test_api_maps.py)
+quick: setup
+	$(RUN) $(BIN)/python -m pytest -n $(JOBS) --thin=1000 $(QUICK)
+
+# One op: both modes, of second order too, in a batch, and in narrower types.
+OP ?=
+rule: setup
+	@test -n "$(OP)" || { echo "set OP to an op, such as stablehlo.sine" >&2; exit 1; }
+	$(RUN) $(BIN)/python -m pytest --op=$(OP) tests/rules tests/passes/test_vmap.py
+
+layers: setup
+	$(RUN) $(BIN)/python -m tests.layers
+
+# The same tests with the newest Python and JAX that are to be had, half of the cases.
 test-newer:
 	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 to 3.14 found" >&2; exit 1; }
-	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
-	  PIP_ARGS="--upgrade --upgrade-strategy=eager" PYTEST_ARGS=--thin=8 \
-	  LIT_ARGS="--num-shards=8 --run-shard=1"
+	$(MAKE) test THIN=2 VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
+	  PIP_ARGS="--upgrade --upgrade-strategy=eager"
 
 newer-python:
 	@echo $(NEWER_PYTHON)

@@ -1,9 +1,11 @@
-"""What all tests share: how XLA compiles, how much of a sweep runs, and what memory is kept."""
+"""What all tests share: how XLA compiles, how many of them run, and what memory they keep."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
+import difflib
 import gc
 import importlib.metadata
 import os
@@ -98,7 +100,9 @@ def resident():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--thin", type=int, default=1, metavar="N", help="run each Nth of a sweep")
+    some = "of the cases of each test run one in N, and the first of each op"
+    parser.addoption("--thin", type=int, default=1, metavar="N", help=some)
+    parser.addoption("--op", metavar="NAME", help="run the tests of one op, such as stablehlo.sine")
     kinds = ["handles", "keys"]
     more = "check each use of a handle to IR; with `keys` also those in tables, which is slow"
     parser.addoption("--erased", choices=kinds, help=more)
@@ -106,20 +110,52 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Of random programs, one in N is tried as well."""
-    settings.register_profile("thinned", max_examples=60 // config.getoption("--thin"))
+    examples = max(60 // config.getoption("--thin"), 1)
+    settings.register_profile("thinned", max_examples=examples)
     settings.load_profile("thinned")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of tests marked `sweep`, one in N runs: those of one function are spread out."""
-    step = config.getoption("--thin")
-    met: dict[object, int] = {}
-    left_out = []
-    for item in items if step > 1 else ():
-        if item.get_closest_marker("sweep"):
-            number = met[item.function] = met.get(item.function, -1) + 1
-            if number % step:
-                left_out.append(item)
+    op, step = config.getoption("--op"), config.getoption("--thin")
+    if op is not None:
+        chosen = [item for item in items if op_of(item) == op]
+        if not chosen:
+            raise unknown_op(op, items)
+    else:
+        chosen = thinned(items, step)
+    left_out = set(items) - set(chosen)
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = chosen
+
+
+def thinned(items, step):
+    """One in so many of the cases of each test, spread out, and the first of each op.
+
+    A test has its first case, so whatever has a test is touched; those marked `whole` have all.
+    """
+    chosen, numbers, ops = [], collections.Counter(), set()
+    for item in items:
+        op = item.function, op_of(item)
+        is_first = op[1] is not None and op not in ops
+        ops.add(op)
+        if numbers[item.function] % step == 0 or is_first or item.get_closest_marker("whole"):
+            chosen.append(item)
+        numbers[item.function] += 1
+    return chosen
+
+
+def op_of(item):
+    """The op whose rule a test is about, if it is about one: that of its case, or named."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return None
+    op = getattr(callspec.params.get("case"), "op", callspec.params.get("op"))
+    return op.strip() if isinstance(op, str) else None
+
+
+def unknown_op(op, items):
+    known = sorted({name for name in map(op_of, items) if name})
+    like = difflib.get_close_matches(op, known)
+    meant = f": did you mean {' or '.join(like)}?" if like else ""
+    return pytest.UsageError(f"no tests of the op {op!r}{meant}\nthere are: {' '.join(known)}")

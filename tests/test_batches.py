@@ -113,7 +113,6 @@ WRONG = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("which", WRONG)
 def test_axes_that_do_not_fit_are_named(which: str) -> None:
     program = pb.trace(lambda w, x: w["w"] @ x)(W, XS[0])
@@ -321,7 +320,6 @@ def layers(x):
     return jax.lax.cond(sums[0] > 0, jnp.sin, jnp.cos, c) + jnp.cumsum(x) * x[jnp.array([2, 0, 2])]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", MAPS)
 def test_maps_of_pairs_are_no_loops_over_items(name: str) -> None:
     x, vs = jnp.array([0.3, -0.7, 1.1]), jnp.arange(12.0).reshape(4, 3)
@@ -333,7 +331,6 @@ def test_maps_of_pairs_are_no_loops_over_items(name: str) -> None:
     np.testing.assert_allclose(jax.jacrev(lambda x: mapped(x, vs))(x), expected, rtol=1e-4)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", MAPS)
 def test_rules_stay_with_what_is_mapped(name: str) -> None:
     """A rule that is false on purpose, at second order."""
@@ -371,7 +368,6 @@ with_vjp.defvjp(
 )
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("f", [with_jvp, with_vjp], ids=["custom_jvp", "custom_vjp"])
 def test_loaded_programs_are_mapped_with_their_rules(f: Any) -> None:
     x, n, vs = jnp.array([0.3, -0.7]), jnp.int32(2), jnp.eye(2)
@@ -436,7 +432,6 @@ CALLS = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "axes"), CALLS)
 def test_rules_are_batched_with_their_calls(name: str, axes: Any) -> None:
     """Derivatives of a batch by rules that are false on purpose, in a file and before it."""
@@ -478,7 +473,6 @@ def test_each_item_leaves_a_loop_and_takes_a_branch_by_itself():
     np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-5)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("loop", [jax.lax.while_loop, pb.bounded_while_loop])
 def test_an_item_that_has_left_a_loop_makes_no_gradient_nan(loop):
     """The loop goes on for others, and its slope is infinite where this item has stopped."""
@@ -638,7 +632,6 @@ def test_what_is_drawn_called_back_and_printed_runs_for_each_item(capfd):
     assert capfd.readouterr().out.count("item 0.3") == 2
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
 def test_an_item_that_has_left_a_loop_calls_nobody(axes: Any) -> None:
     called = []
@@ -662,7 +655,6 @@ def test_an_item_that_has_left_a_loop_calls_nobody(axes: Any) -> None:
     assert sorted(called) == ([0.0, 0.0, 1.0, 2.0] if axes[0] == 0 else [0.0, 1.0, 2.0])
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_branch_not_taken_calls_nobody(count):
     """As where a library raises an error for a number that is out of range."""
@@ -686,7 +678,6 @@ def test_a_branch_not_taken_calls_nobody(count):
         jax.block_until_ready(pb.vmap(pb.grad(f))(xs - 1))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_branch_not_taken_makes_no_gradient_nan(count):
     """The slopes there are infinite, by what differs between items and by what they share."""
@@ -777,7 +768,6 @@ WITH_COMPOSITES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("axes", [(0, None), (None, 0)])
 @pytest.mark.parametrize("name", WITH_COMPOSITES)
 def test_a_composite_of_which_items_share_a_result(name: str, axes: Any) -> None:
@@ -802,7 +792,6 @@ SLOPES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", SLOPES)
 def test_many_cotangents_of_few_bits_are_summed(name: str, dtype: str) -> None:
@@ -876,7 +865,6 @@ SHARED: dict[str, Callable[[Any], Callable[[Any, Any], Any]]] = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("symbolic_zeros", [False, True])
 @pytest.mark.parametrize("use", SHARED)

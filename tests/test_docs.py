@@ -18,6 +18,8 @@ from pullback import errors as compiler_errors
 from pullback.files import errors as artifact_errors
 from pullback_runtime import _container as container, _errors as runtime_errors
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 MODULES = (compiler_errors, artifact_errors, runtime_errors, container)

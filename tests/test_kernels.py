@@ -236,7 +236,6 @@ CASES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_derivatives_of_kernels(case):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[1]
 COMPILER = ROOT / "compiler" / "pullback"
 RUNTIME = ROOT / "runtime" / "pullback_runtime"

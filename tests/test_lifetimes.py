@@ -109,7 +109,6 @@ def alive() -> int:
     return sum(isinstance(each, KINDS) for each in gc.get_objects())
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("use", USES)
 def test_programs_die(use):
     for _ in range(2):  # which fills caches of a size that does not grow

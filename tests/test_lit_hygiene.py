@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 LIT_TESTS = Path(__file__).resolve().parent.parent / "lit_tests"
 FILES = sorted(
     path

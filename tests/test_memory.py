@@ -83,7 +83,6 @@ def ops_of_gradient(f, *args, wrt=0) -> dict[str, int]:
     return {name: text.count(f"stablehlo.{name} ") for name in ("dot_general", "sine")}
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("loaded", [False, True], ids=["traced", "loaded"])
 def test_a_policy_of_checkpoint_says_what_is_kept(loaded):
     x, ws = np.ones((4, WIDTH), np.float32), np.ones((2, WIDTH, WIDTH), np.float32) / WIDTH
@@ -127,7 +126,6 @@ def wavy(f):
     return lambda *args: jnp.sum(jnp.sin(f(*args)))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("body", [in_a_loop, in_a_loop_in_a_loop, in_a_function])
 def test_a_policy_says_what_is_kept_of_loops_and_of_functions_that_are_called(body):
     """All of it was computed again."""
@@ -174,7 +172,6 @@ def in_a_loop_that_counts(x, ws):
     return lax.while_loop(lambda c: c[0] < 2, step, (0, x))[1]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     "body", [in_a_branch, in_branches_of_a_loop, in_a_loop_in_a_branch, in_a_loop_that_counts]
 )
@@ -232,7 +229,6 @@ def _(primals, tangents):
     return jnp.cos(y), y * (tangents[0] @ w)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("rule", [attention, wave])
 @pytest.mark.parametrize(
     "around",
@@ -286,7 +282,6 @@ def test_a_rule_under_one_policy_is_another_one_than_without():
     assert both == neither + 2 * x.nbytes
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("policy", ["everything", "dots", "names"])
 def test_a_policy_changes_no_number_of_loops_and_of_functions_that_are_called(policy):
     def twice(x, ws):
@@ -361,7 +356,6 @@ def test_scans_grow_linearly_and_stack_their_outputs_once():
     assert large < 3.5 * outputs  # outputs, carries, the cotangent of the outputs
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("bound", [None, 64])
 def test_data_dependent_loops_take_fixed_memory_or_that_of_their_bound(bound):
     def loss(w, xs, n):
@@ -426,7 +420,6 @@ def test_second_derivatives_of_a_loop_with_a_bound_keep_its_residuals_once():
             np.testing.assert_allclose(second(x, n), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("start", [0, 60, 100])
 def test_a_loop_with_a_bound_may_fill_a_part_of_a_buffer(start):
     """What is for a slot behind the last goes there, so that a slot may be written again."""
@@ -490,7 +483,6 @@ def scanned_over_elements(x):
     return lax.scan(lambda s, a: (s + jnp.sin(a) * s, None), 0.1, x)[0]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("f", [summed_over_elements, scanned_over_elements])
 def test_an_addition_in_place_hands_its_cotangent_on(f):
     """Writing zeros over a slice, and back what was there, is a pass over all in each iteration."""
@@ -534,7 +526,6 @@ def scanned_with(make):
     return f
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", INVARIANTS)
 @pytest.mark.usefixtures("float64")
 def test_what_no_iteration_changes_is_not_stacked(name):

@@ -7,6 +7,8 @@ import pytest
 import pullback
 from tests.mutants.catalogue import MUTANTS, Mutant
 
+pytestmark = pytest.mark.whole
+
 SOURCES = Path(pullback.__file__).parent
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 PACKAGES = ("pullback", "pullback_runtime")
 
 

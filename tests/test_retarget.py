@@ -94,7 +94,6 @@ def close(found: Any, expected: Any) -> None:
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9), found, expected)
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("gpu_by_default")
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -106,7 +105,6 @@ def test_derivatives_are_of_where_they_run(name: str, use: str) -> None:
     close(USES[use](pb, f), USES[use](jax, f))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("use", OF_PROGRAMS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_programs_run_where_they_are_called(name: str, use: str) -> None:

@@ -66,7 +66,6 @@ def twice(f, x):
     return f(x) * f(2.0 * x)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_derivatives_by_the_arguments(make, use):
@@ -254,7 +253,6 @@ SAME = dict.fromkeys([jvp_of, fwd_of, bwd_of], explicit)
 SAME |= dict.fromkeys([jvp_alone, fwd_alone, bwd_alone], explicit_alone)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("use", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("make", SAME, ids=lambda make: make.__name__)
 def test_inside_other_functions(make, use):
@@ -1068,7 +1066,6 @@ PLACES = [
 ]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 @pytest.mark.parametrize("make", READERS, ids=lambda make: make.__name__)
 def test_a_rule_may_read_a_constant_of_the_trace(make, place):

@@ -153,7 +153,6 @@ def gradient_by_jax(function, bits):
         return np.asarray(jax.grad(lambda x: jnp.sum(jnp.real(function(x))))(x))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", OF_JAX)
 def test_functions_of_jax_in_a_part_with_64_bits(name: str) -> None:
     function, expected = part(OF_JAX[name], 64), gradient_by_jax(OF_JAX[name], 64)

@@ -17,6 +17,8 @@ from pullback_runtime import _custom_calls, _module
 from pullback_runtime._jax import operations_named
 from pullback_runtime._libraries import OF_TPUS
 
+pytestmark = pytest.mark.whole
+
 X = np.arange(3, dtype=np.int32)
 LOADS = pytest.mark.parametrize("load", [pb.load, runtime.load], ids=["pullback", "runtime"])
 TEXT = """func.func public @main(%x: tensor<3xi32>) -> tensor<3xi32> {

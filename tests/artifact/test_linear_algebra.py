@@ -71,7 +71,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives(name: str) -> None:
     f, x = CASES[name]
@@ -132,7 +131,6 @@ FOR_GPUS = (
 )
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("platform", LIBRARIES)
 @pytest.mark.parametrize("name", FOR_GPUS)
 def test_exports_for_gpus_have_derivatives_by_the_same_libraries(name: str, platform: str) -> None:
@@ -160,7 +158,6 @@ ON_TPUS = {
 """A call that JAX writes there of each."""
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", ON_TPUS)
 def test_exports_for_tpus_have_derivatives_by_the_same_calls(name: str) -> None:
     """As many of them as without a file, where the rules have never been lost."""
@@ -213,7 +210,6 @@ def decomposed(routine: str, x: Any, **options: Any) -> tuple[Any, Any, Any, Any
     return found[1], u[..., :k] * found[1][..., None, :], u, v
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("x", [A, TALL, TALL.T, Z, np.stack([TALL, 2 * TALL])])
 def test_singular_vectors_as_routines_for_gpus_give_them(x: np.ndarray, full: bool) -> None:

@@ -21,7 +21,6 @@ def of_file(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *leaves: of_export(function, *leaves)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", SAMPLE)
 def test_equal_to_jax_or_different_for_a_known_reason(name: str) -> None:
     with jax.enable_x64(False):  # as the corpus was made

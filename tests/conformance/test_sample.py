@@ -21,7 +21,6 @@ def float32():
         yield
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", SAMPLE)
 def test_equal_to_jax_or_different_for_a_known_reason(name):
     for stage, verdict in compare(SAMPLE[name]).items():

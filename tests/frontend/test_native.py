@@ -248,7 +248,6 @@ def _differentiable(args) -> list[int]:
     return [i for i, arg in enumerate(args) if not isinstance(arg, int)]
 
 
-@pytest.mark.sweep
 @each_case
 def test_derivatives_agree_with_jax(name, f, args) -> None:
     program = pb.trace(f)(*args)

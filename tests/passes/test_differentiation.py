@@ -176,7 +176,6 @@ RULES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("pipeline", ORDERS)
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name, pipeline):
@@ -402,7 +401,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("pipeline", ORDERS[:-1])
 @pytest.mark.parametrize("name", LOOPS)
 def test_control_flow(name, pipeline):

@@ -16,6 +16,8 @@ from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import PIPELINES, format_pipeline, load_pass, parse_pipeline
 
+pytestmark = pytest.mark.whole
+
 
 @dataclass(frozen=True)
 class Everything(Pass):

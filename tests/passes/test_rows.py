@@ -183,7 +183,6 @@ def squared(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(f(x)))
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", [*ROWS, *OTHERS])
 def test_a_batch_is_that_of_jax(name: str) -> None:
@@ -195,7 +194,6 @@ def test_a_batch_is_that_of_jax(name: str) -> None:
     agree(pb.jvp(pb.vmap(f), (X,), (tangent,)), jax.jvp(jax.vmap(f), (X,), (tangent,)))
 
 
-@pytest.mark.sweep
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", [*ROWS, *OTHERS])
 def test_a_batch_has_the_gradients_of_jax(name: str) -> None:

@@ -100,7 +100,6 @@ def pushed(jvp, function, wrt):
     return jvp(of_moving, *(tuple(values[i] for i in moving) for values in (POINT, POINT[::-1])))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("wrt", [0, 1, (0, 1)], ids=["first", "second", "both"])
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_what_tells_two_ops_apart(pair, wrt):

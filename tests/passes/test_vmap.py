@@ -105,7 +105,6 @@ def test_values_of_bounded_types_have_no_batch() -> None:
                 run_pipeline(module, f"builtin.module(vmap{{size={ITEMS}}})")
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c.op != OF_BOUNDED_TYPES], ids=lambda case: case.name
 )
@@ -114,7 +113,6 @@ def test_a_batch_is_what_each_item_is(case: Case) -> None:
         check(case, "", alone=case is FIRST[case.op.strip()])
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("op", sorted(FIRST))
 def test_a_batch_of_derivatives_is_what_each_item_has(op: str) -> None:
     with jax.enable_x64(True):

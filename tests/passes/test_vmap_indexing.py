@@ -203,7 +203,6 @@ def check(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "batched"), SUBSETS)
 def test_each_item_has_its_own_places(name: str, batched: tuple[bool, ...]) -> None:
     f, draws = PROGRAMS[name]

@@ -14,6 +14,8 @@ from pullback.tools import rule_table
 from tests.rules import harness
 from tests.rules.record import Arg
 
+pytestmark = pytest.mark.whole
+
 registry.load_all()
 ROOT = Path(__file__).resolve().parents[2]
 DIALECTS = {"StableHLO": _jax.stablehlo, "CHLO": _jax.chlo}

@@ -16,6 +16,8 @@ from pullback.errors import (
 )
 from pullback.passes.manager import run_pipeline
 
+pytestmark = pytest.mark.whole
+
 
 def derive(body: str, pipeline: str, signature: str = "%x: tensor<4xf32>") -> None:
     text = f"func.func @main({signature}) -> tensor<4xf32> {{\n{body}\n}}"

@@ -48,7 +48,6 @@ def direction(like: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(rng.choice([-1.5, -1.0, 0.5, 1.25], like.shape), like.dtype)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_near_single_precision(case: Case) -> None:
     args = harness.sample(case, np.random.default_rng(0))

@@ -40,7 +40,6 @@ CASES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_jax(name):
     f = CASES[name]
@@ -50,7 +49,6 @@ def test_gradients_are_those_of_jax(name):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["the whole", "gaps", "overlapping", "strided"])
 def test_in_a_loop(name):
     """What the loop carries, and what it has from outside."""

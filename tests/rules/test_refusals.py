@@ -18,6 +18,8 @@ from pullback.errors import MissingRuleError, NotDifferentiableError, NotLinearE
 from pullback.ir import build
 from pullback.passes.manager import run_pipeline
 
+pytestmark = pytest.mark.whole
+
 CALL = """
 func.func public @main(%x: tensor<4xf64>) -> tensor<4xRESULT> {
   %0 = stablehlo.custom_call @my_kernel(%x) : (tensor<4xf64>) -> tensor<4xRESULT>

@@ -32,7 +32,6 @@ def adjoint(left: tuple[float, float], right: tuple[float, float], what: str) ->
     assert abs(left[0] - right[0]) <= 1e-9 * scale, f"{what}: {left[0]} and {right[0]}"
 
 
-@pytest.mark.sweep
 @each_case
 def test_rule(case: Case) -> None:
     """jvp, vjp, jvp of vjp and vjp of vjp of one op."""

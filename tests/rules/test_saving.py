@@ -75,7 +75,6 @@ def test_everything_is_kept_around_an_unbounded_loop_that_no_iteration_changes()
     assert pb.grad(f)(2.0) == 5.0
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("policy", KEEPS.values(), ids=KEEPS)
 @pytest.mark.parametrize("f", INVARIANT.values(), ids=INVARIANT)
 def test_a_loop_invariant_value_is_kept(f, policy):

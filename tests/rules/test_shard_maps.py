@@ -13,7 +13,6 @@ ALWAYS = {"gradient", "pull back", "second order", "loaded", "loaded, second ord
 
 
 @pytest.mark.slow
-@pytest.mark.sweep
 @pytest.mark.parametrize(("part", "count"), [*enumerate(CASES_OF_PARTS)])
 def test_every_derivative_of_shard_map_is_that_of_jax(part: int, count: int) -> None:
     parts = len(CASES_OF_PARTS)

@@ -71,7 +71,6 @@ CASES = {
 }
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_jax(name, reverse):
@@ -83,7 +82,6 @@ def test_gradients_are_those_of_jax(name, reverse):
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["plain", "twice", "inner loop", "rows", "residual"])
 def test_second_derivatives_and_batches_are_those_of_jax(name):
     step, xs = CASES[name]

@@ -9,6 +9,8 @@ import pytest
 from pullback.errors import UsageError
 from pullback.tools.arguments import parse_arguments, random_array
 
+pytestmark = pytest.mark.whole
+
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 RBG = jax.random.key(0, impl="rbg")
 

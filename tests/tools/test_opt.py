@@ -21,6 +21,8 @@ from pullback.tools.module_io import parse_module
 from pullback.tools.opt import main
 from pullback_runtime import _container
 
+pytestmark = pytest.mark.whole
+
 SOURCE = """\
 func.func @main(%x: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.composite "pullback.custom_jvp_call" %x {
