@@ -28,6 +28,7 @@ def differences() -> dict[str, dict[str, float]]:
     return json.loads(run_python("-m", "tests.rules.on_four_devices"))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_collective(name: str, differences: dict[str, dict[str, float]]) -> None:
     """Both modes, second order and batches agree with plain JAX on the array of all devices."""
