@@ -939,6 +939,7 @@ def test_a_variable_of_the_function_that_derives_may_be_assigned_again():
         f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0]))
         found = pb.grad(lambda x: f(x))(0.3)
         assert jnp.allclose(found, factor * jnp.cos(0.3), rtol=1e-5)
+        pb.trace(lambda x: f(x))(0.3).grad().grad()  # and in the trace of a rule
 
 
 class Solver:

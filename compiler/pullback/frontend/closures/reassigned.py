@@ -9,9 +9,8 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
-import os
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pullback._jax import reflect, source_info
@@ -19,25 +18,22 @@ from pullback.errors import warn_of_late_binding
 from pullback.frontend.closures.reflect import variables
 from pullback.ir import locations
 
-_FRONTEND = os.path.dirname(__file__)
+_STORE = dis.opmap["STORE_DEREF"]
 
 
 def warn(rule: Any, name: str, tracebacks: Sequence[Any], where: str | None) -> None:
-    """Warn where a function that was running at a call assigns a variable of its rule later."""
-    if not (found := list(variables(rule))):
-        return
-    for frame, (function, variable, value) in itertools.product(_running(tracebacks), found):
-        code, place = frame
+    """Warn where a function that was running at a call assigns a variable of its rule later.
+
+    The tracebacks of JAX's equations begin where it began to trace.
+    """
+    frames = itertools.chain(*map(source_info.frames_of, tracebacks))
+    running = [frame for frame in frames if _STORE in frame[0].co_code[::2]]
+    found = variables(rule) if running else ()
+    for (function, variable, value), (code, place) in itertools.product(found, running):
         if _is_inside(function.__code__, code):
             for line in _assigned_after(code, place, variable, is_made=_is_made_in(value, code)):
                 at = locations.describe(code.co_filename, line, code.co_qualname)
                 warn_of_late_binding(name, variable, at, where)
-
-
-def _running(tracebacks: Sequence[Any]) -> Iterator[tuple[types.CodeType, int]]:
-    """Yield the functions that the trace called, and the instruction that each was at."""
-    for frames in map(source_info.frames_of, tracebacks):
-        yield from itertools.takewhile(lambda f: not f[0].co_filename.startswith(_FRONTEND), frames)
 
 
 @functools.lru_cache(maxsize=1024)
