@@ -15,7 +15,7 @@ from pullback.files.atomic_write import write_atomically
 
 KILLED_AT_EACH_LINE = """
 import os, signal, sys
-from pullback.artifact import atomic
+from pullback.files import atomic_write as atomic
 
 folder, old, new = sys.argv[1], b"old" * 1000, b"new" * 5000
 

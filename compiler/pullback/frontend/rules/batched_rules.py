@@ -138,9 +138,22 @@ def moved(closed: Any, moves: Sequence[Move]) -> Any:
     return tracing.traced(function, *tracing.structs(closed.in_avals))
 
 
-def check_shared_results(
-    rule: Rule, axes: Sequence[Axes] | None, needed: Mapping[int, bool]
-) -> None:
+def check_results_of_items(rule: Rule, axes: Sequence[Axes] | None) -> None:
+    """Refuse a forward rule that gives all items one result, where the function gives each its own.
+
+    Args:
+      axes: what `axes_of_results` returned.
+
+    Raises:
+      RuleResultError: there is such a result.
+    """
+    for i, found in enumerate(axes or ()):
+        pairs = zip(found.of_rule, found.of_function, strict=True)
+        if i in rule.inexact_results and any(a is None and b is not None for a, b in pairs):
+            raise _gives_all(rule, i)
+
+
+def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
     """Refuse a backward rule that may count the cotangent of a shared result more than once.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
@@ -148,17 +161,11 @@ def check_shared_results(
     argument that the items share too; JAX raises in this case from 0.12 on.
 
     Args:
-      axes: what `axes_of_results` returned.
       needed: by result, whether the backward rule makes something of its cotangent.
 
     Raises:
-      RuleResultError: there is such a result; or the forward rule gives all items one result, where
-        the function gives each its own.
+      RuleResultError: there is such a result.
     """
-    for i, found in enumerate(axes or ()):
-        pairs = zip(found.of_rule, found.of_function, strict=True)
-        if i in rule.inexact_results and any(a is None and b is not None for a, b in pairs):
-            raise _gives_all(rule, i)
     avals = rule.call.in_avals
     for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
         shared = [i for i in rule.inexact_results if batch.out_axes[i] is None and needed[i]]

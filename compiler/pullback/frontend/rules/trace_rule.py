@@ -133,6 +133,7 @@ def vjp_rule(
     outs, inexact = rule.call.out_avals, rule.inexact_results
     forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
+    batched_rules.check_results_of_items(rule, axes)
     if axes is not None:
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)
@@ -149,7 +150,7 @@ def vjp_rule(
     cotangents = _of_types(tracing.cotangents(outs[i] for i in inexact), types)
     backward_of_all = tracing.traced(backward, residuals, cotangents)
     needed = jaxprs.needed_inputs(backward_of_all)[len(residuals) :]
-    batched_rules.check_shared_results(rule, axes, dict(zip(inexact, needed, strict=True)))
+    batched_rules.check_shared_results(rule, dict(zip(inexact, needed, strict=True)))
     return forward, backward_of_all
 
 
