@@ -18,7 +18,7 @@ Sizes = Sequence[Value | None]  # one for each dimension, None where it is stati
 
 
 def bounds(type: Any) -> Dims:
-    """The largest size of each dimension; -1 where there is none."""
+    """Return the bound of each dimension: its size if it is static, -1 if it has no bound."""
     shape, encoding = build.shape_of(type), ir.RankedTensorType(type).encoding
     if encoding is None:
         return shape
@@ -27,7 +27,7 @@ def bounds(type: Any) -> Dims:
 
 
 def sizes(v: Value) -> Sizes:
-    """How much of each dimension counts."""
+    """Return the size of each dynamic dimension, a value; None for those that are static."""
     return [_size(v, d) if n < 0 else None for d, n in enumerate(build.shape(v))]
 
 
@@ -37,7 +37,7 @@ def _size(v: Value, dimension: int) -> Value:
 
 
 def whole(v: Value) -> Value:
-    """The array of the static type."""
+    """Return the whole of a cut value: set each dynamic size to its bound."""
     limits = bounds(v.type)
     for d, n in enumerate(build.shape(v)):
         if n < 0:
@@ -46,7 +46,7 @@ def whole(v: Value) -> Value:
 
 
 def cut(v: Value, sizes: Sizes) -> Value:
-    """The whole, cut to these sizes."""
+    """Cut a whole to these sizes, one per dimension; None leaves a dimension static."""
     for d, size in enumerate(sizes):
         if size is not None:
             v = _set_size(v, size, d, -1)
@@ -75,7 +75,7 @@ def _type(shape: Sequence[int], limits: Dims, element: Any) -> Any:
 
 
 def inside(v: Value, dimension: int, size: Value) -> Value:
-    """Where the index along a dimension of a whole is less than a size."""
+    """Return the mask of elements of a whole whose index along a dimension is less than a size."""
     shape = build.shape(v)
     element = build.info(size.type).element
     index = build.iota(build.tensor(shape, element), dimension)

@@ -53,7 +53,7 @@ from pullback.ir.types import (
 
 
 class Here(threading.local):
-    """Where the next op goes."""
+    """The insertion point and location of the next op, and the constants emitted so far."""
 
     ip: Any = None
     loc: Any = None
@@ -64,7 +64,7 @@ here = Here()
 
 
 class inserting:
-    """Emit at `ip` (and `loc`, if given) inside the block; constants are shared within it."""
+    """Context manager: emit at `ip` with location `loc`, if given; share constants in its body."""
 
     __slots__ = ("ip", "loc", "saved")
 
@@ -94,7 +94,7 @@ def emit(
     attributes: dict[str, Any] | None = None,
     regions: int = 0,
 ) -> Any:
-    """Create one op at the current place; returns the operation."""
+    """Create one op at the current place and return it."""
     return ir.Operation.create(
         name,
         results=results,
@@ -109,17 +109,17 @@ def emit(
 def emit1(
     name: str, result: Any, operands: Sequence[Value], attributes: dict[str, Any] | None = None
 ) -> Value:
-    """Create an op with one result at the current place; returns the result."""
+    """Create an op with one result at the current place and return the result."""
     return _create(name, [result], operands, attributes, None, 0, here.loc, here.ip).result
 
 
 def _emit_alike(name: str, operands: Sequence[Value]) -> Value:
-    """The same for an op whose result has the type of its operands: MLIR infers it sooner."""
+    """Create an op whose result has the type of its operands, which MLIR infers faster."""
     return _create(name, None, operands, None, None, 0, here.loc, here.ip, True).result
 
 
 def full(type: Any, value: Number) -> Value:
-    """A constant of the type with every element `value`; shared within the emission block."""
+    """Return a constant with every element `value`, which the emission block shares."""
     made = here.made
     key = type, value or sign_of(value)
     if made is not None and key in made:
@@ -139,14 +139,14 @@ REFINE_SHAPES = "refine the shapes first: stablehlo-refine-shapes"
 
 
 def static(type: Any, what: str) -> Any:
-    """The type, for what is not to be had of a dynamic shape."""
+    """Return the type if its shape is static, or raise MissingRuleError, which names `what`."""
     if -1 in info(type).shape:
         raise dynamic_shape(what, str(type))
     return type
 
 
 def dynamic_shape(what: str, which: str) -> MissingRuleError:
-    """The error where a derivative needs to know a shape that is dynamic."""
+    """Return the error for a derivative that would have to know a dynamic shape."""
     return MissingRuleError(
         f"no derivative that needs {what} of dynamic shape, {which}",
         where=user_line(here.loc),
@@ -155,23 +155,26 @@ def dynamic_shape(what: str, which: str) -> MissingRuleError:
 
 
 def _full_complex(type: Any, value: complex) -> Value:
-    """By its parts: the bindings cannot hold a complex splat."""
+    """Emit a complex constant from its parts, for the bindings cannot hold a complex splat."""
     part = with_element(type, real_element(type))
     return emit1("stablehlo.complex", type, [full(part, value.real), full(part, value.imag)])
 
 
 def is_result_of(v: Value, *names: str) -> bool:
-    """Whether a value is the result of an op of one of these names."""
+    """Return True if a value is the result of an op with one of these names."""
     return not isinstance(v, ir.BlockArgument) and v.owner.name in names
 
 
 def is_constant(v: Value) -> bool:
-    """Whether a value is the result of a constant op."""
+    """Return True if a value is the result of a constant op."""
     return is_result_of(v, "stablehlo.constant")
 
 
 def one_number(v: Value) -> int | float | None:
-    """What all elements of a constant are, also of one that is broadcast; None of complex ones."""
+    """Return the number that all elements of a constant, or of a broadcast of one, equal.
+
+    None if `v` is not such a constant, or complex.
+    """
     if is_result_of(v, "stablehlo.broadcast_in_dim"):
         v = v.owner.operands[0]
     if not is_constant(v) or info(v.type).kind == "c":  # the bindings cannot read a complex splat
@@ -188,7 +191,7 @@ def zeros(type: Any) -> Value:
 
 
 def full_like(v: Value, value: Number) -> Value:
-    """A constant shaped like `v`, whose shape may be dynamic."""
+    """Return a constant with the shape of `v`, which may be dynamic."""
     type = v.type
     if -1 not in info(type).shape:
         return full(type, value)
@@ -205,7 +208,7 @@ def zeros_like(v: Value) -> Value:
 
 
 def instantiate(v: Value | None, like: Value) -> Value:
-    """`v`, or zeros shaped like `like` if `v` is absent."""
+    """Return `v`, or zeros shaped like `like` if `v` is None (a symbolic zero)."""
     return zeros_like(like) if v is None else v
 
 
@@ -292,7 +295,7 @@ def square(x: Value | None) -> Value | None:
 
 
 def abs(x: Value) -> Value:
-    """Absolute value; real for complex operands."""
+    """Emit the absolute value, which is real for complex operands."""
     return emit1("stablehlo.abs", with_element(x.type, real_element(x.type)), [x])
 
 
@@ -309,7 +312,7 @@ def imag(x: Value | None) -> Value | None:
 
 
 def complex_(re: Value | None, im: Value | None) -> Value | None:
-    """re + i im; an absent part is zero."""
+    """Emit re + i im; a part that is None is zero."""
     if re is None and im is None:
         return None
     re = zeros_like(im) if re is None else re
@@ -325,7 +328,7 @@ def conj(x: Value | None) -> Value | None:
 
 
 def convert(x: Value | None, element: Any) -> Value | None:
-    """Element-type conversion; nothing when the type is right already."""
+    """Convert to an element type; emit nothing if `x` has it already."""
     if x is None or info(x.type).element == element:
         return x
     return emit1("stablehlo.convert", with_element(x.type, element), [x])
@@ -346,7 +349,7 @@ _COMPARISONS = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED", "b": "UNSIGNED"}
 
 
 def compare(direction: str, x: Value, y: Value | Number) -> Value:
-    """Elementwise comparison; direction is EQ, NE, LT, LE, GT or GE."""
+    """Emit an elementwise comparison; direction is EQ, NE, LT, LE, GT or GE."""
     x, y = _same_type(x, y)
     t = info(x.type)
     unsigned = str(t.element).startswith("ui")
@@ -364,7 +367,7 @@ def boolean() -> Any:
 
 
 def select(predicate: Value, x: Value | None, y: Value | None) -> Value | None:
-    """predicate ? x : y; an absent branch is zero."""
+    """Emit `predicate ? x : y`; an operand that is None is zero."""
     if x is None and y is None:
         return None
     x = zeros_like(y) if x is None else x
@@ -386,7 +389,7 @@ def reshape(x: Value | None, shape: Sequence[int]) -> Value | None:
 
 
 def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
-    """The array transpose (`stablehlo.transpose`)."""
+    """Emit an array transpose (`stablehlo.transpose`)."""
     if x is None:
         return x
     permutation = tuple(permutation)
@@ -398,7 +401,7 @@ def permute(x: Value | None, permutation: Sequence[int]) -> Value | None:
 
 @_jax.cached
 def _permuted(type: Any, permutation: Dims) -> Any:
-    """The type with its dimensions permuted; None if they stay where they are."""
+    """Return the type with its dimensions permuted; None if the permutation is the identity."""
     if permutation == tuple(range(len(permutation))):
         return None
     dims = info(type).shape
@@ -431,7 +434,7 @@ def slice_(
 
 
 def part(x: Value, dimension: int, start: int, limit: int, stride: int = 1) -> Value:
-    """What lies between two places along one dimension."""
+    """Slice one dimension from `start` to `limit`; the others stay whole."""
     starts, limits, strides = [0] * rank(x), list(shape(x)), [1] * rank(x)
     starts[dimension], limits[dimension], strides[dimension] = start, limit, stride
     return slice_(x, starts, limits, strides)
@@ -484,9 +487,10 @@ def dynamic_update_slice(x: Value, update: Value, starts: Sequence[Value]) -> Va
 
 
 def widened(indices: Value, bounds: Sequence[int]) -> Value:
-    """Indices in a type that holds all of these bounds.
+    """Convert indices to a wider type if theirs cannot represent all of these bounds.
 
-    XLA compares in the type that they have, and would write elsewhere, or nothing.
+    XLA compares indices with bounds in the type of the indices: if that is too narrow, it writes
+    elsewhere, or nothing.
     """
     largest = max((0, *bounds))
     if holds(indices.type, largest):
@@ -511,12 +515,12 @@ def reduce_sum(x: Value | None, dimensions: Sequence[int]) -> Value | None:
 
 
 def total(x: Value | None) -> Value | None:
-    """The sum of all elements."""
+    """Sum all elements."""
     return x if x is None else reduce_sum(x, range(rank(x)))
 
 
 def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str) -> Value:
-    """Reduction by a binary op given by name, e.g. 'stablehlo.maximum'."""
+    """Reduce by a binary op given by name, e.g. 'stablehlo.maximum'."""
     dimensions = tuple(dimensions)
     result, element = _reduced(x.type, dimensions)
     if init.__class__ in _NUMBERS:
@@ -528,7 +532,7 @@ def reduce(x: Value, init: Value | Number, dimensions: Sequence[int], body: str)
 
 @_jax.cached
 def _reduced(type: Any, dimensions: Dims) -> tuple[Any, Any]:
-    """The result type of a reduction, and the type of one element."""
+    """Return the result type of a reduction and the type of one element."""
     t = info(type)
     dims = tuple(d for i, d in enumerate(t.shape) if i not in dimensions)
     return with_shape(type, dims), tensor((), t.element)
@@ -551,7 +555,7 @@ def dot_general(
     precision: Any = None,
     algorithm: Any = None,
 ) -> Value | None:
-    """x · y; result dimensions are batch, then x's free ones, then y's."""
+    """Emit x · y; result dimensions are batch, then x's free ones, then y's."""
     if x is None or y is None:
         return None
     dims = product_shape(shape(x), shape(y), batch, contract)
@@ -571,7 +575,7 @@ def product_shape(
     batch: tuple[Sequence[int], Sequence[int]],
     contract: tuple[Sequence[int], Sequence[int]],
 ) -> Dims:
-    """The shape of a product of operands of shapes x and y."""
+    """Return the shape of the product (`dot_general`) of operands of shapes x and y."""
     free_x = [d for i, d in enumerate(x) if i not in batch[0] and i not in contract[0]]
     free_y = [d for i, d in enumerate(y) if i not in batch[1] and i not in contract[1]]
     return (*(x[i] for i in batch[0]), *free_x, *free_y)
@@ -579,7 +583,7 @@ def product_shape(
 
 @_jax.of_context
 def dot_dimensions(batch: tuple[Dims, Dims], contract: tuple[Dims, Dims]) -> Any:
-    """The dimension numbers of a dot_general, parsed once."""
+    """Return the dimension numbers of a dot_general as an attribute, parsed once."""
 
     def dims(values: Dims) -> str:
         return "[" + ", ".join(map(str, values)) + "]"
@@ -596,12 +600,12 @@ def dot_dimensions(batch: tuple[Dims, Dims], contract: tuple[Dims, Dims]) -> Any
 
 
 def call(name: str, operands: Sequence[Value], results: Sequence[Any]) -> Any:
-    """func.call @name; returns the operation."""
+    """Emit `func.call @name` and return the operation."""
     return emit("func.call", list(results), list(operands), {"callee": symbol(name)})
 
 
 def while_(inits: Sequence[Value]) -> tuple[Any, Any, Any]:
-    """An empty stablehlo.while over `inits`: the operation, its cond block and its body block."""
+    """Emit an empty stablehlo.while over `inits`; return the op, its cond and its body block."""
     types = [v.type for v in inits]
     op = emit("stablehlo.while", types, list(inits), regions=2)
     locs = [here.loc] * len(types)
@@ -611,17 +615,17 @@ def while_(inits: Sequence[Value]) -> tuple[Any, Any, Any]:
 
 
 def return_(values: Sequence[Value]) -> Any:
-    """stablehlo.return: ends a region of a StableHLO op."""
+    """Emit stablehlo.return, which ends a region of a StableHLO op."""
     return emit("stablehlo.return", (), list(values))
 
 
 def integer(value: int, like: Value) -> Value:
-    """A rank-0 integer constant of the type of `like`."""
+    """Return a rank-0 integer constant of the type of `like`."""
     return full(like.type, value)
 
 
 def clone(op: Any, operands: Sequence[Value]) -> Any:
-    """A copy of `op` here, on other operands of the same types; regions are copied with it."""
+    """Emit a copy of `op`, regions included, on other operands of the same types."""
     copy = op.clone(here.ip)
     places = copy.operands
     for i, v in enumerate(operands):

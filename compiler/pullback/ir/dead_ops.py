@@ -1,4 +1,4 @@
-"""Dead code inside one function: unused ops, and what of those with bodies nobody uses.
+"""Dead code elimination in one function: ops, carries of loops, results of branches.
 
 MLIR's own sweeps keep a loop carry that only feeds itself. Differentiation makes many of those:
 the tangents of a loop whose primal part alone is wanted.
@@ -28,7 +28,7 @@ from pullback_runtime._erasure import erase, erase_arguments
 
 
 def erase_dead_ops(block: Any, functions: dict[str, Any]) -> None:
-    """Erase what nobody uses, last op first."""
+    """Erase unused pure ops, and unused carries and results of control flow, last op first."""
     _Sweep(Purity(functions)).block(block)
 
 
@@ -60,7 +60,7 @@ class _Sweep:
         self.block(body)
 
     def _live_carries(self, cond: Any, body: Any, used: list[bool]) -> list[bool]:
-        """Carries that a used result or the condition depends on, at any iteration."""
+        """Return which carries a used result, or the condition, depends on at any iteration."""
         live = [u or is_used(a) for u, a in zip(used, cond.arguments, strict=True)]
         yields, arguments = list(terminator(body).operands), list(body.arguments)
         while True:
@@ -71,7 +71,7 @@ class _Sweep:
             live = grown
 
     def _slice(self, block: Any, values: Sequence[Value]) -> set[Value]:
-        """Everything in the block that `values`, or an effect, depends on."""
+        """Return the backward slice: all values that `values`, or an effect, depend on."""
         needed = set(values)
         for view in reversed(list(block.operations)):
             operation = view.operation
@@ -110,7 +110,7 @@ def _chosen(shardings: Any, keep: list[bool]) -> Any:
 
 
 def _keep(operation: Any, keep: list[bool], operands: list[bool] | None = None) -> Any:
-    """The same op with fewer results (and operands); its regions move over."""
+    """Replace an op by one with fewer results (and operands), which takes over its regions."""
     kept = [r for r, k in zip(operation.results, keep, strict=True) if k]
     given = None if operands is None else list(itertools.compress(operation.operands, operands))
     with build.inserting(ir.InsertionPoint(operation), operation.location):
@@ -127,7 +127,7 @@ def _keep_returned(block: Any, keep: list[bool]) -> None:
 
 
 def _keep_carries(cond: Any, body: Any, keep: list[bool]) -> None:
-    """Drop arguments of a loop's blocks, and what the body yields for them."""
+    """Remove carries from a loop's blocks: their arguments, and what the body yields for them."""
     _keep_returned(body, keep)
     _erase_unused_users(body, keep)
     for block in (cond, body):
@@ -139,7 +139,7 @@ def _erase_arguments(block: Any, keep: list[bool]) -> None:
 
 
 def _erase_unused_users(block: Any, keep: list[bool]) -> None:
-    """Dead carries may feed one another: erase their users before their arguments go."""
+    """Erase all users of dead carries, which may feed one another, before their arguments go."""
     dead = {a for a, k in zip(block.arguments, keep, strict=True) if not k}
     doomed = []
     for view in block.operations:

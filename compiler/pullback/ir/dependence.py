@@ -1,4 +1,4 @@
-"""What depends on some values in any way: also by conditions, indices and integers.
+"""Dataflow analysis: what depends on some values, also by conditions, indices and integers.
 
 Activity is about tangents, and ends where there are none. A map is linear in its input only where
 all that depends on the input is active.
@@ -19,7 +19,7 @@ _OF_SHAPES = frozenset({"chlo.constant_like", "stablehlo.get_dimension_size"})
 
 
 class Dependence:
-    """Follows values through blocks that no recursion is called in.
+    """A forward dataflow analysis through blocks and what they call; no function calls itself.
 
     Attributes:
       functions: those of the module by name.
@@ -32,7 +32,7 @@ class Dependence:
         self._known: dict[tuple[Any, tuple[bool, ...]], list[bool]] = {}
 
     def spread(self, block: Any, found: set[Value]) -> None:
-        """Add to `found` what in the block depends on it."""
+        """Add to `found` all values of the block that depend on those in it."""
         for operation in operations(block):
             flags = self._of_results(operation, found)
             found.update(r for r, f in zip(operation.results, flags, strict=True) if f)
@@ -59,7 +59,7 @@ class Dependence:
         return [inside or any(given)] * len(operation.results)
 
     def _of_carries(self, operation: Any, carries: list[bool], found: set[Value]) -> list[bool]:
-        """All of them, where the number of iterations does."""
+        """Return which carries depend on what is `found`: all, if the trip count does."""
         cond, body = blocks(operation)
         while (grown := list(map(max, carries, self._ends(body, carries, found)))) != carries:
             carries = grown
@@ -67,7 +67,7 @@ class Dependence:
         return [c or goes_on for c in carries]
 
     def _of_branches(self, operation: Any, given: list[bool], found: set[Value]) -> list[bool]:
-        """All results, where the choice of the branch does."""
+        """Return which results depend on what is `found`: all, if the choice of the branch does."""
         ends = [self._ends(block, [], found) for block in blocks(operation)]
         return [any(given) or any(row) for row in zip(*ends, strict=True)]
 
@@ -79,7 +79,7 @@ class Dependence:
         return self._known[key]
 
     def _ends(self, block: Any, given: Sequence[bool], outside: set[Value]) -> list[bool]:
-        """Which of the values that a block returns depend on these of its arguments."""
+        """Return which results of a block depend on the arguments `given`, or on `outside`."""
         arguments = zip(block.arguments, given, strict=True)
         found = outside | {a for a, g in arguments if g}
         self.spread(block, found)
@@ -87,7 +87,7 @@ class Dependence:
 
 
 def decide(operation: Any) -> list[bool]:
-    """The operands by which an op decides on the order: those that the body of a sort compares."""
+    """Return which operands decide on the order of the results: those that a sort compares."""
     if not len(operation.regions):
         return [False] * len(operation.operands)
     compared = [is_used(a) for a in blocks(operation)[0].arguments]

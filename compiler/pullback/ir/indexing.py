@@ -59,9 +59,10 @@ class Dimensions(NamedTuple):
         return stablehlo.ScatterDimensionNumbers.get(*self, context=_jax.context())
 
     def batched(self, operand: bool, indices: bool) -> Dimensions:
-        """Those of a batch, whose axis is the first of the operand, of the indices, or of both.
+        """Return the dimension numbers for a batch.
 
-        With indices that all items share, the items are one more dimension of the windows.
+        Its axis is the first of the operand, of the indices, or of both, as the flags say. With
+        indices that all items share, the batch axis is one more dimension of the windows.
         """
         both = (0,) if operand and indices else ()
         window = () if indices else (0,)
@@ -75,22 +76,22 @@ class Dimensions(NamedTuple):
         )
 
     def window_sizes(self, operand: Sequence[int], updates: Sequence[int]) -> tuple[int, ...]:
-        """The size of a window along each operand dim."""
+        """Return the size of a window along each operand dim."""
         small = {*self.collapsed, *self.operand_batching}
         sizes = iter(updates[d] for d in self.window)
         return tuple(1 if i in small else next(sizes) for i in range(len(operand)))
 
     def batch(self, updates: Sequence[int]) -> tuple[int, ...]:
-        """The dims of the updates that number the windows."""
+        """Return the dims of the updates that number the windows."""
         return tuple(d for d in range(len(updates)) if d not in self.window)
 
 
 def gather(
     operand: Value, indices: Value, dims: Dimensions, sizes: Sequence[int], sorted: bool = False
 ) -> Value:
-    """Windows of `sizes` at clamped `indices`; zeros where no window fits into the operand.
+    """Emit a gather of windows of `sizes` at clamped `indices`; zeros if they do not fit.
 
-    A scatter may have such windows, all of which it drops. Empty results need no op either.
+    A scatter may have windows that do not fit, and drops them all. An empty result needs no op.
     """
     attributes = {
         "dimension_numbers": dims.gather_attribute(),
@@ -114,7 +115,10 @@ def gather_batch(
     of_indices: bool,
     sorted: bool = False,
 ) -> Value:
-    """The gathers of all items; the flags tell what has a batch axis, the rest is that of one."""
+    """Emit the gathers of all items as one gather; `dims` and `sizes` are those of one item.
+
+    `of_operands` and `of_indices` say which of the two have a batch axis.
+    """
     size = build.shape(operand)[0] if of_operands else 0
     along_batch = [min(size, 1) if of_indices else size] if of_operands else []
     dims = dims.batched(of_operands, of_indices)
@@ -142,7 +146,7 @@ def scatter(
     unique: bool = False,
     sorted: bool = False,
 ) -> Value:
-    """Combine windows of `operand` at `indices` with `updates`; windows outside are dropped."""
+    """Combine windows of `operand` at `indices` with `updates`; drop windows outside."""
     attributes = {
         "scatter_dimension_numbers": dims.scatter_attribute(),
         "indices_are_sorted": build.truth(sorted),
@@ -170,7 +174,7 @@ def scatter(
 
 
 def _with_component(indices: Value, dimension: int, dims: Dimensions) -> tuple[Value, Dimensions]:
-    """Indices of zeros into one more dimension, of size 1, for such as have no components.
+    """Give indices without components one: zero, into one more operand dimension of size 1.
 
     Of several updates at the same empty index, XLA applies the last one only.
     """
@@ -182,12 +186,12 @@ def _with_component(indices: Value, dimension: int, dims: Dimensions) -> tuple[V
 
 
 def replace(old: Value, new: Value) -> Value:
-    """The body of a scatter that overwrites."""
+    """Return the update: the body of a scatter that overwrites."""
     return new
 
 
 def fill(region: Any, types: Sequence[Any], body: Callable[..., Sequence[Value]]) -> None:
-    """Give the region one block on arguments of these types, which returns what `body` does."""
+    """Give the region one block with arguments of these types, which returns what `body` makes."""
     block = region.blocks.append(*types, arg_locs=[build.here.loc] * len(types))
     with build.inserting(ir.InsertionPoint(block)):
         build.return_(body(*block.arguments))
@@ -199,7 +203,7 @@ def fill(region: Any, types: Sequence[Any], body: Callable[..., Sequence[Value]]
 def upper_bounds(
     operand: Sequence[int], dims: Dimensions, sizes: Sequence[int], index_type: Any
 ) -> list[int]:
-    """The largest start index in bounds, for each component; negative if there is none.
+    """Return the largest start index in bounds, for each component; negative if there is none.
 
     Raises:
       MissingRuleError: it depends on a size that is dynamic.
@@ -214,7 +218,7 @@ def upper_bounds(
 
 
 def clamp(indices: Value, operand: Sequence[int], dims: Dimensions, sizes: Sequence[int]) -> Value:
-    """Start indices as a gather uses them; nothing is emitted if they are known to be inside."""
+    """Clamp start indices as a gather does; emit nothing if they are known to be in bounds."""
     bounds = upper_bounds(operand, dims, sizes, indices.type)
     if known_inside(indices, bounds, dims):
         return indices
@@ -225,7 +229,7 @@ def clamp(indices: Value, operand: Sequence[int], dims: Dimensions, sizes: Seque
 def inside(
     indices: Value, operand: Sequence[int], dims: Dimensions, updates: Sequence[int]
 ) -> Value | None:
-    """Which windows a scatter does not drop, in the shape of `updates`; None if all."""
+    """Return a predicate in the shape of `updates`: windows that a scatter keeps; None if all."""
     sizes = dims.window_sizes(operand, updates)
     bounds = upper_bounds(operand, dims, sizes, indices.type)
     if known_inside(indices, bounds, dims):
@@ -240,7 +244,7 @@ def inside(
 
 
 def known_inside(indices: Value, bounds: Sequence[int], dims: Dimensions) -> bool:
-    """Whether the indices are constants in bounds."""
+    """Return True if the indices are constants, all of them in bounds."""
     if not build.is_constant(indices):
         return False
     try:
@@ -257,7 +261,7 @@ def known_inside(indices: Value, bounds: Sequence[int], dims: Dimensions) -> boo
 
 
 def _along_index_vector(values: Sequence[int], indices: Value, dims: Dimensions) -> Value:
-    """A constant like `indices` with `values` along the index vector."""
+    """Return a constant shaped like `indices`, with `values` along the index vector."""
     type = indices.type
     if len(set(values)) == 1:
         return build.full(type, values[0])

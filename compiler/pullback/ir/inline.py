@@ -1,4 +1,4 @@
-"""The body of a function in the place of a call to it."""
+"""Inlining: the body of a function in the place of a call to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INLINE_LIMIT = 24  # ops; a call and its signature cost as much as a few of them
 
 
 def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Value]:
-    """The results of @name on `operands`, here: by its ops if it is small, else by a call."""
+    """Apply @name to `operands` and return its results: inlined if it is small, else by a call."""
     known = diff.bodies.get(name)
     if known is None:
         large = len(diff.block(name).operations) > INLINE_LIMIT
@@ -32,7 +32,7 @@ def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Va
 
 
 def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
-    """The results of a call of a function, here.
+    """Emit a call of a function and return its results.
 
     Raises:
       MissingRuleError: the function takes another type, dynamic where this one is static.
@@ -50,6 +50,6 @@ def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
 
 
 def inline(function: Any, operands: Sequence[Value]) -> list[Value]:
-    """A copy of the function's body, here; its ops keep their locations."""
+    """Emit a copy of the function's body, whose ops keep their locations; return its results."""
     with build.here.ip, ir.Location.unknown(_jax.context()):
         return inlined(function, operands)

@@ -28,7 +28,7 @@ _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
 
 def user_line(location: ir.Location) -> str | None:
-    """The innermost line of the user's code in a location: `model.py:42, in loss`.
+    """Return the innermost line of the user's code in a location: `model.py:42, in loss`.
 
     None where the location names no Python line, as in a module written by hand.
     """
@@ -36,7 +36,10 @@ def user_line(location: ir.Location) -> str | None:
 
 
 def user_frame(location: ir.Location) -> str | None:
-    """The same where it names the function around that line, as JAX does, and parsers do not."""
+    """Return the innermost line of the user's code that has a function's name with it, or None.
+
+    JAX names the function; parsers of MLIR do not.
+    """
     return _described(_frames(location))
 
 
@@ -48,7 +51,7 @@ def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
 
 
 def user_line_of(operation: Any) -> str | None:
-    """The user's line that an operation, or an operation view, comes from."""
+    """Return the user's line that an operation, or an operation view, comes from."""
     return user_line(operation.operation.location)
 
 
@@ -58,7 +61,7 @@ def own_line_of(operation: Any) -> str | None:
 
 
 def of_equation(equation: Any) -> str | None:
-    """The user's line that an equation of a jaxpr comes from.
+    """Return the user's line that an equation of a jaxpr comes from.
 
     None inside a function of JAX's own that was traced by itself; its caller then has the line.
     """
@@ -78,24 +81,24 @@ def called_at(place: str | None, own: str | None) -> str | None:
 
 
 def of_tracer(tracer: Any) -> str | None:
-    """The user's line where a value of a trace was made, if JAX has kept it."""
+    """Return the user's line where a traced value was made, if JAX has kept it."""
     return _described(source_info.user_frames_of(tracer))
 
 
 def of_code(code: types.CodeType) -> str:
-    """The line where a function of the user's begins."""
+    """Return the line where a function of the user's begins."""
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"
 
 
 def of_error(error: BaseException) -> str | None:
-    """The user's innermost line that an error came through; None if it came through none."""
+    """Return the user's innermost line that an error came through; None if it came through none."""
     passed = [(f.f_code, line) for f, line in traceback.walk_tb(error.__traceback__)]
     frames = [(code.co_filename, line, code.co_qualname) for code, line in reversed(passed)]
     return _described(frame for frame in frames if source_info.is_user_file(frame[0]))
 
 
 def is_raised_by_user(error: BaseException) -> bool:
-    """Return whether a line of the user's raised an error itself, and not JAX, called by one."""
+    """Return True if the user's code raised an error itself, and not JAX, called by it."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and source_info.is_user_file(frames[-1].f_code.co_filename)
 
@@ -110,7 +113,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _described(frames: Iterable[source_info.Frame]) -> str | None:
-    """The innermost of some frames, and the innermost one that is of no installed library."""
+    """Describe the innermost frame; if it is of an installed library, also the user's own one."""
     frames = iter(frames)
     if (first := next(frames, None)) is None:
         return None
@@ -128,12 +131,12 @@ def _is_installed(file: str) -> bool:
 
 
 def describe(file: str, line: int, function: str) -> str:
-    """A place in a program as our messages write it, relative to the working directory."""
+    """Return a place in a program as our messages write it, relative to the working directory."""
     return f"{_short(file)}:{line}, in {function.replace('<locals>.', '')}"
 
 
 def _plain_line(location: ir.Location) -> str | None:
-    """The first bare `file:line:column`: MLIR's parser, and other frontends, put these on ops."""
+    """Return the first bare `file:line:column`, as MLIR's parser and other frontends write it."""
     found = _PLAIN.search(str(location))
     return f"{_short(unescaped(found['file']))}:{found['line']}" if found else None
 

@@ -1,4 +1,4 @@
-"""Places for what comes out of loops and branches: one slot per iteration, one per branch."""
+"""Further carries of loops and results of branches: slots for values of their bodies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback_runtime._erasure import erase
 
 
 def buffer_of(v: Value, count: int) -> Value:
-    """Zeros with a leading dimension of `count` slots for values like `v`, which are arrays."""
+    """Return zeros with a leading dimension of `count` slots for arrays like `v`."""
     t = build.info(v.type)
     if t.kind == "?":
         raise MissingRuleError(
@@ -28,14 +28,14 @@ def buffer_of(v: Value, count: int) -> Value:
 
 
 def write(buffer: Value, v: Value, index: Value) -> Value:
-    """The buffer with `v` in slot `index`."""
+    """Write `v` into slot `index` of a buffer; return the new buffer."""
     dims = build.shape(v)
     slot = build.reshape(v, (1, *dims))
     return build.dynamic_update_slice(buffer, slot, _starts(index, len(dims)))
 
 
 def read(buffer: Value, index: Value) -> Value:
-    """What stands in slot `index`."""
+    """Read slot `index` of a buffer."""
     dims = build.shape(buffer)[1:]
     slot = build.dynamic_slice(buffer, _starts(index, len(dims)), (1, *dims))
     return build.reshape(slot, dims)
@@ -46,7 +46,10 @@ def _starts(index: Value, rank: int) -> list[Value]:
 
 
 def widened(loop: Any, inits: Sequence[Value]) -> Any:
-    """The same loop with further carries, here; its body still has to yield them."""
+    """Emit a copy of a loop with further carries, which its body still has to yield.
+
+    The copy takes over the regions of the loop.
+    """
     types = [v.type for v in inits]
     new = remade(loop, [*(r.type for r in loop.results), *types], [*loop.operands, *inits])
     for block in blocks(new):
@@ -56,7 +59,7 @@ def widened(loop: Any, inits: Sequence[Value]) -> Any:
 
 
 def retyped(loop: Any) -> Any:
-    """The same loop, here, with the types that its body's arguments have by now."""
+    """Replace a loop by one with the types that its body's arguments have by now, here."""
     cond, body = blocks(loop)
     types = [a.type for a in body.arguments]
     for argument, type in zip(cond.arguments, types, strict=True):
@@ -68,9 +71,10 @@ def retyped(loop: Any) -> Any:
 
 
 def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
-    """The same loop, here, with stacks of values of its body behind its results.
+    """Emit a copy of a loop with further results: for each value of its body, a stack.
 
-    It has no more than `count` iterations.
+    A stack has a slot for each iteration, of which there are no more than `count`. The copy takes
+    over the regions of the loop.
     """
     integer = build.scalar("i32" if count < 2**31 else "i64")
     index = _index(loop, count)
@@ -89,9 +93,10 @@ def stacked(loop: Any, values: Sequence[Value], count: int) -> Any:
 
 
 def returning(branches: Any, rows: Sequence[Sequence[Value]]) -> tuple[Any, list[dict[Value, int]]]:
-    """The same branches, here, which return these values too, each block its own row.
+    """Emit a copy of an `if` or `case` whose blocks return these values too, each its own row.
 
-    Values of equal type share a result. Also returns the number of the result of each value.
+    Values of equal type in different rows share a result. Also return, for each block, the number
+    of the result of each value.
     """
     types: list[Any] = []
     places = [_place(values, types) for values in rows]
@@ -121,7 +126,7 @@ def _place(values: Sequence[Value], types: list[Any]) -> dict[Value, int]:
 
 
 def _index(operation: Any, count: int) -> Value | None:
-    """A carry that is 0, 1, 2, … already, and does not wrap around before the last slot."""
+    """Return a carry that counts 0, 1, 2, … and does not wrap around before the last slot."""
     loop = read_loop(operation)
     counter = loop.counter
     if counter is None or (counter.start, counter.step) != (0, 1):

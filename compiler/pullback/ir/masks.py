@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Asked:
-        """Read the text of a mask."""
+        """Parse the text of a mask."""
         operands, results, types = [*text.split("|"), "", ""][:3]
         return Asked(operands, results, tuple(types.split(",")) if types else ())
 
@@ -38,12 +38,12 @@ class Asked(NamedTuple):
 
 
 def mask_of(flags: Iterable[bool]) -> str:
-    """The mask with '1' where a flag is set."""
+    """Return the mask with '1' where a flag is set."""
     return "".join(["1" if f else "0" for f in flags])
 
 
 def masked(items: Iterable[Item], mask: str) -> list[Item]:
-    """Of as many items as the mask is long, those at its ones."""
+    """Return the items at the ones of a mask that has a character for each item."""
     known = list(items)
     if len(known) != len(mask):
         raise ValueError(f"a mask of {len(mask)} for {len(known)} items")
@@ -51,27 +51,27 @@ def masked(items: Iterable[Item], mask: str) -> list[Item]:
 
 
 def behind(positions: Iterable[int], first: int) -> str:
-    """The mask of the positions from `first` on."""
+    """Return a mask of these positions, with '1' for each that is `first` or more."""
     return mask_of(i >= first for i in positions)
 
 
 def singles(mask: str) -> list[str]:
-    """The masks of each position of a mask alone."""
+    """Return, for each '1' of a mask, the mask with that '1' alone."""
     count = len(mask)
     return ["0" * i + "1" + "0" * (count - i - 1) for i in masked(range(count), mask)]
 
 
 def jointly(masks: Iterable[str]) -> str:
-    """The mask of what any of these has."""
+    """Return the union of some masks."""
     return "".join(map(max, zip(*masks, strict=True)))
 
 
 def parted(mask: str, other: str) -> tuple[str, str]:
-    """What of a mask another one has, and what it has not."""
+    """Split a mask into its intersection with another one and the rest."""
     common = "".join(map(min, mask, other))
     return common, mask_of(m > c for m, c in zip(mask, common, strict=True))
 
 
 def within(mask: str, other: str) -> bool:
-    """Whether another mask, of the same positions, has all that this one has."""
+    """Return True if another mask of the same positions has every '1' of this one."""
     return "0" not in masked(other, mask)

@@ -42,7 +42,9 @@ STOCK_PASSES: dict[str, str] = {
 
 @functools.cache
 def stock_stage(text: str) -> str:
-    """A stock pipeline element as it runs on a module: function passes are nested in `func.func`.
+    """Return a stock pipeline element as it runs on a module.
+
+    Passes on functions are nested in `func.func`.
 
     Raises:
       PipelineError: with MLIR's own words when neither form parses.
@@ -60,7 +62,7 @@ def stock_stage(text: str) -> str:
 
 
 def run_stock(module: ir.Module, text: str) -> None:
-    """Runs a stock stage on a module, and verifies nothing.
+    """Run a stock stage on a module, without MLIR's verifier.
 
     Raises:
       PipelineError: it fails.

@@ -1,4 +1,4 @@
-"""Edits of a program's entry: copies, operands in another order, fewer results."""
+"""Edits of a module and its entry: copies, operands in another order, fewer results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STRUCTURED = frozenset(
 
 
 def clone(module: ir.Module) -> ir.Module:
-    """A copy of a module, made in C++."""
+    """Return a copy of a module, made in C++."""
     with module.context, ir.Location.unknown(module.context):
         copy = ir.Module.create()
         for name, attribute in module.operation.attributes.items():
@@ -47,7 +47,9 @@ def clone(module: ir.Module) -> ir.Module:
 
 
 def as_run(module: ir.Module) -> ir.Module:
-    """The module as it runs; a copy with a token from effect to effect, if these have an order.
+    """Return the module as it runs: a copy with a token from each ordered effect to the next.
+
+    The module itself, if it has no ordered effects and no map that is known by its transpose only.
 
     Raises: MissingRuleError if it needs a value of a map that is known by its transpose only.
     """
@@ -59,7 +61,7 @@ def as_run(module: ir.Module) -> ir.Module:
 
 
 def take_entry(module: ir.Module, name: str) -> None:
-    """Makes @name the entry in the place of @main."""
+    """Make @name the entry @main; erase the old one, and what only it reaches."""
     table = functions(module)
     erase(table["main"])
     make_public(table[name], "main")
@@ -67,7 +69,7 @@ def take_entry(module: ir.Module, name: str) -> None:
 
 
 def exchange_entry(module: ir.Module, name: str) -> None:
-    """Makes @name the entry, which is called @main then; what was @main may still be called."""
+    """Rename @name to @main; the old @main gets another name, by which it may still be called."""
     symbols = ir.SymbolTable(module.operation)
     free = next(n for i in itertools.count() if (n := f"{name}.{i}") not in symbols)
     for old, new in (("main", free), (name, "main")):
@@ -77,23 +79,23 @@ def exchange_entry(module: ir.Module, name: str) -> None:
 
 
 def type_of_entry(module: ir.Module) -> str | None:
-    """None where the module has no function @main."""
+    """Return the type of the entry as text; None if the module has no function @main."""
     entry = functions(module).get("main")
     return None if entry is None else str(entry.attributes["function_type"])
 
 
 def result_types(module: ir.Module) -> Sequence[ir.Type]:
-    """The types of the results of the entry."""
+    """Return the types of the results of the entry."""
     return ir.FunctionType(ir.TypeAttr(_entry(module)[0].attributes["function_type"]).value).results
 
 
 def element_types(types: Sequence[ir.Type]) -> tuple[str, ...]:
-    """How the element types of tensors are spelt."""
+    """Return the spelling of the element types of tensors."""
     return tuple(str(build.info(type).element) for type in types)
 
 
 def drop_function(module: ir.Module, name: str) -> None:
-    """Erases @name, and what only it refers to."""
+    """Erase @name, and what only it refers to."""
     erase(functions(module)[name])
     erase_unreachable(module)
 
@@ -106,7 +108,7 @@ class ReorderOperands(Pass):
     order: tuple[int, ...] = ()
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Changes the entry in place."""
+        """Change the entry in place."""
         function, block = _entry(module)
         if self.order != tuple(range(len(block.arguments))):
             keep_arguments(function, self.order)
@@ -120,7 +122,7 @@ class SelectResults(Pass):
     order: tuple[int, ...] = ()
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Changes the entry in place, and erases what was only needed for other results."""
+        """Change the entry in place, and erase what was only needed for other results."""
         function, block = _entry(module)
         results = list(terminator(block).operands)
         if self.order == tuple(range(len(results))):
@@ -141,7 +143,7 @@ class ConvertResults(Pass):
     elements: tuple[str, ...] = ()
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Changes the entry in place."""
+        """Change the entry in place."""
         function, block = _entry(module)
         end = terminator(block)
         with _jax.working_in(module), build.inserting(ir.InsertionPoint(end), end.location):
@@ -153,7 +155,7 @@ class ConvertResults(Pass):
 
 
 def _erase_producers(values: list[Value], purity: Purity) -> bool:
-    """Erases the plain ops that only these values needed; False if others may be dead too."""
+    """Erase the plain ops that only these values needed; return False if others may be dead too."""
     todo, complete = dict.fromkeys(values), True  # a set in order: no value is erased twice
     while todo:
         value, _ = todo.popitem()

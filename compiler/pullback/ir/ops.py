@@ -48,7 +48,7 @@ class RuleName(NamedTuple):
 
     @staticmethod
     def parse(name: str) -> RuleName:
-        """Read the name of an attribute."""
+        """Parse the name of an attribute."""
         kind, _, mask = name.partition(".")
         kind, _, types = kind.partition("[")
         mask, _, results = mask.partition(".")
@@ -61,7 +61,7 @@ class RuleName(NamedTuple):
 
 
 class DerivativeCall:
-    """What the three ops share: the map that they call and the rules that they carry."""
+    """The base of the views of the three ops: the map that they call, and their rules."""
 
     NAME: ClassVar[str] = ""
     __slots__ = ("op",)
@@ -133,12 +133,12 @@ class DerivativeCall:
 
     @property
     def refused(self) -> dict[str, str]:
-        """What rules say that refuse to differentiate the call: name of the rule to its words."""
+        """The messages of rules that refuse to differentiate the call, by the name of the rule."""
         attribute = self._get(REFUSED)
         return {} if attribute is None else _texts(attribute)
 
     def update(self, **changes: Any) -> None:
-        """Sets attributes: a function's name, an integer or an attribute; None removes one.
+        """Set attributes: a function's name, an integer or an attribute; None removes one.
 
         Attribute names with a mask go through `update(**{"jvp.01": "f.jvp.01"})`; the value of
         `rule` stays a string, and so do those of `refused`, a dictionary.
@@ -163,9 +163,9 @@ class DerivativeCall:
         return None if attribute is None else ir.FlatSymbolRefAttr(attribute).value
 
     def covering(self, mask: str) -> tuple[str, str] | None:
-        """The least mask of a jvp rule that has all of this one, and the name of the rule.
+        """Return the smallest mask of a jvp rule that has every '1' of this one, and its function.
 
-        None if the rule sees what is perturbed: it may say something else of more operands.
+        None if the rules see symbolic zeros: for more operands they may return something else.
         """
         if self.sees_zeros:
             return None
@@ -175,12 +175,12 @@ class DerivativeCall:
         return min(found, key=lambda rule: rule[0].count("1"), default=None)
 
     def refusal(self, kind: str, mask: str) -> str | None:
-        """What the rule of this kind and mask says that refuses."""
+        """Return what the rule of this kind and mask says if it refuses; None if none refuses."""
         refused = self.refused
         return refused.get(f"{kind}.{mask}", None if "0" in mask else refused.get(kind))
 
     def _masked(self, kind: str, mask: str, types: Sequence[str] = ()) -> str | None:
-        """Symbol of `kind` for a mask; the plain name means all ones."""
+        """Return the symbol of `kind` for a mask; the plain name means all ones."""
         found = self._symbol(str(RuleName(kind, mask, tuple(types))))
         if found is None and "0" not in mask:
             return self._symbol(str(RuleName(kind, "", tuple(types))))
@@ -194,19 +194,19 @@ class CustomJVPCall(DerivativeCall):
     __slots__ = ()
 
     def jvp(self, mask: str) -> str | None:
-        """Name of the jvp rule for the perturbed inexact operands of `mask`."""
+        """Return the name of the jvp rule for the perturbed inexact operands of `mask`."""
         return self._masked("jvp", mask)
 
     def transpose(self, mask: str) -> str | None:
-        """Name of the transpose with respect to the inexact operands of `mask`."""
+        """Return the name of the transpose with respect to the inexact operands of `mask`."""
         return self._masked("transpose", mask)
 
     def transpose_for(self, mask: str, types: Sequence[str]) -> str | None:
-        """Name of that transpose for cotangents of these element types."""
+        """Return the name of the transpose for cotangents of these element types."""
         return self._masked("transpose", mask, types)
 
     def transposes(self) -> list[tuple[str, str]]:
-        """Each transpose, and the mask of the operands that it gives cotangents of."""
+        """Return each transpose with the mask of the operands that it gives cotangents of."""
         named = [(n.partition("."), symbol) for n, symbol in self.symbols.items()]
         return [(symbol, mask) for (kind, _, mask), symbol in named if kind == "transpose"]
 
@@ -218,9 +218,9 @@ class CustomVJPCall(DerivativeCall):
     __slots__ = ()
 
     def pairs(self) -> list[tuple[str, str, str, str]]:
-        """Each `fwd` and `bwd`, and the masks of its operands and results that have cotangents.
+        """Return each `fwd` and `bwd`, with the masks of its operands and results with cotangents.
 
-        The one returns outputs and residuals; the other is of residuals and cotangents.
+        `fwd` returns outputs and residuals; `bwd` takes residuals and cotangents.
         """
         symbols = self.symbols
         names = [name for name in map(RuleName.parse, symbols) if name.kind == "fwd"]
@@ -236,14 +236,14 @@ class CustomVJPCall(DerivativeCall):
         ]
 
     def backward_for(self, mask: str, types: Sequence[str]) -> str | None:
-        """Name of the `bwd` of the pair of a mask for cotangents of these element types."""
+        """Return the name of the `bwd` for a mask and cotangents of these element types."""
         found = self._symbol(str(RuleName("bwd", mask, tuple(types))))
         if found is None and mask == self.own_mask:
             return self._symbol(str(RuleName("bwd", "", tuple(types))))
         return found
 
     def jvp(self, mask: str) -> str | None:
-        """Name of the jvp rule, when the user gave one as well."""
+        """Return the name of the jvp rule, when the user gave one as well."""
         return self._masked("jvp", mask)
 
 
@@ -265,7 +265,7 @@ class LinearCall(DerivativeCall):
         return self._symbol("transpose")
 
     def transpose_for(self, types: Sequence[str]) -> str | None:
-        """Name of the transposed map for cotangents of these element types."""
+        """Return the name of the transposed map for cotangents of these element types."""
         return self._symbol(str(RuleName("transpose", "", tuple(types))))
 
     @property
@@ -293,14 +293,14 @@ VIEWS: dict[str, type[CustomJVPCall] | type[CustomVJPCall] | type[LinearCall]] =
 
 
 def composite_name(op: ir.Operation) -> str | None:
-    """The `name` of a `stablehlo.composite`; None for every other op."""
+    """Return the `name` of a `stablehlo.composite`; None for every other op."""
     if op.name != COMPOSITE:
         return None
     return ir.StringAttr(op.attributes["name"]).value
 
 
 def view(op: ir.Operation | ir.OpView) -> Any:
-    """The view of a derivative op, one of `VIEWS`; None for every other op."""
+    """Return the view of a derivative op, one of `VIEWS`; None for every other op."""
     op = op.operation
     name = composite_name(op)
     view_class = None if name is None else VIEWS.get(name)
@@ -308,19 +308,19 @@ def view(op: ir.Operation | ir.OpView) -> Any:
 
 
 def named_composites(root: ir.Module | ir.Operation) -> list[tuple[str, ir.Operation]]:
-    """Every `stablehlo.composite` below `root`, and its name."""
+    """Return every `stablehlo.composite` below `root`, with its name."""
     return [
         (ir.StringAttr(op.attributes["name"]).value, op) for op in operations_named(root, COMPOSITE)
     ]
 
 
 def walk_composites(root: ir.Module | ir.Operation) -> list[ir.Operation]:
-    """Every `stablehlo.composite` below `root` that has a name of ours, known or not."""
+    """Return every `stablehlo.composite` below `root` that has a name of ours, known or not."""
     return [op for name, op in named_composites(root) if name.startswith(PREFIX)]
 
 
 def walk_calls(root: ir.Module | ir.Operation) -> Iterator[DerivativeCall]:
-    """Views of all derivative ops below `root`; it is safe to erase each when it comes."""
+    """Yield views of all derivative ops below `root`; each may be erased when it comes."""
     for op in walk_composites(root):
         found = view(op)
         if found is not None:
@@ -334,7 +334,7 @@ def call(
     result_types: Sequence[ir.Type],
     **attributes: Any,
 ) -> ir.Operation:
-    """Creates a derivative op at the current place; its attributes are as for `update`."""
+    """Create a derivative op at the current place; its attributes are as for `update`."""
     made = build.emit(
         COMPOSITE,
         list(result_types),
@@ -346,7 +346,7 @@ def call(
 
 
 def restore_symbol_refs(composites: Iterable[ir.Operation]) -> None:
-    """Turns rule names that are strings into symbol references.
+    """Turn rule names that are strings into symbol references.
 
     A round trip through VHLO keeps symbol references inside `composite_attributes` as strings.
     What refusing rules say is read once, so that damage to it shows here.
@@ -366,7 +366,7 @@ def restore_symbol_refs(composites: Iterable[ir.Operation]) -> None:
 
 
 def _with_symbol_refs(given: ir.Attribute) -> ir.Attribute:
-    """The same dictionary with symbol references for strings."""
+    """Return the dictionary with symbol references in the place of strings that name functions."""
     entries = {named.name: named.attr for named in ir.DictAttr(given)}
     symbols = {
         name: _attribute(name, ir.StringAttr(attribute).value, given.context)

@@ -40,14 +40,14 @@ _PURE = frozenset(
 
 
 def target_of(op: ir.Operation) -> str | None:
-    """What a custom call calls; None for every other op."""
+    """Return the target of a custom call; None for every other op."""
     if op.name != "stablehlo.custom_call":
         return None
     return ir.StringAttr(op.attributes["call_target_name"]).value
 
 
 def callback(op: ir.Operation) -> str | None:
-    """Return the target of a custom call, if it takes what exists only in this process."""
+    """Return the target of a custom call that needs this process, such as a callback; else None."""
     target = target_of(op)
     return target if target is not None and _custom_calls.is_of_process(target) else None
 
@@ -57,7 +57,7 @@ def is_used(value: ir.Value) -> bool:
 
 
 def acts(op: ir.Operation) -> bool:
-    """Whether the outside world may notice that an op runs, or it something of that."""
+    """Return True if an op has an effect: the outside notices that it runs, or it the outside."""
     target = target_of(op)
     if target is None:
         return op.name in IMPURE
@@ -65,19 +65,19 @@ def acts(op: ir.Operation) -> bool:
 
 
 def differs_again(op: ir.Operation) -> bool:
-    """Whether an op gives what another run of it need not give, and something uses it."""
+    """Return True if another run of an op may give other results, and something uses them."""
     return acts(op) and any(map(is_used, op.results))
 
 
 @dataclass
 class Purity:
-    """Whether ops can be erased when nobody uses their results; functions are looked up once."""
+    """An analysis of which ops can be erased when their results are unused; memoizes functions."""
 
     table: dict[str, ir.Operation]
     known: dict[str, bool] = field(default_factory=dict)
 
     def is_pure(self, root: ir.Operation) -> bool:
-        """Whether nothing at or below `root` has an effect besides its results."""
+        """Return True if nothing at or below `root` has an effect besides its results."""
         pure, names = True, dict[str, None]()
 
         def check(op: ir.Operation) -> ir.WalkResult:
@@ -101,7 +101,7 @@ class Purity:
         return name.startswith(("stablehlo.", "chlo.")) or name in _PURE
 
     def _is_pure_function(self, name: str) -> bool:
-        """A function in a cycle counts as impure, for it may not end."""
+        """Return True if a function is pure; one in a cycle is not, for it may not end."""
         if name not in self.known:
             self.known[name] = False
             function = self.table.get(name)

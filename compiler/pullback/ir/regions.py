@@ -1,4 +1,4 @@
-"""Blocks: the operations of one, what it returns, and the values from outside that it uses."""
+"""Blocks: their operations, their terminators, and the values from outside that they capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APART = frozenset({"stablehlo.optimization_barrier", "stablehlo.sort"})
 
 
 def operations(block: Any) -> list[Any]:
-    """The operations of a block, without what is inside of them."""
+    """Return the operations of a block, without those nested in them."""
     found: list[Any] = []
     append, after = found.append, ir.InsertionPoint.after
     operation = ir.InsertionPoint.at_block_begin(block).ref_operation
@@ -31,7 +31,7 @@ def operations(block: Any) -> list[Any]:
 
 
 def operands_of(operation: Any) -> list[Value]:
-    """The operands of an operation."""
+    """Return the operands of an operation."""
     values = operation.operands
     count = len(values)
     if count == 2:  # the binding's iterator takes twice as long
@@ -40,7 +40,7 @@ def operands_of(operation: Any) -> list[Value]:
 
 
 def results_of(operation: Any) -> list[Value]:
-    """The results of an operation."""
+    """Return the results of an operation."""
     try:
         return [operation.result]  # faster than asking for a list of one
     except ValueError:
@@ -52,12 +52,12 @@ def terminator(block: Any) -> Any:
 
 
 def block_of(operation: Any) -> Any:
-    """The block that an operation is in."""
+    """Return the block that an operation is in."""
     return ir.InsertionPoint(operation).block
 
 
 def blocks(operation: Any) -> list[Any]:
-    """The block of each region; control flow has one in each."""
+    """Return the block of each region; ops of control flow have one in each."""
     return [region.blocks[0] for region in operation.regions]
 
 
@@ -82,14 +82,14 @@ def remade(operation: Any, types: Sequence[Any], operands: Sequence[Value] | Non
 
 
 def replace_op(operation: Any, values: Iterable[Value]) -> None:
-    """Let values stand for the results of an op, which is erased."""
+    """Replace the results of an op by these values, and erase it."""
     for old, new in zip(list(operation.results), values, strict=True):
         old.replace_all_uses_with(new)
     erase(operation)
 
 
 def replace_terminator(block: Any, values: Sequence[Value]) -> None:
-    """Return `values` instead."""
+    """Replace the terminator of a block by one that returns `values`."""
     old = terminator(block)
     ir.Operation.create(
         old.name, operands=list(values), loc=old.location, ip=ir.InsertionPoint(old)
@@ -98,21 +98,21 @@ def replace_terminator(block: Any, values: Sequence[Value]) -> None:
 
 
 def latest(v: Value, replaced: Mapping[Value, Value]) -> Value:
-    """What stands for a value now, given what was put in the place of which."""
+    """Return what stands for a value now: follow its replacements to the last one."""
     while v in replaced:
         v = replaced[v]
     return v
 
 
 def captures(operation: Any) -> list[Value]:
-    """Values defined outside of an op that its regions use, each once, in order."""
+    """Return the values from outside of an op that its regions use, each once, in order."""
     return captured_by([block for region in operation.regions for block in region.blocks])
 
 
 def captured_elements(operation: Any) -> list[Value]:
-    """The same, once elements that regions take out of tuples from outside are used as they are.
+    """Let regions use the elements of captured tuples as they are, and return what they capture.
 
-    A cotangent has a place for each of them, and none for a tuple.
+    Each element has a cotangent slot; a tuple has none.
     """
     found = captures(operation)
     while reads := [read for v in found for read in _reads_inside(v)]:
@@ -126,7 +126,7 @@ def captured_elements(operation: Any) -> list[Value]:
 
 
 def _reads_inside(v: Value) -> list[Any]:
-    """The ops in regions that take an element out of a tuple that was made outside of these."""
+    """Return the ops that take elements of a tuple in regions nested below where it was made."""
     if not is_result_of(v, "stablehlo.tuple"):
         return []
     users = (use.owner.operation for use in v.uses)
@@ -135,7 +135,7 @@ def _reads_inside(v: Value) -> list[Any]:
 
 
 def captured_by(blocks: Sequence[Any]) -> list[Value]:
-    """Values defined outside of blocks that they use, each once, in order."""
+    """Return the values from outside of these blocks that they use, each once, in order."""
     inside: set[Any] = set()
     found: dict[Value, None] = {}
     for block in blocks:

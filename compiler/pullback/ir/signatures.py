@@ -1,4 +1,4 @@
-"""The arguments and results of functions, which change with their types and attributes."""
+"""Change the arguments and results of functions, together with their types and attributes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def function_type(arguments: Sequence[Any], results: Sequence[Any], context: Any
 
 
 def keep_arguments(function: Any, order: Sequence[int]) -> None:
-    """Leave a function its arguments at these positions, in this order, with their attributes.
+    """Keep only the arguments at these positions, in this order, with their attributes.
 
-    No result depends on others. Where ops still take one, such as calls that have other results
-    too, they get zeros.
+    No result may depend on the others. Ops that still take one, such as calls that have other
+    results too, get zeros instead.
     """
     block = function.regions[0].blocks[0]
     old = list(block.arguments)
@@ -44,16 +44,16 @@ def keep_arguments(function: Any, order: Sequence[int]) -> None:
 
 
 def drop_arguments(function: Any, values: Iterable[Value]) -> None:
-    """The same for all arguments but these."""
+    """Remove these arguments from a function, as `keep_arguments` does."""
     going = {v.arg_number for v in values}
     count = len(function.regions[0].blocks[0].arguments)
     keep_arguments(function, [i for i in range(count) if i not in going])
 
 
 def keep_results(function: Any, order: Sequence[int]) -> None:
-    """Leave a function its results at these positions, in this order, with their attributes.
+    """Keep only the results at these positions, in this order, with their attributes.
 
-    An argument that names one of them as its alias names it still.
+    An argument that is an alias of one of them stays so.
     """
     block = function.regions[0].blocks[0]
     old = list(terminator(block).operands)
@@ -65,7 +65,7 @@ def keep_results(function: Any, order: Sequence[int]) -> None:
 
 
 def forget_results(function: Any) -> None:
-    """Take off what is said of the results of a function: it is to return other ones."""
+    """Drop the attributes of the results of a function, which is to return other ones."""
     if "res_attrs" in function.attributes:
         del function.attributes["res_attrs"]
     _rename_aliases(function, lambda i, k: None)
@@ -74,10 +74,13 @@ def forget_results(function: Any) -> None:
 def set_signature(
     function: Any, arguments: Sequence[Any] | None = None, results: Sequence[Any] | None = None
 ) -> None:
-    """Make a function's type agree with its entry block and its return, of which one may know.
+    """Set a function's type to that of its entry block and its return.
 
-    What is added has no attributes. An argument of another type than the result that it names as
-    its alias does not name it any more, and what the module says of layouts of @main goes.
+    Added arguments and results have no attributes. An argument is no alias any more of a result
+    of another type, and attributes of the module on the layouts of @main go if its type changes.
+
+    Args:
+      arguments, results: their types, if the caller knows them.
     """
     block = function.regions[0].blocks[0]
     arguments = block.arguments.types if arguments is None else arguments
@@ -101,7 +104,7 @@ def set_signature(
 
 @_jax.cached
 def _says_nothing(attrs: Any) -> bool:
-    """Whether no argument or result has an attribute."""
+    """Return True if no argument or result has an attribute."""
     return not any(len(ir.DictAttr(of_one)) for of_one in ir.ArrayAttr(attrs))
 
 
@@ -118,7 +121,7 @@ OF_ENTRY = (
 
 
 def forget_layouts(function: Any) -> None:
-    """Takes layouts off arguments and results: they are of fewer axes than a batch has."""
+    """Remove layouts from arguments and results: they have fewer axes than a batch has."""
     for name in ("arg_attrs", "res_attrs"):
         if name in function.attributes:
             found = map(_without_layout, ir.ArrayAttr(function.attributes[name]))
@@ -137,7 +140,7 @@ ALIAS = "tf.aliasing_output"
 
 
 def _rename_aliases(function: Any, rename: Callable[[int, int], int | None]) -> None:
-    """Let an argument i whose alias was the result k name another one, or none."""
+    """Let each argument i that was an alias of result k be one of `rename(i, k)`; None for none."""
     context, attributes = function.context, function.attributes
     if "arg_attrs" not in attributes:
         return

@@ -1,4 +1,4 @@
-"""The functions of a module by name, who refers to them, and the removal of those out of reach."""
+"""Symbol tables: the functions of a module by name, who calls them, and unreachable ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CALLS = {CALL: "callee", "stablehlo.composite": "decomposition"}
 
 
 class Symbols:
-    """The symbols of a module, kept while functions come and go: a module may have thousands.
+    """The symbol table of a module, kept up to date by its users: a module may have thousands.
 
-    Who adds a function to the module, or takes one away, says so here.
+    Whoever adds a function to the module, or removes one, calls `add` or `remove`.
 
     Attributes:
       functions: every `func.func` by name.
@@ -48,19 +48,19 @@ class Symbols:
         return name in self.functions or name in self.others
 
     def add(self, name: str, function: ir.Operation, *, shared: bool = False) -> None:
-        """Enter a function. One that is shared stays what it is, and `equal` may find it."""
+        """Add a function; one that is shared does not change any more, and `equal` may find it."""
         self.functions[name] = function
         if shared:
             self._unsorted.append((name, function))
 
     def remove(self, name: str) -> ir.Operation:
-        """Forget a function, which is given back."""
+        """Remove a function from the table and return it."""
         self._numbers.pop(_NUMBER.sub("", name), None)
         self._relatives_of(name).functions.pop(name, None)
         return self.functions.pop(name)
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken."""
+        """Return `name`, with a number appended if it is taken."""
         if name not in self:
             return name
         number = self._numbers.get(name, 0)
@@ -70,11 +70,11 @@ class Symbols:
         return f"{name}_{number}"
 
     def relatives(self, name: str) -> dict[str, ir.Operation]:
-        """The shared functions whose names differ from this one by numbers."""
+        """Return the shared functions whose names differ from this one by number suffixes."""
         return self._relatives_of(name).functions
 
     def equal(self, name: str, type: Any, text: Callable[[], str]) -> str | None:
-        """A relative of this type that does what a function of this text does."""
+        """Return the name of a relative with this type and this text, if there is one."""
         return self._relatives_of(name).equal(type, text)
 
     def _relatives_of(self, name: str) -> _Relatives:
@@ -85,7 +85,10 @@ class Symbols:
 
 
 class _Relatives:
-    """Functions whose names differ by numbers; each is read once, when another has its type."""
+    """Functions whose names differ by number suffixes, by type and text.
+
+    The text of each is read at most once, when one of its type is looked for.
+    """
 
     def __init__(self) -> None:
         self.functions: dict[str, ir.Operation] = {}
@@ -110,12 +113,12 @@ class _Relatives:
 
 
 def symbol(operation: ir.Operation) -> str:
-    """The name of an operation that has one."""
+    """Return the symbol name of an operation that has one."""
     return ir.StringAttr(operation.attributes["sym_name"]).value
 
 
 def text_of(function: Any) -> str:
-    """A function as text, without its name."""
+    """Return the text of a function, without its name."""
     text = function.operation.get_asm(
         assume_verified=True, use_local_scope=True, large_resource_limit=0
     )
@@ -129,17 +132,17 @@ _NUMBERS = re.compile(r"(_\d+)+$")
 
 @functools.lru_cache
 def _base(name: str) -> str:
-    """The name without the numbers that made it unique."""
+    """Return the name without the number suffixes that made it unique."""
     return _NUMBERS.sub("", name)
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """Name to `func.func`, in the order of the module."""
+    """Return the functions of a module by name, in its order."""
     return {symbol(op): op for op in operations(module.body) if op.name == FUNC}
 
 
 def is_public(function: ir.Operation) -> bool:
-    """Whether code outside the module may call this function."""
+    """Return True if code outside the module may call this function."""
     attributes = function.attributes
     if "sym_visibility" not in attributes:
         return True
@@ -147,12 +150,12 @@ def is_public(function: ir.Operation) -> bool:
 
 
 def make_public(function: Any, name: str | None = None) -> None:
-    """Let code outside the module call a function, by another name if one is given."""
+    """Make a function public, under another name if one is given."""
     _declare(function, name, "public")
 
 
 def make_private(function: Any, name: str | None = None) -> None:
-    """Let nobody but the module call a function, by another name if one is given."""
+    """Make a function private, under another name if one is given."""
     _declare(function, name, "private")
 
 
@@ -164,26 +167,26 @@ def _declare(function: Any, name: str | None, visibility: str) -> None:
 
 
 def is_declaration(function: ir.Operation) -> bool:
-    """Whether the function has no body."""
+    """Return True if the function has no body."""
     return len(function.regions[0].blocks) == 0
 
 
 def callee(call: ir.Operation) -> str:
-    """Name of the function that a `func.call` calls."""
+    """Return the name of the function that a `func.call` calls."""
     return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
 def called(operation: ir.Operation) -> str | None:
-    """Name of the function that the results of an op come from, if it is a call."""
+    """Return the name of the function that computes the results of an op, if it is a call."""
     attribute = CALLS.get(operation.name)
     return attribute and ir.FlatSymbolRefAttr(operation.attributes[attribute]).value
 
 
 def leave_copy(module: ir.Module, entry: str) -> None:
-    """Leaves what calls or names `entry` a private copy, for a pass changes the entry in place.
+    """Leave callers of `entry` a private copy of it, before a pass rewrites it in place.
 
-    The function of a rule may call what it is the rule of. An entry that calls itself gets none:
-    the pass says that there is no recursion.
+    A rule function may call the function that it is a rule of. An entry that calls itself gets no
+    copy: the pass reports the recursion.
     """
     if len(module.body.operations) == 1:
         return
@@ -203,7 +206,7 @@ def leave_copy(module: ir.Module, entry: str) -> None:
 
 
 def names_in(operation: ir.Operation) -> list[str | None]:
-    """The functions that a call names: the one that it calls, and those of rules."""
+    """Return the functions that a call names: its callee, and those of its rules."""
     name = "composite_attributes"
     attributes = ir.DictAttr(operation.attributes[name]) if name in operation.attributes else ()
     values = (attribute.attr for attribute in attributes)
@@ -222,7 +225,7 @@ def _calls_itself(known: dict[str, ir.Operation], entry: str) -> bool:
 
 
 def erase_unreachable(module: ir.Module) -> None:
-    """Erases private functions that no public one refers to, by calls or by attributes.
+    """Erase private functions that no public one refers to, by calls or by attributes.
 
     MLIR's `symbol-dce` also follows the references inside `composite_attributes`.
     """

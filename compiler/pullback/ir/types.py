@@ -1,4 +1,4 @@
-"""Types and attributes: what the builders and rules ask of them, each found or parsed once."""
+"""Queries and constructors of MLIR types and attributes, memoized."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TypeInfo(NamedTuple):
 
 @_jax.cached
 def info(type: Any) -> TypeInfo:
-    """Shape, element type and kind of a ranked tensor type (kind '?' for everything else)."""
+    """Return shape, element type and kind of a ranked tensor type; kind '?' for any other."""
     try:
         ranked = ir.RankedTensorType(type)
     except ValueError:
@@ -56,7 +56,7 @@ def _kind(element: Any) -> tuple[str, int]:
 
 
 def holds(type: Any, value: int) -> bool:
-    """Whether the type is one of integers, and this is one of them."""
+    """Return True if this is an integer type that can represent `value`."""
     element, kind, bits = info(type)[1:]
     if kind not in "ib":
         return False
@@ -67,13 +67,13 @@ def holds(type: Any, value: int) -> bool:
 
 @_jax.cached
 def inexact(type: Any) -> bool:
-    """Whether values of the type have tangents: float or complex elements."""
+    """Return True if values of the type have tangents: float or complex elements."""
     return info(type).kind in "fc"
 
 
 @_jax.cached
 def hides_inexact(type: Any) -> bool:
-    """Whether values of the type hold floats where no tangent has a place, as in a tuple."""
+    """Return True if the type holds floats that have no tangent slot, as a tuple does."""
     if isinstance(type, ir.TupleType):
         elements = [type.get_type(i) for i in range(type.num_types)]
         return any(inexact(t) or hides_inexact(t) for t in elements)
@@ -93,14 +93,14 @@ def rank(v: Value) -> int:
 
 
 def size_in_bytes(type: Any) -> int:
-    """Bytes of a value of the type; dynamic dimensions count as one."""
+    """Return the bytes of a value of the type; dynamic dimensions count as one."""
     t = info(type)
     return math.prod(d for d in t.shape if d >= 0) * max(t.bits // 8, 1)
 
 
 @_jax.cached
 def tensor(shape: tuple[int, ...], element: Any) -> Any:
-    """The type tensor<shape x element>; a dimension of -1 is dynamic."""
+    """Return the type tensor<shape x element>; a dimension of -1 is dynamic."""
     dynamic = ir.ShapedType.get_dynamic_size()
     dims = [dynamic if d < 0 else d for d in shape]
     return ir.RankedTensorType.get(dims, element, loc=ir.Location.unknown(_jax.context()))
@@ -113,7 +113,7 @@ def with_shape(type: Any, shape: tuple[int, ...]) -> Any:
 
 @_jax.cached
 def with_element(type: Any, element: Any) -> Any:
-    """The same shape, its bounds included, with other elements."""
+    """Return the type with another element type and the same shape, bounds included."""
     ranked = ir.RankedTensorType(type)
     if ranked.encoding is None:
         return tensor(info(type).shape, element)
@@ -123,15 +123,15 @@ def with_element(type: Any, element: Any) -> Any:
 
 @_jax.cached
 def real_element(type: Any) -> Any:
-    """Element type of the real part."""
+    """Return the element type of the real part."""
     t = info(type)
     return ir.ComplexType(t.element).element_type if t.kind == "c" else t.element
 
 
 def counting(type: Any) -> Any:
-    """An element type of floats that can count the elements of an array of floats of this type.
+    """Return a float element type that can count the elements of an array of this float type.
 
-    Numbers of 16 bits and less end, or have gaps, where there are as many.
+    Floats of 16 bits or fewer overflow, or skip integers, at sizes that arrays have.
     """
     t = info(type)
     return t.element if t.bits >= 32 else element_type("f32")
@@ -139,13 +139,13 @@ def counting(type: Any) -> Any:
 
 @_jax.of_context
 def scalar(text: str) -> Any:
-    """The rank-0 tensor type of an element type given as text: `scalar('i32')`."""
+    """Return the rank-0 tensor type of an element type given as text: `scalar('i32')`."""
     return ir.Type.parse(f"tensor<{text}>", _jax.context())
 
 
 @_jax.of_context
 def element_type(text: str) -> Any:
-    """An element type given as text: `element_type('i32')`."""
+    """Return an element type given as text: `element_type('i32')`."""
     return info(scalar(text)).element
 
 
@@ -154,7 +154,7 @@ def element_type(text: str) -> Any:
 
 @_jax.of_context
 def attr(text: str) -> Any:
-    """An attribute from its MLIR spelling, parsed once."""
+    """Return an attribute from its MLIR spelling, parsed once."""
     return ir.Attribute.parse(text, _jax.context())
 
 
@@ -164,34 +164,34 @@ def i64s(values: tuple[int, ...]) -> Any:
 
 
 def enumerator(attribute: Any) -> str:
-    """The value of an enumeration, such as `LT`."""
+    """Return the value of an enum attribute as text, such as `LT`."""
     return str(attribute).split()[-1].rstrip(">")
 
 
 def flag(op: Any, name: str) -> bool:
-    """An optional boolean attribute of an op, or of a record of one."""
+    """Return a boolean attribute of an op, or of a record of one; False if it is absent."""
     attributes = op.attributes
     return name in attributes and ir.BoolAttr(attributes[name]).value
 
 
 def number(op: Any, name: str) -> int:
-    """An integer attribute of an op, or of a record of one."""
+    """Return an integer attribute of an op, or of a record of one."""
     return int(ir.IntegerAttr(op.attributes[name]).value)
 
 
 @_jax.cached
 def integers(attribute: Any) -> tuple[int, ...]:
-    """The values of an integer-array attribute."""
+    """Return the values of an integer-array attribute."""
     return tuple(ir.DenseI64ArrayAttr(attribute))
 
 
 def integers_or_ones(attributes: Any, name: str, count: int) -> tuple[int, ...]:
-    """The integers of a window, one for each dimension; ones where nothing is said."""
+    """Return an integer-array attribute of a window, one per dimension; ones if it is absent."""
     return integers(attributes[name]) if name in attributes else (1,) * count
 
 
 def paddings(attributes: Any, count: int) -> list[tuple[int, int]]:
-    """Of each dimension of a window, the padding before and behind it."""
+    """Return the low and high padding of each dimension of a window."""
     if "padding" not in attributes or not count:
         return [(0, 0)] * count
     given = np.asarray(ir.DenseIntElementsAttr(attributes["padding"]))
@@ -203,7 +203,7 @@ def i64(value: int) -> Any:
 
 
 def i64_rows(rows: Sequence[Sequence[int]], columns: int = 2) -> Any:
-    """A matrix of integers, of which there may be no row."""
+    """Return a matrix of integers as an attribute; it may have no rows."""
     return attr(f"dense<{list(map(list, rows)) or ''}> : tensor<{len(rows)}x{columns}xi64>")
 
 
@@ -237,7 +237,10 @@ def _float_literal(value: float, element: str) -> str:
 
 
 def _small_literal(value: float, element: str) -> str:
-    """A number of 8 bits or less; the largest for infinity, and NaN for what it has no other."""
+    """Spell a float of 8 bits or fewer.
+
+    In a type without infinities, infinity becomes the largest number; what overflows is NaN.
+    """
     dtype = np.dtype(f"float{element[1]}_{element[2:].lower()}")
     if math.isinf(value) and not np.isinf(np.array(value, dtype)):
         limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
@@ -249,7 +252,7 @@ def _small_literal(value: float, element: str) -> str:
 
 
 def splat(type: Any, value: Number) -> Any:
-    """A dense attribute with every element `value`."""
+    """Return a dense attribute with every element `value`."""
     return _splat(type, value, sign_of(value))
 
 
@@ -266,6 +269,6 @@ def _splat(type: Any, value: Any, sign: str) -> Any:
 
 
 def sign_of(value: Number) -> str:
-    """Tells zeros apart, which compare equal."""
+    """Return the sign as text: a key that tells -0.0 from 0.0, which compare equal."""
     negative = isinstance(value, float) and math.copysign(1.0, value) < 0
     return "-" if negative else "+"

@@ -33,7 +33,7 @@ Types = Sequence[ir.Type]
 
 
 def verify(module: ir.Module) -> None:
-    """Checks every derivative op of the module.
+    """Check every derivative op of the module.
 
     Raises:
       VerificationError: for the first broken constraint, with its label and the op's location.
@@ -60,7 +60,7 @@ def _function_types(module: ir.Module) -> dict[str, ir.FunctionType]:
 
 
 def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_jvp_call_c1 … c9."""
+    """Check the constraints custom_jvp_call_c1 … c9."""
     check = _Checker(call, "custom_jvp_call", functions)
     known = {RULE, REFUSED, SEES_ZEROS, "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"jvp", "transpose"}, typed={"transpose"})
@@ -83,7 +83,7 @@ def verify_custom_jvp_call(call: CustomJVPCall, functions: dict[str, ir.Function
 
 
 def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.FunctionType]) -> None:
-    """custom_vjp_call_c1 … c11."""
+    """Check the constraints custom_vjp_call_c1 … c11."""
     check = _Checker(call, "custom_vjp_call", functions)
     known = {RULE, REFUSED, SEES_ZEROS, "fwd", "bwd", "jvp", "closed_over"}
     check.attribute_names(1, known, masked={"fwd", "bwd", "jvp"}, typed={"bwd"})
@@ -114,7 +114,7 @@ def verify_custom_vjp_call(call: CustomVJPCall, functions: dict[str, ir.Function
 
 
 def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
-    """Checks `fwd` up to its residuals, and returns their types."""
+    """Check the type of `fwd` up to its residuals, and return the types of these."""
     found = check.functions[fwd]
     results = [result.type for result in call.results]
     leading = found.results[: len(results)]
@@ -127,7 +127,7 @@ def _verify_fwd(check: _Checker, call: CustomVJPCall, fwd: str) -> Types:
 
 
 def verify_linear_call(call: LinearCall, functions: dict[str, ir.FunctionType]) -> None:
-    """linear_call_c1 … c7."""
+    """Check the constraints linear_call_c1 … c7."""
     check = _Checker(call, "linear_call", functions)
     known = {RULE, REFUSED, TRANSPOSE_ONLY, "transpose", "num_residuals"}
     check.attribute_names(1, known, typed={"transpose"})
@@ -166,7 +166,7 @@ class _Checker:
         self.attributes = call.attributes
 
     def require(self, number: int, holds: bool, message: str) -> None:
-        """Raises unless the constraint holds."""
+        """Raise VerificationError unless the constraint holds."""
         if not holds:
             raise _error(self.call.op, f"{self.op_name}_c{number}", message)
 
@@ -177,7 +177,7 @@ class _Checker:
         masked: Set[str] = frozenset(),
         typed: Set[str] = frozenset(),
     ) -> None:
-        """Every attribute is known, with a mask or types of cotangents where it may have them."""
+        """Check that attributes are known, and have masks or cotangent types only where allowed."""
         for name in self.attributes:
             kind, mask, types, results = RuleName.parse(name)
             known = kind in (masked if mask else plain) and (not types or kind in typed)
@@ -190,7 +190,7 @@ class _Checker:
             )
 
     def cotangents(self, number: int, name: str, types: Sequence[str]) -> Types:
-        """The types of the cotangents that a rule of this name takes."""
+        """Return the types of the cotangents that a rule of this name takes."""
         own = _inexact_types(self.call.results)
         if not types:
             return own
@@ -206,7 +206,7 @@ class _Checker:
         ]
 
     def attribute_kinds(self, number: int) -> None:
-        """Texts are strings, `refused` a dictionary, counts are i64; the others name functions."""
+        """Check that texts are strings, `refused` a dictionary, counts i64, and others symbols."""
         for name, attribute in self.attributes.items():
             if name in (RULE, TRANSPOSE_ONLY):
                 self.require(number, isinstance(attribute, ir.StringAttr), f"`{name}` is a string")
@@ -221,19 +221,19 @@ class _Checker:
                 self.require(number, is_symbol, f"`{name}` is a symbol reference, not {attribute}")
 
     def count(self, number: int, name: str, value: int) -> None:
-        """An attribute that counts leading operands does not count more than there are."""
+        """Check that an attribute counts no more leading operands than there are."""
         operands = len(self.call.operands)
         there = 0 <= value <= operands
         self.require(number, there, f"`{name}` is {value}, and there are {operands} operands")
 
     def symbols_resolve(self, number: int) -> None:
-        """Every rule function is in the module."""
+        """Check that every rule function is in the module."""
         for name, symbol in self.call.symbols.items():
             there = symbol in self.functions
             self.require(number, there, f"`{name}` names @{symbol}, which the module does not have")
 
     def masks(self, number: int) -> None:
-        """A mask has one 0 or 1 per inexact operand, a 1 among them, and none for closed over ones.
+        """Check that masks have a 0 or 1 per inexact operand, a 1, and none for closed over ones.
 
         A `jvp` without a mask is for all inexact operands, so none of these is closed over.
         """
@@ -255,7 +255,7 @@ class _Checker:
                 )
 
     def masks_of(self, kind: str) -> set[str]:
-        """The masks that this kind of rule is there for; an empty one where there is none."""
+        """Return the masks of all rules of this kind; the plain name has the empty mask."""
         parts = (name.partition(".") for name in self.call.symbols)
         return {mask for found, _, mask in parts if found == kind}
 
@@ -266,7 +266,7 @@ class _Checker:
         return fits and len(results) in (0, len(_inexact_types(self.call.results)))
 
     def refusals(self, number: int, plain: Set[str], masked: Set[str] = frozenset()) -> None:
-        """A refusal is a string, under the name of a rule that could be there and is not."""
+        """Check that refusals are strings, under names of possible rules that are not there."""
         refused = self.attributes.get(REFUSED)
         for name, attribute in map(_named, () if refused is None else ir.DictAttr(refused)):
             known = name in plain or (name.partition(".")[0] in masked and self._has_mask(name))
@@ -280,14 +280,14 @@ class _Checker:
             self.require(number, is_text, f"`refused` says a string, not {attribute}")
 
     def no_second_full_mask(self, number: int) -> None:
-        """The plain name and the mask of all ones mean the same, so only one is there."""
+        """Check that no rule has both the plain name and the mask of all ones, its synonym."""
         for kind, mask in (("jvp", self.call.mask), ("fwd", self.call.own_mask)):
             full = f"{kind}.{mask}"
             twice = kind in self.attributes and full in self.attributes
             self.require(number, not twice, f"`{kind}` and {full!r} are the same rule")
 
     def with_elements_of(self, symbol: str, types: Types, first: int) -> list[ir.Type]:
-        """These types; from the `first` on, with the inexact elements that a function takes."""
+        """Return these types, from `first` on with the inexact elements that @symbol takes."""
         found = list(self.functions[symbol].inputs)
         pairs = zip(types, [*found, *types][: len(types)], strict=True)
         return [
@@ -304,9 +304,9 @@ class _Checker:
         and_more: str = "",
         of_cotangents: bool = False,
     ) -> None:
-        """A rule function has the type that the op asks for.
+        """Check that a rule function has the type that the op requires.
 
-        The cotangents that it returns may have other inexact elements.
+        With `of_cotangents`, its results may have other inexact element types.
         """
         found = self.functions[symbol]
         fits = not and_more and list(found.inputs) == list(inputs)
@@ -342,7 +342,7 @@ def _inexact_types(values: Sequence[ir.Value]) -> list[ir.Type]:
 
 
 def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
-    """`(args…, tangents of the perturbed args…) → (outs…, tangents of inexact outs…)`."""
+    """Return `(args…, tangents of perturbed args…) → (outs…, tangents of inexact outs…)`."""
     perturbed = _masked_types(call, mask)
     inputs = [operand.type for operand in call.operands]
     results = [result.type for result in call.results]
@@ -350,7 +350,7 @@ def _jvp_type(call: DerivativeCall, mask: str) -> tuple[Types, Types]:
 
 
 def _transpose_type(call: DerivativeCall, mask: str, cotangents: Types) -> tuple[Types, Types]:
-    """`(args not in the mask…, cotangents of inexact outs…) → (cotangents of masked args…)`."""
+    """Return `(unmasked args…, cotangents of inexact outs…) → (cotangents of masked args…)`."""
     bits = iter(mask)
     others = [
         operand.type for operand in call.operands if not inexact(operand.type) or next(bits) == "0"
@@ -359,7 +359,7 @@ def _transpose_type(call: DerivativeCall, mask: str, cotangents: Types) -> tuple
 
 
 def _is_inexact(element: str) -> bool:
-    """True if this spells an element type that has cotangents."""
+    """Return True if this spells an inexact element type."""
     try:
         return inexact(scalar(element))
     except (ValueError, ir.MLIRError):
@@ -367,7 +367,7 @@ def _is_inexact(element: str) -> bool:
 
 
 def _any_element(type_: ir.Type) -> ir.Type:
-    """The type itself, or one for all inexact element types of that shape."""
+    """Return one type for all inexact types of a shape; any other type as it is."""
     return with_element(type_, element_type("f32")) if inexact(type_) else type_
 
 

@@ -1,4 +1,4 @@
-"""What can be read off a `stablehlo.while`: carries, the counter, the number of iterations."""
+"""Analysis of a `stablehlo.while`: its carries, its counter, its trip count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ class Counter:
 
 @dataclass(frozen=True)
 class Loop:
-    """What reverse mode wants to know of a while; `counter` is the one of its condition, if any."""
+    """What reverse mode needs to know of a loop.
+
+    `counter` is the one that the condition compares, or another carry that counts, if there is
+    one. `bound` is the upper bound of the trip count that an attribute states.
+    """
 
     cond: Any
     body: Any
@@ -35,7 +39,7 @@ class Loop:
 
     @property
     def slots(self) -> int | None:
-        """The most iterations there can be; None where nothing is known."""
+        """An upper bound of the trip count; None if none is known."""
         return self.bound if self.trip_count is None else self.trip_count
 
     def is_invariant(self, index: int) -> bool:
@@ -43,7 +47,7 @@ class Loop:
 
 
 def read_loop(operation: Any) -> Loop:
-    """Inits, yields, the counter and the number of iterations, as far as they are constant."""
+    """Read the inits and yields of a loop, and its counter and trip count if they are constant."""
     cond, body = blocks(operation)
     inits, yields = list(operation.operands), list(terminator(body).operands)
     counter, trip_count = _count(cond, body, inits, yields)
@@ -57,7 +61,7 @@ def read_loop(operation: Any) -> Loop:
 
 
 def integer_constant(v: Value) -> int | None:
-    """The value of a scalar integer constant, through conversions."""
+    """Return the value of a scalar integer constant, seen through conversions; else None."""
     t = build.info(v.type)
     if isinstance(v, ir.BlockArgument) or t.kind != "i":
         return None
@@ -124,7 +128,7 @@ def _counter(body: Any, inits: list[Value], yields: list[Value], index: int) -> 
 
 
 def _unmarked(v: Value) -> Value:
-    """The value itself, where the policy of a checkpoint has it marked."""
+    """Return the value below the marks by which a checkpoint policy has it saved."""
     while not isinstance(v, ir.BlockArgument):
         operation = v.owner.operation
         if ops.composite_name(operation) != remat.SAVED:
@@ -134,7 +138,7 @@ def _unmarked(v: Value) -> Value:
 
 
 def _plainest(counters: list[Counter]) -> Counter | None:
-    """One that is the number of iterations, if there is such."""
+    """Return a counter that is the number of iterations, if there is one, else the first one."""
     plain = (counter for counter in counters if (counter.start, counter.step) == (0, 1))
     return next(plain, counters[0] if counters else None)
 
