@@ -1,4 +1,4 @@
-"""Activity: the values that depend on what is differentiated by, and the ops between them."""
+"""Activity analysis: the values that depend on what is differentiated by, and their ops."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def numbered(values: Iterable[Value]) -> Active:
 
 
 def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) -> list[Record]:
-    """Records of the ops of a block that carry derivatives; `active` grows by their results.
+    """Return records of the ops of a block with an active operand; add their results to `active`.
 
-    With `kinds`, one for each active value, a reading of ops whose rules can be specialized.
-
-    An op with an active operand and no rule is an error: nothing is assumed inactive.
+    With `kinds`, one for each active value, the record of an op whose rule can be specialized is a
+    `Reading`. An op with an active operand and no rule is an error: nothing is assumed inactive.
     """
     records: list[Record] = []
     append = records.append
@@ -65,7 +64,7 @@ def analyze(block: Any, active: Active, frame: Any, kinds: Kinds | None = None) 
 
 
 def active_results(op: Op) -> list[Value]:
-    """The results of an op with an active operand that depend on it."""
+    """Return the active results of an op that has an active operand."""
     if op.rule.activity is not None:
         flags = analyzed(op, op.rule.activity)
         return [r for r, active in zip(op.results, flags, strict=True) if active]
@@ -75,10 +74,10 @@ def active_results(op: Op) -> list[Value]:
 
 
 def analyzed(op: Op, analysis: Callable[..., Mask], *more: Hashable) -> Mask:
-    """What `activity` or `reached` of a rule says, of an op with regions once in each analysis.
+    """Return what `activity` or `reached` of a rule says of an op; memoized if the op has regions.
 
-    Those of an op around it ask for each of its own answers again, so without that, the time would
-    be exponential in the depth of nesting.
+    The analysis of an op asks again for those of the ops nested in it: without the memo, the time
+    would be exponential in the depth of nesting.
     """
     if not op.rule.regions:
         return analysis(op, *more)

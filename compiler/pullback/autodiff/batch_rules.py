@@ -61,18 +61,18 @@ class MappedOp:
         return self.operation.attributes
 
     def operand(self, index: int) -> Value:
-        """An operand with the batch axis, repeated along it if all items share it."""
+        """Return an operand with the batch axis, repeated along it if all items share it."""
         v = self.values[index]
         return v if self.batched[index] else repeated(v, self.size)
 
     def operands(self) -> list[Value]:
-        """All operands with the batch axis."""
+        """Return all operands with the batch axis."""
         if False not in self.batched:
             return list(self.values)
         return [self.operand(i) for i in range(len(self.values))]
 
     def leading(self, count: int) -> list[Value] | None:
-        """The first `count` operands with the batch axis, the others as all items share them.
+        """Return the operands, with the batch axis in the first `count` and in no other.
 
         None if one of the others is batched.
         """
@@ -81,16 +81,16 @@ class MappedOp:
         return [*map(self.operand, range(count)), *self.values[count:]]
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of an operand of one item."""
+        """Return the shape of an operand of one item."""
         dims = build.shape(self.values[index])
         return dims[1:] if self.batched[index] else dims
 
     def type(self, index: int = 0) -> Any:
-        """The type of a result with the batch axis."""
+        """Return the type of a result with the batch axis."""
         return batch_type(self.results[index], self.size)
 
     def types(self) -> list[Any]:
-        """The types of all results with the batch axis."""
+        """Return the types of all results with the batch axis."""
         return [batch_type(type, self.size) for type in self.results]
 
     def again(
@@ -99,7 +99,7 @@ class MappedOp:
         types: Sequence[Any] | None = None,
         **attributes: Any,
     ) -> list[Value]:
-        """The same op, its regions included, on batched operands; its results.
+        """Emit a copy of the op, regions included, on batched operands; return its results.
 
         Args:
           operands: all operands with the batch axis if not given.
@@ -121,7 +121,10 @@ CAPTURING: set[str] = set()  # ops whose rules know what their regions capture
 
 
 def batch(*names: str, captures: bool = False) -> Callable[[Batch], Batch]:
-    """Decorator: enter a rule for ops of these names; `captures` if it reads regions itself."""
+    """Register the decorated rule for ops of these names.
+
+    `captures` says that the rule itself deals with batched values that regions capture.
+    """
 
     def enter(rule: Batch) -> Batch:
         for name in names:
@@ -138,7 +141,7 @@ def batch(*names: str, captures: bool = False) -> Callable[[Batch], Batch]:
 
 
 def batch_alike(*names: str) -> None:
-    """Ops that are the same on arrays with one more dimension in front."""
+    """Register ops that are the same on arrays with one more dimension in front."""
     batch(*names)(MappedOp.again)
 
 
@@ -147,13 +150,13 @@ def batch_alike(*names: str) -> None:
 
 @_jax.cached
 def batch_type(type: Any, size: int) -> Any:
-    """The type of a batch of values."""
+    """Return the type of a batch of values of this type."""
     info = build.info(type)
     return build.tensor((size, *info.shape), info.element)
 
 
 def repeated(v: Value, size: int) -> Value:
-    """A batch of one value; if that is a broadcast, of what it is one of."""
+    """Repeat a value along a new batch axis; of a broadcast, its operand, in one broadcast."""
     dims = build.shape(v)
     places: Sequence[int] = range(len(dims))
     if build.is_result_of(v, "stablehlo.broadcast_in_dim"):
@@ -163,22 +166,22 @@ def repeated(v: Value, size: int) -> Value:
 
 
 def along(v: Value, shape: Sequence[int]) -> Value:
-    """A value for each item, (size,), repeated to an array (size, *shape) for each."""
+    """Broadcast one number for each item, of shape (size,), to an array (size, *shape)."""
     return build.broadcast_in_dim(v, (*build.shape(v), *shape), (0,))
 
 
 def shifted(dims: Iterable[int]) -> tuple[int, ...]:
-    """Dimensions of one item as those of the batch."""
+    """Return dimensions of one item as those of the batch: each one more."""
     return tuple(d + 1 for d in dims)
 
 
 def to_front(v: Value, axis: int) -> Value:
-    """The value with a dimension of it in front."""
+    """Move a dimension of a value to the front."""
     return build.permute(v, (axis, *(d for d in range(build.rank(v)) if d != axis)))
 
 
 def merged(v: Value, dim: int, groups: int = 1) -> Value:
-    """The batch as part of a dimension of its items: (groups, items, the rest of the dimension)."""
+    """Merge the batch axis into a dimension of the items, as (groups, items, rest of it)."""
     size, *dims = build.shape(v)
     parts = [dims[dim]] if groups == 1 else [groups, dims[dim] // groups]
     grouped = build.reshape(v, (size, *dims[:dim], *parts, *dims[dim + 1 :]))
@@ -188,14 +191,14 @@ def merged(v: Value, dim: int, groups: int = 1) -> Value:
 
 
 def merged_type(type: Any, dim: int) -> Any:
-    """That of a batch after `merged`."""
+    """Return the type of a batch after `merged`."""
     size, *dims = build.shape_of(type)
     dims[dim] *= size
     return build.with_shape(type, tuple(dims))
 
 
 def split(v: Value, type: Any, dim: int, groups: int = 1) -> Value:
-    """The opposite of `merged`: a batch of this type."""
+    """Split the batch axis off again, as the inverse of `merged`; the result has this type."""
     size, *dims = build.shape_of(type)
     parts = [size, dims[dim]] if groups == 1 else [groups, size, dims[dim] // groups]
     v = build.reshape(v, (*dims[:dim], *parts, *dims[dim + 1 :]))

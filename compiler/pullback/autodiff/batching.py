@@ -1,4 +1,4 @@
-"""Batching: a function of one item becomes one of a batch, in place, op by op.
+"""Batching: turn a function of one item into one of a batch, in place, op by op.
 
 A value that depends on the batch gets the batch axis as its first dimension; what all items share
 stays as it is. `Batching` is the state of the pass, and the frame of one block is what its rules
@@ -68,9 +68,9 @@ class Batching:
     # ------------------------------------------------------------------------- functions
 
     def function(self, name: str, flags: Flags, wanted: Wanted = None) -> tuple[str, list[bool]]:
-        """The function @name for a batch of the arguments flagged, and which results are batched.
+        """Return the name of @name for a batch of the flagged arguments, and its batched results.
 
-        Its body is batched later, in `finish`: a rule may call the function that it is the rule of.
+        The body is batched later, in `finish`: a rule may call the function that it is the rule of.
         """
         if wanted is None or None in wanted:
             natural = self.result_flags(name, flags)
@@ -100,10 +100,10 @@ class Batching:
     def entry(
         self, name: str, in_axes: Sequence[int | None], out_axes: Sequence[int | None] | None
     ) -> list[bool]:
-        """Batch an entry in place, with the batch axes of arguments and results as told.
+        """Batch an entry in place, with these batch axes of arguments and results.
 
-        Without `out_axes` a result has it in front or, if all items share it, nowhere. Returns
-        which have it.
+        Without `out_axes`, a result has the batch axis in front, or none if all items share it.
+        Return which results have one.
         """
         self.diff.in_place = name
         function, block = self.diff.function(name), self.diff.block(name)
@@ -132,7 +132,7 @@ class Batching:
     # -------------------------------------------------------------------------- analysis
 
     def result_flags(self, name: str, flags: Flags) -> list[bool]:
-        """Which results of a function depend on the batch, given which arguments do."""
+        """Return which results of a function depend on the batch, given which arguments do."""
 
         def find() -> list[bool]:
             block = self.diff.block(name)
@@ -142,7 +142,7 @@ class Batching:
         return self.diff.cached(("batched results", name, mask_of(flags)), find)
 
     def block_flags(self, block: Any, known: set[Value]) -> list[bool]:
-        """Which values that a block ends with depend on the batch; `known` grows."""
+        """Return which values that a block returns depend on the batch; add all such to `known`."""
         for operation in operations(block):
             values = [*operation.operands, *captures(operation)]
             if any(v in known for v in values):
@@ -164,10 +164,10 @@ class Batching:
         return [True] * len(operation.results)
 
     def loop_flags(self, operation: Any, flags: Flags, known: set[Value]) -> list[bool]:
-        """Which carries of a loop depend on the batch: all that change, if its condition does.
+        """Return which carries of a loop depend on the batch: all that vary, if its condition does.
 
-        Each asks more than once for the loops in it: without a note of what they answered, time
-        would be exponential in how deep they are.
+        Memoized, because each loop asks more than once for the loops in it: otherwise, time would
+        be exponential in the depth of nesting.
         """
         captured = frozenset(known.intersection(captures(operation)))
         key = "loop flags", operation, mask_of(flags), captured
@@ -186,7 +186,7 @@ class Batching:
         return flags
 
     def ends_apart(self, cond: Any, flags: Flags, known: set[Value]) -> bool:
-        """Whether the condition of a loop with such carries depends on the batch."""
+        """Return True if the condition of a loop with such carries depends on the batch."""
         return any(self.block_flags(cond, _with(known, cond, flags)))
 
 
@@ -195,13 +195,13 @@ def _with(known: set[Value], block: Any, flags: Flags) -> set[Value]:
 
 
 def _has_batches(operation: Any) -> bool:
-    """Whether a call is a composite of which more is known than its function: a batch of all."""
+    """Return True if a call is a composite with rules of its own, whose results are all batched."""
     name = ops.composite_name(operation)
     return name is not None and (name.startswith(ops.PREFIX) or name in BATCHES)
 
 
 def _moved_to_front(argument: Value, axis: int, size: int) -> Value:
-    """The argument becomes one of a batch along `axis`; the batch with that axis in front."""
+    """Give an argument a batch axis at `axis`; return it with that axis moved to the front."""
     info = build.info(argument.type)
     dims = (*info.shape[:axis], size, *info.shape[axis:])
     argument.set_type(build.tensor(dims, info.element))
@@ -218,10 +218,10 @@ def _moved_from_front(v: Value, axis: int) -> Value:
 
 
 class Frame:
-    """The sweep over one block; `values` maps what depends on the batch to what it is in it.
+    """The sweep over one block; `values` maps values that depend on the batch to batched ones.
 
-    `rows` maps what the body of a loop reads or writes by slots to a batch that has these in front:
-    see rules/loops/batched_stacks.py.
+    `rows` does so for arrays that the body of a loop reads or writes slot by slot: there the slots
+    come first, and the batch axis behind them. See rules/loops/batched_stacks.py.
     """
 
     def __init__(self, batching: Batching, outer: Frame | None = None) -> None:
@@ -233,26 +233,26 @@ class Frame:
         self._dead: list[Any] = []
 
     def inner(self) -> Frame:
-        """A frame for a block inside of this one."""
+        """Return a frame for a block nested in this one."""
         return Frame(self.batching, self)
 
     def take(self, arguments: Sequence[Value], flags: Flags) -> None:
-        """Those flagged are batched from now on."""
+        """Give the flagged arguments the batch axis."""
         for argument, flag in zip(arguments, flags, strict=True):
             if flag:
                 argument.set_type(batch_type(argument.type, self.size))
                 self.values[argument] = argument
 
     def flags(self, block: Any) -> list[bool]:
-        """Which values that an inner block ends with depend on the batch."""
+        """Return which values that an inner block returns depend on the batch."""
         return self.batching.block_flags(block, set(self.values))
 
     def loop_flags(self, op: MappedOp) -> list[bool]:
-        """Which carries of a loop depend on the batch."""
+        """Return which carries of a loop depend on the batch."""
         return self.batching.loop_flags(op.operation, op.batched, set(self.values))
 
     def ends_apart(self, op: MappedOp, flags: Flags) -> bool:
-        """Whether items differ in how long they go on in a loop."""
+        """Return True if items differ in how long they go on in a loop."""
         return self.batching.ends_apart(blocks(op.operation)[0], flags, set(self.values))
 
     def run(self, block: Any) -> None:
@@ -260,7 +260,7 @@ class Frame:
         self.visit(operations(block))
 
     def visit(self, steps: Sequence[Any]) -> None:
-        """The same for these ops."""
+        """Put a batched op in front of each of these ops that depends on the batch."""
         with build.inserting(None):
             for operation in steps:
                 name = operation.name
@@ -294,9 +294,9 @@ class Frame:
         self._dead.append(operation)
 
     def finish(self, block: Any, wanted: Wanted = None) -> list[bool]:
-        """End the block with what it gives for the batch, and erase what was only for one item.
+        """Return the batched values from the block, and erase the ops that were for one item.
 
-        Returns which values have the batch axis.
+        Return which values have the batch axis.
         """
         end = terminator(block)
         outs = list(end.operands)
@@ -312,22 +312,22 @@ class Frame:
         return found
 
     def close(self, block: Any, results: Sequence[Value]) -> None:
-        """End the block with `results`, and erase what was only for one item."""
+        """Return `results` from the block, and erase the ops that were for one item."""
         replace_terminator(block, results)
         self.erase_dead()
 
     def erase_dead(self) -> None:
-        """Erase what was only for one item; values of it are no keys any more."""
+        """Erase the ops that were for one item, and forget the values keyed by their results."""
         for operation in reversed(self._dead):
             erase(operation)
         self._dead, self.values, self.rows = [], {}, {}
 
     def wanted(self, values: Sequence[Value], how: Sequence[bool | None]) -> list[Value]:
-        """Values with the batch axis, summed over it, or as they come."""
+        """Return values with the batch axis, summed over it, or as they come: see `Wanted`."""
         return [self._wanted(v, each) for v, each in zip(values, how, strict=True)]
 
     def _wanted(self, v: Value, how: bool | None) -> Value:
-        """A value with the batch axis, summed over it, or as it is."""
+        """Return a value with the batch axis (True), summed over it (False), or as it is (None)."""
         known = self.values.get(v)
         if how is None:
             return v if known is None else known
@@ -345,7 +345,7 @@ class Frame:
 
 
 _OF_DIMENSIONS = re.compile(r"#sdy\.sharding.*\[\{|devices=")
-"""What a sharding says that tells of dimensions; others name a device for all of a value."""
+"""Matches a sharding of dimensions; other shardings name a device for all of a value."""
 _OF_OTHER_TYPES = {
     f"stablehlo.{name}" for name in ("tuple", "get_tuple_element", "async_start", "async_done")
 }
@@ -382,7 +382,7 @@ _SHARDED = " that is sharded over devices"
 
 @_jax.cached
 def _without_batch(type: Any) -> str | None:
-    """Why values of the type have no batch, if so."""
+    """Return why values of the type cannot be batched; None if they can."""
     if build.info(type).kind == "?":
         return f" on a value of type {type}"
     return f" on a value of dynamic shape, {type}" if -1 in build.shape_of(type) else None
@@ -400,7 +400,7 @@ def _refusal(operation: Any, why: str) -> MissingRuleError:
 
 
 def one_by_one(op: MappedOp) -> list[Value]:
-    """The results of any op, for one item after the other: a loop over the batch axis."""
+    """Return the results of an op that runs item by item in a loop over the batch axis."""
     _check_types(op.operation, [*(v.type for v in op.values), *op.results])
     if op.size == 0:
         return [build.zeros(type) for type in op.types()]
@@ -420,7 +420,7 @@ def one_by_one(op: MappedOp) -> list[Value]:
 
 
 def _copy_for_item(operation: Any, values: dict[Value, Value], index: Value) -> Any:
-    """A copy of the op that uses one item of each batched value, also in its regions."""
+    """Emit a copy of the op on item `index` of each batched value, also in its regions."""
     items: dict[Value, Value] = {}
     for v in dict.fromkeys([*operation.operands, *captures(operation)]):
         if (batch := values.get(v)) is not None:
@@ -457,16 +457,16 @@ class Signature:
 
     @staticmethod
     def of(operands: Sequence[Value], results: Sequence[Value], flags: Flags) -> Signature:
-        """That of a call of one item."""
+        """Return the signature of a call of one item."""
         count = len(ops.inexact_positions(results))
         return Signature(tuple(flags), tuple(ops.inexact_positions(operands)), len(results), count)
 
     def functions(
         self, batching: Batching, kind: str, mask: str, names: Sequence[str]
     ) -> tuple[str, ...]:
-        """The functions of one rule for a batch, as `RuleTable.stage` gives them for one item.
+        """Return the batched functions of one rule, of which `names` are those for one item.
 
-        The cotangent of an operand that all items share is the sum of what each item has for it.
+        The cotangent of an operand that all items share is summed over the items.
         """
         chosen = masked(self.inexact, Asked.parse(mask).operands)
         moved = [self.flags[i] for i in chosen]

@@ -1,4 +1,4 @@
-"""Errors of a sweep: an active value has no rule, or a rule returns what it should not."""
+"""Errors of a sweep: an op on active values has no rule, or a rule returns the wrong things."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DIGITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 
 
 def _reads_steps(operation: Any, name: str) -> bool:
-    """Whether an op reads the sign or the exponent of floats as integers, and no digit of them.
+    """Return True if an op reads only the sign and exponent of floats, as integers.
 
-    These are constant between steps.
+    These are piecewise constant, so their derivative is zero.
     """
     if name != "stablehlo.bitcast_convert":
         return False
@@ -49,7 +49,7 @@ FROM_OUTSIDE = " on a value from outside of its body"
 
 
 def check_body(operation: Any, rule: Rule, active: Container[Value]) -> None:
-    """Raise MissingRuleError if a body uses an active value, which no operand of the op tells."""
+    """Raise MissingRuleError if a body captures an active value and the rule ignores regions."""
     if rule.regions or not len(operation.regions):
         return
     if any(v in active for v in captures(operation)):
@@ -61,7 +61,10 @@ def is_custom_vjp(operation: Any) -> bool:
 
 
 def may_run_a_rule(op: Op) -> bool:
-    """Whether the op calls a `custom_vjp` rule, which cotangents are handed that are left out."""
+    """Return True if an op of control flow calls a `custom_vjp` rule.
+
+    The rule runs even if all cotangents that it is given are absent: see `pending.Absent`.
+    """
     if op.rule.family != "control":
         return False
     return op.frame.diff.found_in(op.operation, is_custom_vjp) is not None
@@ -99,7 +102,7 @@ def check_count(op: Op, found: Any, expected: int, what: str) -> None:
 
 
 def check_cotangents(op: Op, found: Any) -> None:
-    """Raises RuleResultError if these are no cotangents of the op's operands."""
+    """Raise RuleResultError if these are no cotangents of the op's operands."""
     check_count(op, found, len(op.operands), "cotangent")
     for v, ct in zip(op.operands, found, strict=True):
         if ct is not None and not isinstance(ct, InPlace):
@@ -132,12 +135,12 @@ GO_FORWARD = (
 
 
 def is_unknown(call: DerivativeCall) -> bool:
-    """Whether a call computes NaN in the place of a map that is known by its transpose only."""
+    """Return True if a call computes NaN for a linear map of which only the transpose is known."""
     return isinstance(call, LinearCall) and call.transpose_only is not None
 
 
 def missing_map(view: Any) -> MissingRuleError:
-    """Forward mode asks for the map of a call that is known by its transpose only."""
+    """Return the error where forward mode needs a map that is known by its transpose only."""
     return MissingRuleError(
         f"no jvp rule for a custom_vjp function: {view.transpose_only}",
         where=user_line(view.op.location),

@@ -1,7 +1,7 @@
-"""Which values cotangents reach: what a loop has to sum up, and what not.
+"""Dataflow analysis: which active values get a cotangent, so that loops accumulate only these.
 
-A value that only decides which branch is taken has none. It must not get a zero instead, which the
-ops that made it would multiply by their slopes: by one that is infinite, for NaN.
+A value that only decides which branch is taken gets none. It must not get a zero instead: the ops
+that made it would multiply that by their slopes, and by an infinite one that gives NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pullback.ir.regions import terminator
 
 
 def reached(records: Sequence[Record], seeds: Sequence[Value]) -> set[Value]:
-    """Active values that a cotangent of `seeds` reaches."""
+    """Return the active values that a cotangent of `seeds` reaches."""
     found, left_out = set(seeds), set[Value]()
     for op in reversed(records):
         if isinstance(op, tuple):
@@ -50,12 +50,15 @@ def _flags(op: Op, results: Sequence[bool]) -> Sequence[bool]:
 
 
 def each_its_own(op: Op, results: Sequence[bool]) -> list[bool]:
-    """For an op that moves each operand to a result of its own."""
+    """Return the operands that get cotangents if result i is operand i, moved or rearranged."""
     return [has and active for has, active in zip(results, op.active, strict=True)]
 
 
 def reached_in(op: Op, block: Any, active: Sequence[Value], results: Sequence[bool]) -> set[Value]:
-    """Those in a block of an op, or of what it calls, where these results have cotangents."""
+    """Return the values of a block that get cotangents, if the flagged results of it have some.
+
+    The block is one of the op, or of the function that it calls.
+    """
     known = numbered(active)
     records = analyze(block, known, op.frame)
     ends = zip(terminator(block).operands, results, strict=True)

@@ -1,7 +1,7 @@
-"""Effects that are left out.
+"""Erase side effects from derived functions.
 
-A linear map leaves out those that depend on its input, as in JAX: the host would be shown what is
-not there. A loop that reverse mode runs again leaves out all of them: they have happened.
+A linear map leaves out effects that depend on its input, as in JAX: there is no such value to show
+to the host. A loop that reverse mode runs again leaves out all of them: they have happened.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pullback_runtime._erasure import erase
 
 
 def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> None:
-    """Erase what shows to the outside what depends on these values, and gives nothing.
+    """Erase side-effecting ops that depend on `given` and whose results are unused.
 
     Raises:
-      NotLinearError: something uses what it gives.
+      NotLinearError: the results of one are used.
     """
     if diff.found_in(block.owner.operation, acts) is None:
         return
@@ -47,15 +47,15 @@ def erase_effects(diff: Differentiation, block: Any, given: Sequence[Value]) -> 
 
 
 def _has_steps(diff: Differentiation, operation: Any) -> bool:
-    """Whether an op calls a function that is more than an effect."""
+    """Return True if an op calls a function that is not just one marked ordered effect."""
     name = called(operation) if operation.name == CALL else None
     return name is not None and ORDERED not in diff.function(name).attributes
 
 
 def without_effects(diff: Differentiation, name: str) -> str:
-    """A function that gives what @name gives and shows nothing; itself if that shows nothing.
+    """Return the name of a copy of @name without side effects; @name itself if it has none.
 
-    Of what has an effect, nothing may use the results: see `Differentiation.check_runs_again`.
+    Results of ops with an effect must be unused: see `Differentiation.check_runs_again`.
     """
 
     def shows(block: Any) -> bool:
@@ -81,7 +81,7 @@ def _silence(diff: Differentiation, block: Any) -> None:
 
 
 def _acting(diff: Differentiation, block: Any, given: Sequence[Value]) -> Iterator[Any]:
-    """The ops in a block, at any depth, with an effect that depends on these values."""
+    """Yield the ops in a block, at any depth, with an effect that depends on these values."""
     dependence = Dependence(diff.functions)
     dependence.spread(block, set(given))
     found = dependence.everywhere

@@ -1,7 +1,7 @@
-"""Forward mode: ops are followed by those that compute their tangents.
+"""Forward mode: behind each op, emit the ops that compute its tangents.
 
-Those of ops whose rules are specialized wait, and are emitted together: in front of the next op
-whose rule is not, or where the block ends.
+Tangents by specialized rules are deferred and emitted together: in front of the next op whose rule
+is not specialized, or where the block ends.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from pullback_runtime._erasure import retire
 
 @dataclass(frozen=True)
 class Refused:
-    """Stands for a tangent that cannot be had: an error where something needs it.
+    """A tangent that cannot be computed, which is an error only where something uses it.
 
-    Nothing does where stop_gradient follows. The gradient of a loss that stops the derivative of a
-    solver still holds the call with its rule, and has a derivative by all else.
+    Nothing uses it where stop_gradient follows: the gradient of a loss that stops the derivative of
+    a solver still holds the call with its rule, and has a derivative by everything else.
     """
 
     error: Exception
@@ -60,7 +60,7 @@ def _refused(tangents: Sequence[Any]) -> Refused | None:
 
 
 def unrefused(tangents: Sequence[Any]) -> list[Value | None]:
-    """These tangents, none of which may be refused."""
+    """Return these tangents; raise the error of the first refused one, if there is one."""
     if refused := _refused(tangents):
         raise refused.error
     return list(tangents)
@@ -96,11 +96,11 @@ class Forward:
         return v
 
     def run(self, block: Any) -> list[Value | None]:
-        """Emit tangents behind ops of the block; the tangents of what the block returns."""
+        """Emit tangents behind ops of the block; return those of what the block returns."""
         return unrefused(self.sweep(block))
 
     def sweep(self, block: Any) -> list[Value | Refused | None]:
-        """The same; what is refused may be among them."""
+        """Emit tangents as `run` does; refused ones may be among what is returned."""
         sequence = operations(block)
         find, read = RULES.get, reader(self.active, self.kinds, self, True)
         known, wait = IN_FORWARD.known.get, self._waiting.append
@@ -127,13 +127,13 @@ class Forward:
         return [self.tangent(v) for v in returned]
 
     def tangent(self, v: Value) -> Any:
-        """The tangent of a primal value, as far as the sweep has come."""
+        """Return the tangent of a primal value, as far as the sweep has come."""
         place = self.active.get(v)
         return None if place is None else self._tangents[place]
 
     @property
     def tangents(self) -> dict[Value, Any]:
-        """All of them."""
+        """The tangents of all active values."""
         return dict(zip(self.active, self._tangents, strict=True))
 
     def _enter(self, v: Value, tangent: Any) -> None:
@@ -142,12 +142,12 @@ class Forward:
         self.kinds.append(None)
 
     def _forget(self, reading: Reading) -> None:
-        """Take back that the result of the last op is active: its tangent is zero."""
+        """Make the result of the last op inactive again: its tangent is zero."""
         _, place, _, (result, *_), _ = reading
         del self.active[result], self.kinds[place]
 
     def _emit(self, before: Any) -> None:
-        """Emit the tangents that wait, in front of an op."""
+        """Emit the deferred tangents, in front of an op."""
         if not self._waiting:
             return
         tangents, here = self._tangents, build.here
@@ -206,16 +206,16 @@ class Forward:
                 check_type(op, t, r.type, "tangent")
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
-        """Put new results in the place of an op's, once the block is done.
+        """Replace the results of an op by new ones, once the sweep over the block is done.
 
-        Until then the old ones stand for them: a rule may return one of its arguments as a result,
-        whose tangent is another one than the argument's.
+        Until then the old ones stand for them: if a rule returns one of its arguments as a result,
+        the two have different tangents.
         """
         self.replaced.update(zip(op.results, new, strict=True))
         self.pending.append(op.operation)
 
     def _settle(self) -> None:
-        """A tangent may be a primal value as well."""
+        """Replace the results of replaced ops, in tangents too: a tangent may be a primal value."""
         if self.replaced:
             self._tangents = [latest(t, self.replaced) for t in self._tangents]
         for old in self.replaced:
@@ -228,10 +228,10 @@ class Forward:
 def jvp_in_place(
     diff: Differentiation, name: str, mask: str, instantiate: bool
 ) -> list[bool | Refused]:
-    """(args…) → (outs…) becomes (args…, tangents…) → (outs…, tangents of outs…).
+    """Turn (args…) → (outs…) into (args…, tangents…) → (outs…, tangents of outs…).
 
-    With `instantiate`, every inexact result has a tangent; without, only those flagged in what is
-    returned, where what is refused has no tangent either.
+    With `instantiate`, every inexact result has a tangent. Without, only the results flagged True
+    in the returned list have one; a refused tangent stands in the list itself.
     """
     function, block = diff.function(name), diff.block(name)
     loc = function.location
@@ -256,7 +256,7 @@ def jvp_in_place(
 
 
 def jvp_function(diff: Differentiation, name: str, mask: str) -> tuple[str, list[bool | Refused]]:
-    """@name with tangents of its masked arguments; and which of its results have one."""
+    """Return the name of the jvp of @name by masked arguments, and which results have tangents."""
 
     def derive() -> tuple[str, list[bool | Refused]]:
         new_name = diff.clone_function(name, f"{name}.jvp")

@@ -1,7 +1,7 @@
-"""Whole functions in reverse: in place, cut in two, transposed.
+"""Reverse mode of whole functions: in place, split in two, or transposed.
 
-`vjp_in_place` puts the cotangents behind the function's own ops; `split` makes a forward function,
-whose results the backward one takes as residuals; `transpose` is of a function that is linear.
+`vjp_in_place` puts the cotangents behind the function's own ops; `split` makes a forward function
+and a backward one, which takes residuals from it; `transpose` transposes a linear function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pullback_runtime._erasure import erase
 
 @dataclass(frozen=True)
 class Split:
-    """A function cut in two.
+    """A function split into forward and backward.
 
     forward: (args…) → (kept outs…, residuals…); backward: (residuals…, cts…) → (cts of args…),
     one for each masked argument flagged in `nonzero`. `kept` are positions among the outs, and
@@ -50,10 +50,10 @@ class Split:
 def vjp_in_place(
     diff: Differentiation, name: str, mask: str, ct_mask: str, unit_cotangent: bool
 ) -> None:
-    """(args…) → (outs…) becomes (args…, cts…) → (outs…, cts of masked args…).
+    """Turn (args…) → (outs…) into (args…, cts…) → (outs…, cts of masked args…).
 
-    With a unit cotangent, no cotangent is an argument. Those that are results have the types that
-    rules gave them.
+    With a unit cotangent, no cotangent is an argument. The cotangents that are results have the
+    types that rules gave them.
     """
     function, block = diff.function(name), diff.block(name)
     outs = list(terminator(block).operands)
@@ -78,12 +78,12 @@ def vjp_in_place(
 
 
 def _cotangents(frame: Reverse, arguments: Sequence[Value]) -> list[Value]:
-    """The cotangents of those arguments of a function that are the frame's first active values."""
+    """Return the cotangents of `arguments`, the frame's first active values; zeros if absent."""
     return list(map(build.instantiate, frame.cts, arguments))
 
 
 def _checked_types(cts: Sequence[Value], arguments: Sequence[Value]) -> list[Any]:
-    """The types of cotangents of arguments, whose elements may be of another type.
+    """Return the types of cotangents of arguments, whose element types may differ from theirs.
 
     Raises:
       MissingRuleError: one has another shape than the argument.
@@ -100,7 +100,7 @@ def _checked_types(cts: Sequence[Value], arguments: Sequence[Value]) -> list[Any
 
 
 def with_result_types(diff: Differentiation, name: str, types: Sequence[Any]) -> str:
-    """A copy of @name whose results are converted to these types; itself where they have them."""
+    """Return a copy of @name with results converted to these types; @name if they have them."""
 
     def differs(block: Any) -> bool:
         return [v.type for v in terminator(block).operands] != list(types)
@@ -128,13 +128,13 @@ def split(
     may_lose: bool = False,
     types: Sequence[Any] = (),
 ) -> Split:
-    """Forward and backward functions of @name; derived once per (mask, cotangent mask).
+    """Split @name into forward and backward functions, once per combination of arguments.
 
     With `linear`, the masked arguments are the linear ones: forward loses them, and the results
-    that depend on them linearly. One that does in another way is an error, or with `may_lose` lost
-    as well. `constants` are arguments whose elements are all of one known value. `types` has, for
-    each result, the type of its cotangent if its elements are of another one; that of what backward
-    returns may be another one as well.
+    that depend on them linearly. A result that depends on them in another way is an error, or with
+    `may_lose` is lost as well. `constants` are arguments whose elements all have one known value.
+    `types` has, for each result, the type of its cotangent if that has another element type; what
+    backward returns may have other element types as well.
     """
     types = tuple(types)
 
@@ -170,7 +170,7 @@ def _split(
 
 @contextlib.contextmanager
 def _dropped_if_not_linear(diff: Differentiation, *names: str) -> Iterator[None]:
-    """Leaves nothing half done behind: who asked may know another way."""
+    """On NotLinearError, remove the partly built functions: the caller may try another rule."""
     try:
         yield
     except NotLinearError:
@@ -223,9 +223,10 @@ def _split_between(
 
 
 def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> str:
-    """Split @entry in place; the name of its backward function, which gives every masked ct.
+    """Split @entry in place; return the name of its backward function, which is an entry, too.
 
-    It is `@entry.bwd` unless the module has a function of that name, and an entry itself.
+    It is `@entry.bwd` unless the module has a function of that name, and returns the cotangent of
+    every masked argument, zeros included.
     """
     pair = split(diff, entry, mask, ct_mask)
     diff.take_place(pair.forward, entry)
@@ -249,7 +250,7 @@ def _finish_backward(
     residuals: Residuals,
     cts: list[Value | None],
 ) -> str:
-    """Give the draft its name, and a signature with the residuals in front."""
+    """Settle the residuals of a draft, put them in front of its arguments, and rename it."""
     function, block = diff.function(draft), diff.block(draft)
     count, loc = len(block.arguments), function.location
     with build.inserting(ir.InsertionPoint(block), loc):
@@ -265,10 +266,10 @@ def _finish_backward(
 def _drop_linear_part(
     diff: Differentiation, block: Any, mask: str, may_lose: int = 0
 ) -> frozenset[int]:
-    """Erase the linear arguments and everything that only depended on them.
+    """Erase the linear arguments and everything that depends on them; return the lost results.
 
-    Of so many leading results, those that depend on them in another way go as well; which these
-    are. Among the other results it is an error.
+    These are results, among the first `may_lose`, that depend on the arguments in another way than
+    linearly. For a later result, that is an error.
     """
     erase_dead_ops(block, diff.functions)
     linear, stand_ins = _masked(block.arguments, mask), diff.stand_ins(block)
@@ -295,7 +296,7 @@ def _drop_linear_part(
 def _dependent(
     diff: Differentiation, block: Any, linear: Sequence[Value], may_lose: int
 ) -> frozenset[int]:
-    """The results that depend on the input of a linear function, which has lost its linear part.
+    """Return the results that still depend on the linear input once the linear part is erased.
 
     Raises: NotLinearError for one behind the first `may_lose`.
     """
@@ -329,10 +330,10 @@ def _constant_tangent(diff: Differentiation, name: str, v: Value) -> NotLinearEr
 
 
 def transpose(diff: Differentiation, name: str, mask: str, ct_mask: str) -> str:
-    """The transpose of a function linear in its masked arguments, as a function.
+    """Transpose a function that is linear in its masked arguments; return the new function's name.
 
     (args…) → (outs…) gives (args not masked…, cts of outs in ct_mask…) → (cts of masked args…).
-    These may have other element types than the arguments.
+    The cotangents that it returns may have other element types than the arguments.
     """
 
     def derive() -> str:

@@ -1,4 +1,4 @@
-"""Cotangents that are not emitted yet, for what comes next may change how."""
+"""Deferred cotangents: contributions kept symbolic until the sum is needed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pullback.ir.build import Value
 
 
 class Gathered:
-    """Contributions to a cotangent, some of them in place: they wait until it is asked for.
+    """A sum of contributions to a cotangent, some of them in place, deferred until it is needed.
 
-    Those that do not meet, and so may lie side by side, are known by then.
+    By then it is known which of them do not overlap, and may be concatenated.
     """
 
     __slots__ = ("loc", "places", "type", "value")
@@ -45,10 +45,10 @@ Mask = tuple[Value, bool]
 
 
 class Masked:
-    """The cotangent of what a `select` takes in some places only: zero in the others.
+    """The cotangent of an operand of `select`, which is zero wherever that is not selected.
 
-    These become zero behind the elementwise ops that it goes through, not in front of them. Where
-    what is not taken has an infinite slope, or NaN, zero times that would be NaN.
+    The zeros are put in behind the elementwise ops that it passes, not in front of them: where the
+    operand has an infinite slope, or NaN, and is not selected, zero times that would be NaN.
     """
 
     __slots__ = ("_value", "ct", "loc", "masks")
@@ -65,7 +65,7 @@ class Masked:
         return self._value
 
     def within(self, count: int) -> Value:
-        """The cotangent where so many of the outer masks are not looked at."""
+        """Apply all masks but the first `count` to the cotangent; return that."""
         build.here.loc, found = self.loc, self.ct
         for predicate, taken in reversed(self.masks[count:]):
             either = (found, None) if taken else (None, found)
@@ -73,19 +73,19 @@ class Masked:
         return found
 
     def through(self, cts: Any) -> list[Masked | None]:
-        """What an elementwise op makes of it, given what it makes of `ct`."""
+        """Put the masks on the cotangents `cts` that an elementwise op made of `ct`."""
         return [None if ct is None else self._on(ct) for ct in cts]
 
     def _on(self, ct: Any) -> Any:
-        """The same masks on another cotangent."""
+        """Put the masks on another cotangent."""
         return Wide(self._on(ct.ct), ct.type) if ct.__class__ is Wide else Masked(ct, self.masks)
 
 
 class Wide:
     """A cotangent with another element type than its primal value, such as f32 for f16.
 
-    A backward rule of the user's may return one, and JAX hands it on. Ops that only move or add
-    elements do so here, too. Where it meets arithmetic with primal values, it is converted.
+    A backward rule of the user's may return one, and JAX hands it on. So do ops here that only move
+    or add elements. Where it meets arithmetic with primal values, it is converted.
 
     Attributes:
       ct: the cotangent in its own type; it may wait.
@@ -112,7 +112,7 @@ class Wide:
         return self._value
 
     def narrowed(self) -> Value | Masked:
-        """The cotangent in the type of its primal value."""
+        """Convert the cotangent to the type of its primal value."""
         ct: Any = self.ct
         if ct.__class__ is Masked:
             return Masked(build.converted(ct.ct, self.type), ct.masks)
@@ -122,7 +122,7 @@ class Wide:
 
 
 class Total:
-    """What a loop has added to a cotangent so far: an argument of its body.
+    """The sum that a loop accumulates of a cotangent: an argument of its body.
 
     Its type is that of the first contribution.
     """
@@ -141,10 +141,10 @@ class Total:
 
 
 class Absent:
-    """The cotangent that a `custom_vjp` rule leaves out, or says to be zero.
+    """A symbolic zero that comes from a `custom_vjp` rule, which left the cotangent out.
 
-    In JAX those are zeros like others: a rule that they come to runs, and what it returns may not
-    be zero. So the call of a rule has to know that they are there.
+    In JAX that is an array of zeros: a `custom_vjp` rule that gets it runs, and may return what is
+    not zero. So calls of rules have to tell it from the absence of any cotangent.
     """
 
     def emit(self) -> None:
@@ -157,12 +157,12 @@ Waiting = Gathered | Masked | Wide | Total | Absent
 
 
 def emitted(ct: Any) -> Any:
-    """The value of a cotangent, which may wait; None if there is none."""
+    """Emit a cotangent if it is deferred, and return its value; None if there is none."""
     return ct.emit() if ct.__class__ in WAITING else ct
 
 
 def chosen(ct: Any, predicate: Value, taken: bool) -> Any:
-    """The cotangent of an operand of a `select`, of that of the result."""
+    """Return the cotangent of an operand of a `select`, given that of the result."""
     if ct.__class__ is Wide:
         return Wide(chosen(ct.ct, predicate, taken), ct.type)
     if ct.__class__ is Masked:
@@ -178,14 +178,14 @@ def bare(ct: Any) -> Any:
 
 
 def waiting_like(ct: Any, v: Value | None) -> Any:
-    """Return the cotangent that a value is, if it stands for what is `bare` of another one."""
+    """Put the masks and the type that `bare` took off a cotangent on the value `v`."""
     if ct.__class__ is Wide:
         return Wide(waiting_like(ct.ct, v), ct.type)
     return Masked(v, ct.masks) if ct.__class__ is Masked else v
 
 
 def alike(cts: Sequence[Any]) -> Masked | None:
-    """Return a cotangent of these if all that are there have the same masks, None otherwise."""
+    """Return one of these cotangents if all that are not None have the same masks, else None."""
     present = [ct for ct in cts if ct is not None]
     if any(ct.__class__ is not Masked or ct.masks != present[0].masks for ct in present):
         return None
@@ -193,14 +193,14 @@ def alike(cts: Sequence[Any]) -> Masked | None:
 
 
 def as_given(ct: Value, type: Any) -> Value | Wide:
-    """A cotangent from elsewhere of a value of a type, whose elements may be of another one."""
+    """Wrap a cotangent as `Wide` if its element type is not that of the primal type."""
     if ct.type == type or build.info(ct.type).element == build.info(type).element:
         return ct
     return Wide(ct, type)
 
 
 def handed_on(op: Op, cts: Sequence[Any]) -> list[Any]:
-    """The cotangents of operands by a rule that takes, or makes, ones of other element types."""
+    """Wrap the cotangents that a rule returns as `Wide` where their element types differ."""
     return [
         _of_type(ct, v.type, op.wide[i % len(op.wide)] if op.wide else None)
         if active and ct is not None
@@ -210,9 +210,10 @@ def handed_on(op: Op, cts: Sequence[Any]) -> list[Any]:
 
 
 def _of_type(ct: Any, type: Any, given: Any) -> Any:
-    """The cotangent of a value of a type; one in place has the elements of what was `given`.
+    """Wrap a cotangent as `Wide` if its element type is not that of its primal `type`.
 
-    That is the cotangent of the only result, or for a sort, that of the result of this operand.
+    One that is in place has the element type of `given`: the type of the cotangent of the only
+    result or, for a sort, of the result that corresponds to the operand.
     """
     if ct.__class__ is Masked:
         return ct if as_given(ct.ct, type) is ct.ct else Wide(ct, type)
@@ -224,7 +225,7 @@ def _of_type(ct: Any, type: Any, given: Any) -> Any:
 
 
 def added(known: Any, v: Value, ct: Value | Waiting | InPlace) -> Any:
-    """The sum of what is known of the cotangent of a value, if anything, and one more term."""
+    """Add one more term to the known cotangent of a value, if there is any; defer if possible."""
     if known.__class__ is Gathered:
         known.add(ct)
         return known
@@ -248,7 +249,7 @@ def added(known: Any, v: Value, ct: Value | Waiting | InPlace) -> Any:
 
 
 def _sum(known: Any, ct: Any) -> Any:
-    """The sum of two cotangents of one type, which may wait."""
+    """Add two cotangents of one type, which may be deferred."""
     if ct.__class__ is Gathered:
         known, ct = ct, known
     return added(known, known, ct)

@@ -1,4 +1,4 @@
-"""The calls with rules that a derivative of a program can meet, and what of them it perturbs.
+"""Reachability: the calls with rules that derivatives of a program differentiate, and by what.
 
 A derivative goes through what a program calls and through rules, of any order. It does not enter
 the function of a call that has rules of its own, but to transpose it, nor meet a call none of whose
@@ -38,12 +38,12 @@ class Meeting(NamedTuple):
     transposed: bool
 
     def order(self, rule: str) -> int:
-        """The order of the first derivative that asks for a rule, as calls name it: `jvp.01`."""
+        """Return the order of the first derivative that needs a rule, named as in a call."""
         return order_of(rule, self.depth)
 
 
 def order_of(rule: str, depth: int) -> int:
-    """The order of the first derivative that asks for a rule of a call at this depth.
+    """Return the order of the first derivative that needs a rule of a call at this depth.
 
     A derivative may transpose at once what a rule calls, as reverse mode does with a jvp rule. To
     transpose what a transpose calls takes another one, and so does to differentiate anything again.
@@ -52,18 +52,18 @@ def order_of(rule: str, depth: int) -> int:
 
 
 def met_in(module: ir.Module) -> list[Meeting]:
-    """Those of a module as it is."""
+    """Return the calls that derivatives of a module, as it is, can meet."""
     return Meetings(functions(module)).now()
 
 
 def have_rules(met: Iterable[Meeting], order: int | None = None) -> bool:
-    """Whether each call has a rule that derivatives up to an order differentiate; or all do."""
+    """Return True if each call has rules that a derivative up to this order, or any, meets."""
     wanted = (each for each in met if order is None or each.order("jvp") <= order)
     return all(each.call.symbols for each in wanted if not each.transposed)
 
 
 class Meetings:
-    """Those of a module, while it gets more rules.
+    """The calls that derivatives of a module can meet, while it gets more rules.
 
     Args:
       functions: those of the module by name, of which there may be more later.
@@ -78,7 +78,7 @@ class Meetings:
         self._roots: set[str] = set()  # whose arguments move, and what depends on them
 
     def now(self) -> list[Meeting]:
-        """All of them, if the public functions are differentiated by all of their arguments."""
+        """Return all such calls, if public functions are differentiated by all their arguments."""
         differentiated: dict[str, int] = {}
         computed: dict[str, int] = {}
         in_rules: dict[str, int] = {}
@@ -107,7 +107,7 @@ class Meetings:
         ]
 
     def _perturb(self, names: Iterable[str]) -> None:
-        """Lets the arguments of functions move: those of a program, or of rules."""
+        """Mark all arguments of these functions, of a program or of rules, as perturbed."""
         for name in names:
             if name not in self._roots:
                 self._roots.add(name)
@@ -124,7 +124,7 @@ class Meetings:
     def _closure(
         self, names: Iterable[str], leads_to: Callable[[str], Iterable[str | None]]
     ) -> list[str]:
-        """What some functions lead to, and they, each once."""
+        """Return the transitive closure of `names` under `leads_to`, each function once."""
         found = list(names)
         seen = set[str | None](found)
         for name in found:  # it grows
@@ -140,7 +140,7 @@ class Meetings:
         return [function for function, view in self._in(name) if view is None or _is_entered(view)]
 
     def _rules(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """The rules that calls in these functions have: as these name them, and the functions."""
+        """Return the rules of calls in these functions: their names in a call, and functions."""
         calls = (view for name in names for view in self._calls(name))
         rules = {rule: view for view in calls for rule in view.symbols.items()}
         found = {(rule, n): view for (rule, n), view in rules.items() if n in self._functions}
@@ -149,7 +149,7 @@ class Meetings:
         return list(found)
 
     def _mark_linear(self, view: Any, rule: str, name: str) -> None:
-        """Notes what in a rule depends on its tangents or cotangents: the last of its arguments."""
+        """Mark what in a rule depends on its tangents or cotangents: its last arguments."""
         if name in self._rule_functions or is_declaration(self._functions[name]):
             return
         self._rule_functions.add(name)
@@ -162,10 +162,10 @@ class Meetings:
         self._linear.spread(block, set(arguments[len(arguments) - count :]))
 
     def _transposed(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """The functions of calls in rules that reverse mode transposes for want of a rule.
+        """Return the functions of calls in rules that reverse mode transposes for want of a rule.
 
-        What they compute of other operands than tangents is in the derivative then, for the next
-        one to differentiate.
+        What they compute of operands that are no tangents is then part of the derivative, and the
+        next derivative differentiates it.
         """
         linear = self._linear.everywhere
         return [
@@ -178,11 +178,11 @@ class Meetings:
         ]
 
     def _calls(self, name: str) -> list[Any]:
-        """The calls in a function that have rules of their own."""
+        """Return the calls in a function that have rules of their own."""
         return [view for _, view in self._in(name) if view is not None]
 
     def _in(self, name: str) -> list[tuple[str | None, Any]]:
-        """What a function calls, with views of the calls that have rules of their own."""
+        """Return what a function calls, each with a view of the call if it has rules of its own."""
         if name not in self._found:
             found = operations_named(self._functions[name], *CALLS)
             self._found[name] = [(called(op), ops.view(op)) for op in found]
@@ -190,7 +190,7 @@ class Meetings:
 
 
 class _Perturbation(Dependence):
-    """What may be perturbed: where an operand is of a call with rules, all of its results.
+    """An analysis of what may be perturbed: of a call with rules, all results if any operand is.
 
     The rules decide, not what the call computes.
     """
@@ -203,15 +203,15 @@ class _Perturbation(Dependence):
 
 
 def _next(rule: str, depth: int) -> int:
-    """The depth of what a rule calls that is for a call at this depth."""
+    """Return the depth of what a rule of a call at this depth calls."""
     is_odd = depth % 2 == 1
     return depth + (1 if rule.startswith("transpose") == is_odd else 2)
 
 
 def _is_entered(view: Any) -> bool:
-    """Whether the function of a call is differentiated in spite of the rules.
+    """Return True if the function of a call is itself differentiated, in spite of its rules.
 
-    That of a linear call is, by its residuals; and one may depend on what it closes over.
+    That of a linear call is, by its residuals; another one is if it closes over values.
     """
     return isinstance(view, ops.LinearCall) or view.closed_over > 0
 

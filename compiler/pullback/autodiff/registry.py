@@ -88,9 +88,9 @@ class Op:
         return self.results[0].type
 
     def instantiate(self, t: Value | None, v: Value) -> Value:
-        """A tangent or cotangent of a primal value; zeros where it is absent.
+        """Return a tangent or cotangent of a primal value; zeros if it is a symbolic zero.
 
-        Of a dynamic shape, they take the size of the value, which may be elsewhere.
+        Zeros of dynamic shape take their size from the primal value, which may be elsewhere.
         """
         dynamic = t is None and -1 in build.shape(v)
         return build.instantiate(t, self.frame.primal(v) if dynamic else v)
@@ -200,7 +200,7 @@ _ZERO_IN: dict[str, str] = {}  # op -> the module that says so
 
 
 def register(rule: Rule) -> Rule:
-    """Enter a rule; a second one for the same op is an error that names both modules."""
+    """Register a rule; a second one for the same op is an error that names both modules."""
     _refuse_second(rule.name, rule.module)
     RULES[rule.name] = rule
     return rule
@@ -215,7 +215,7 @@ def _refuse_second(name: str, module: str) -> None:
 
 
 def unsupported(op: Op, what: str, do: str) -> MissingRuleError:
-    """The error for a form of an op that has no derivative rule."""
+    """Return the error for a form of an op that has no derivative rule."""
     return MissingRuleError(
         f"no derivative rule for `{op.name}` {what}",
         where=user_line(op.operation.location),
@@ -235,22 +235,22 @@ def jointly(active: Mask) -> bool:
 
 
 def by_its_parts(active: Mask) -> bool:
-    """For an op that others compute: these are looked at."""
+    """Return True: the ops that compute this one are checked instead."""
     return True
 
 
 def apart(active: Mask) -> bool:
-    """Linear, and what is not active adds nothing to what is: it is another result."""
+    """Return True: the op is linear, and each operand goes to a result of its own."""
     return True
 
 
 def separately(active: Mask) -> bool:
-    """Linear in each operand while the others are fixed."""
+    """Return True if at most one operand is active: the op is linear in each, others fixed."""
     return sum(active) <= 1
 
 
 def only_in(*positions: int) -> Callable[[Mask], bool]:
-    """Jointly linear in operands at `positions`, and in no other."""
+    """Return a predicate for ops jointly linear in operands at `positions`, and in no other."""
     return lambda active: not any(a for i, a in enumerate(active) if i not in positions)
 
 
@@ -260,9 +260,10 @@ Scale = Callable[[Op, Value], Value | None]
 
 
 def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] = never) -> Rule:
-    """An op that acts on each element by itself: scale[i](op, t) is t times its i-th partial.
+    """Register an op that acts on each element by itself.
 
-    A diagonal linear map is its own transpose, so one formula serves both modes.
+    `scale[i](op, t)` is t times its i-th partial derivative. A diagonal linear map is its own
+    transpose, so one formula serves both modes.
     `None` marks an operand without a derivative (a predicate).
     """
 
@@ -289,7 +290,7 @@ def elementwise(name: str, *scale: Scale | None, linear: Callable[[Mask], bool] 
 
 
 def _counted(formulas: int, method: Any) -> Any:
-    """The method of a rule, for ops with as many operands as there are formulas."""
+    """Wrap a method of a rule to check that the op has as many operands as there are formulas."""
 
     def counted(op: Op, values: Tangents) -> Sequence[Value | None]:
         if len(op.operands) != formulas:
@@ -305,7 +306,7 @@ def _counted(formulas: int, method: Any) -> Any:
 
 
 def _diagonal_vjp(*scale: Any) -> Vjp:
-    """The cotangents of an elementwise op. Most have one or two operands: those are unrolled."""
+    """Return the vjp of an elementwise op, unrolled for the usual one or two operands."""
 
     def of_any(op: Op, cts: Tangents) -> Sequence[Value | None]:
         (ct,) = cts
@@ -337,7 +338,9 @@ def linear(
     elementwise: bool = False,
     hands_on: bool = False,
 ) -> Rule:
-    """An op linear in all its inexact operands at once: its jvp is the op itself on tangents.
+    """Register an op that is linear in all its inexact operands at once.
+
+    Its jvp is the op itself on tangents.
 
     `transpose(op, cts)` gives one cotangent per operand; it may skip those not `op.active`.
     """
@@ -360,7 +363,7 @@ def linear(
 
 
 def on_tangents(op: Op, tangents: Tangents) -> list[Value | None]:
-    """The jvp of a linear op: the same op, on tangents."""
+    """Emit the jvp of a linear op: the same op, on tangents."""
     operands = [_tangent_operand(op, i, t) for i, t in enumerate(tangents)]
     return list(build.clone(op.operation, operands).results)
 
@@ -373,7 +376,7 @@ def _tangent_operand(op: Op, index: int, tangent: Value | None) -> Value:
 
 
 def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None) -> Rule:
-    """A product: linear in each of two operands. `transpose(op, cts)` as for `linear`."""
+    """Register a product: linear in each of two operands; `transpose(op, cts)` as for `linear`."""
 
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
         dx, dy = tangents
@@ -398,14 +401,14 @@ def bilinear(name: str, transpose: Vjp, *, reads: tuple[str, ...] | None = None)
 
 
 def nondifferentiable(why: str, *names: str, module: str) -> None:
-    """Ops whose derivative is zero wherever it exists: results are never active."""
+    """Register ops whose derivative is zero wherever it exists: results are never active."""
     for name in names:
         _refuse_second(name, module)
         NONDIFFERENTIABLE[name], _ZERO_IN[name] = why, module
 
 
 def without_derivative(name: str, module: str) -> Rule:
-    """The rule for those ops of a name of which nothing that moves comes out: see `by_variant`."""
+    """Return the rule for a form of an op that has no active results: see `by_variant`."""
 
     def nothing(op: Op, values: Tangents) -> list[Value | None]:
         return [None] * len(op.results)
@@ -417,11 +420,10 @@ def without_derivative(name: str, module: str) -> Rule:
 
 
 def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> Callable[..., Any]:
-    """Class decorator for ops of no family: static methods `jvp`, `vjp` and optional ones.
+    """Decorate a class of static methods `jvp`, `vjp` and optional ones: a rule of no family.
 
     Optional ones are `activity`, `diagonal`, and `reached(op, results)`: which operands get
-    cotangents where these results have them. For an op that does not say it, those are all that
-    are active.
+    cotangents where these results have them. Without it, those are all that are active.
     """
 
     def enter(cls: Any) -> Any:
@@ -441,7 +443,7 @@ def rule(name: str, *, linear: Callable[[Mask], bool] = never, **flags: Any) -> 
 def by_variant(
     name: str, variant: Callable[[Op], Rule], reads: tuple[str, ...] | None = None
 ) -> Rule:
-    """An op whose rule depends on its region or attributes: `variant(op)` picks it.
+    """Register an op whose rule depends on its region or attributes: `variant(op)` picks it.
 
     `variant` raises MissingRuleError for a form of the op that has no rule. `reads` are attributes
     that all rules look at which say what they read, if any does.

@@ -1,4 +1,4 @@
-"""Which primal values a backward block stores, and which it computes again.
+"""Residuals and rematerialization: which primal values are stored, and which computed again.
 
 A backward block that is not the primal block itself (another function, the body of a reverse loop,
 a branch) reaches primal values through `Residuals`. Each one is, in this order:
@@ -56,17 +56,20 @@ _CAST = "builtin.unrealized_conversion_cast"
 
 
 def hands_on(operation: Any) -> bool:
-    """Whether each result of an op is one of its operands: those of a barrier without a mark."""
+    """Return True if each result of an op is one of its operands: a barrier without a mark."""
     return operation.name == "stablehlo.optimization_barrier" and not len(operation.attributes)
 
 
 def is_view(operation: Any) -> bool:
-    """Whether an op costs nothing where its operands are at hand."""
+    """Return True if an op costs nothing once its operands are there."""
     return operation.name in VIEWS or hands_on(operation)
 
 
 def asks_for_equality(operation: Any) -> bool:
-    """Whether an op asks if computed numbers are equal, as they may be in one computation only."""
+    """Return True if an op compares computed floats for equality.
+
+    Computed again, they may differ in the last bit, so its result must be stored.
+    """
     if operation.name != "stablehlo.compare":
         return False
     direction = build.enumerator(operation.attributes["comparison_direction"])
@@ -80,14 +83,14 @@ def _is_number(v: Value) -> bool:
 
 
 def inputs_of(v: Value, operation: Any) -> list[Value]:
-    """What the result of an op is computed from."""
+    """Return the operands that a result of an op is computed from."""
     if hands_on(operation):
         return [operation.operands[_position(v)]]
     return list(operation.operands)
 
 
 def again(v: Value, known: Mapping[Value, Value], ip: Any) -> Value:
-    """The result of an op, computed again at `ip` from what stands for its inputs."""
+    """Rematerialize a result of an op at `ip`; `known` maps the operands to values there."""
     operation = v.owner
     if hands_on(operation):
         return known[operation.operands[_position(v)]]
@@ -98,9 +101,10 @@ def again(v: Value, known: Mapping[Value, Value], ip: Any) -> Value:
 
 
 def decided(v: Value, known: dict[Value, bool], decide: Callable[[Value], Value | None]) -> bool:
-    """What is known of a value once `decide` has noted it.
+    """Return what `known` says of a value once `decide` has entered it.
 
-    That gives a value instead of which it has to be known first. Programs are deep: no recursion.
+    `decide` enters it and returns None, or returns another value that has to be decided first. An
+    explicit worklist: programs are too deep for recursion.
     """
     todo = [v]
     while todo:
@@ -118,7 +122,7 @@ def computed(
     given: Callable[[Value], Value | None],
     make: Callable[[Value], Value],
 ) -> Value:
-    """What stands for a value: what is given, or made once its inputs are known; and is known."""
+    """Return what stands for a value: as `given`, or made from its inputs; memoize in `known`."""
     todo = [v]
     while todo:
         x = todo[-1]
@@ -140,7 +144,7 @@ def _position(v: Value) -> int:
 
 
 class Residuals:
-    """Primal values of `block`, as seen from a backward block, at whose start it is made.
+    """Primal values of `block` as seen from a backward block; made at the start of the latter.
 
     Args:
       block: the primal block.
@@ -167,7 +171,7 @@ class Residuals:
         self._free: dict[Value, bool] = {}
 
     def leaf(self, v: Value) -> Value | None:
-        """The backward value of a free primal value, made once; None if it is not free."""
+        """Return the backward value of a free primal value, made once; None if it is not free."""
         if self._find_leaf is None:
             return None
         if v not in self._leaves:
@@ -183,12 +187,12 @@ class Residuals:
         return found
 
     def _is_free(self, v: Value) -> bool:
-        """Whether a value is a leaf, or a view of leaves."""
+        """Return True if a value is a leaf, or a view of leaves."""
         known = self._free.get(v)
         return decided(v, self._free, self._decide) if known is None else known
 
     def _decide(self, v: Value) -> Value | None:
-        """Note whether a value is free; or give an operand of which that must be known first."""
+        """Enter whether a value is free; or return an operand of which that must be known first."""
         is_leaf = self.leaf(v) is not None
         operation = None if is_leaf or isinstance(v, ir.BlockArgument) else v.owner.operation
         if operation is None or not is_view(operation):
@@ -205,13 +209,13 @@ class Residuals:
         return None
 
     def _compute(self, v: Value, known: dict[Value, Value]) -> Value:
-        """The backward value, computed again from leaves and what is known; it is known then."""
+        """Rematerialize a value from leaves and from what is `known`; enter it there."""
         return computed(
             v, known, lambda x: self._shared(x, known), lambda x: again(x, known, self.ip)
         )
 
     def _shared(self, v: Value, known: dict[Value, Value]) -> Value | None:
-        """A leaf; or a view, which the whole backward block shares."""
+        """Return the value of a leaf, or of a view, which the whole backward block shares."""
         found = self.leaf(v)
         if found is None and known is not self.values and self._is_free(v):
             return self(v)
@@ -225,10 +229,10 @@ class Residuals:
     # --------------------------------------------------------------------------- settling
 
     def choose(self, compared: Iterable[Value]) -> list[Value]:
-        """The primal values to store, once no primal op is replaced any more.
+        """Return the primal values to store: a minimum cut, once no primal op is replaced any more.
 
-        Those that a rule compares to the last bit are not computed again: what XLA makes of the two
-        computations may differ.
+        Values that a rule compares to the last bit are not rematerialized: XLA may compile the two
+        computations differently.
         """
         self.exact.update(map(self._current, compared))
         if not self.placeholders:
@@ -241,7 +245,7 @@ class Residuals:
         return minimum_cut(list(needed), self._producers, self._weight)
 
     def _producers(self, v: Value) -> list[Value] | None:
-        """What `v` can be computed again from; None if it has to be stored."""
+        """Return the values that `v` can be rematerialized from; None if it has to be stored."""
         if v in self.exact or isinstance(v, ir.BlockArgument):
             return None
         operation = v.owner.operation
@@ -256,7 +260,7 @@ class Residuals:
         return build.size_in_bytes(v.type)
 
     def settle(self, stored: dict[Value, Value]) -> None:
-        """Replace every placeholder: by the stored value, or by computing it again."""
+        """Replace every placeholder by the stored value, or by a rematerialized one."""
         known = dict(stored)
         with build.inserting(self.ip):
             for v, placeholder in self.placeholders.items():
@@ -272,11 +276,11 @@ def minimum_cut(
     producers: Callable[[Value], list[Value] | None],
     weight: Callable[[Value], int],
 ) -> list[Value]:
-    """The cheapest set of values from which all `needed` can be computed.
+    """Return the minimum cut: the cheapest set of values from which all `needed` can be computed.
 
-    Max-flow from values that must be stored to be known (sources) to the needed ones; each value is
-    an edge of capacity `weight`. Among minimum cuts, the one nearest to the needed values wins:
-    least is computed again.
+    Max-flow from values that must be stored (sources) to the needed ones; each value is an edge of
+    capacity `weight`. Among minimum cuts, the one nearest to the needed values wins: least is
+    rematerialized.
     """
     graph = _FlowGraph()
     # Value i, in the order of discovery, is the edge from node 2 i to node 2 i + 1.
@@ -326,7 +330,7 @@ class _FlowGraph:
             self._fill_paths(source, sink, distances)
 
     def _distances(self, source: int) -> dict[int, int]:
-        """Those of all nodes that can be reached."""
+        """Return the distances of all nodes that can be reached from the source."""
         found = {source: 0}
         queue = deque([source])
         while queue:
@@ -338,7 +342,7 @@ class _FlowGraph:
         return found
 
     def _fill_paths(self, source: int, sink: int, distances: dict[int, int] | None) -> None:
-        """Send as much as there is room for along paths; a node without a way on goes.
+        """Send as much flow as there is room for along paths; drop nodes without a way on.
 
         Args:
           distances: those from the source, for the shortest paths only.
@@ -365,7 +369,7 @@ class _FlowGraph:
                     ways[path[-1]].pop()
 
     def _fill(self, path: list[int]) -> int:
-        """Send as much as there is room for along a path; the place of its first full edge."""
+        """Send as much flow as fits along a path; return the index of its first full edge."""
         edges = list(itertools.pairwise(path))
         rooms = [self.capacity[a][b] for a, b in edges]
         flow = min(rooms)
@@ -375,7 +379,7 @@ class _FlowGraph:
         return rooms.index(flow)
 
     def reaches(self, sink: int) -> set[int]:
-        """Nodes with spare capacity towards the sink."""
+        """Return the nodes with residual capacity towards the sink."""
         found = {sink}
         queue = deque([sink])
         while queue:

@@ -1,4 +1,4 @@
-"""Reverse mode as one direct sweep: cotangents of a block, last op first.
+"""Reverse mode as one sweep over a block, last op first, which accumulates cotangents.
 
 `Reverse` is the frame that rules see. It serves four uses, which differ only in where the backward
 ops go and in which values count as active:
@@ -106,11 +106,11 @@ class Reverse:
             self.cts[place] = added(self.cts[place], v, ct)
 
     def seed(self, v: Value, ct: Value) -> None:
-        """Add a cotangent from outside of the block, whose elements may be of another type."""
+        """Add a cotangent from outside of the block, which may have another element type."""
         self.accumulate(v, as_given(ct, v.type))
 
     def cotangent(self, v: Value) -> Value | None:
-        """The cotangent of a primal value, when the sweep is over."""
+        """Return the cotangent of a primal value, when the sweep is over."""
         place = self.active.get(v)
         return None if place is None else self.cts[place]
 
@@ -166,7 +166,7 @@ class Reverse:
         self._settle()
 
     def _op(self, reading: Reading) -> Op:
-        """The op of a reading, whose rule runs for it alone."""
+        """Return the op of a reading, for a rule that runs for this op alone."""
         (rule, *_), _, operation, (result, *operands), places = reading
         flags = [place is not None for place in places]
         return self.record(operation, operands, [result], flags, rule, self)
@@ -193,7 +193,7 @@ class Reverse:
             self._leave_out(self.active[v] for v, active, ct in found if active and ct is None)
 
     def _taken(self, v: Value) -> Any:
-        """Return the cotangent of a primal value, which has none then."""
+        """Take the cotangent of a primal value out of `cts` and return it."""
         place = self.active.get(v)
         if place is None:
             return None
@@ -201,13 +201,13 @@ class Reverse:
         return ct
 
     def _leave_out(self, places: Iterable[int | None]) -> None:
-        """Hand on to operands that the cotangent of the result is left out."""
+        """Mark operands without a cotangent as `ABSENT`, as that of the result is."""
         for place in places:
             if place is not None and self.cts[place] is None:
                 self.cts[place] = ABSENT
 
     def _settle(self) -> None:
-        """Emit what waits; what was replaced before something used it, is so there as well.
+        """Emit deferred cotangents, and replace the results of replaced ops in all of them.
 
         A cotangent may be a primal value: a rule may return a residual.
         """
@@ -227,30 +227,33 @@ class Reverse:
             check_no_term(op, range(len(op.operands)), op.name)
 
     def residuals(self, values: Sequence[Value], compared: Iterable[int]) -> list[Value]:
-        """The backward values of what a forward function stores; those at `compared` are exact."""
+        """Return the backward values of what a forward function stores as residuals.
+
+        Those at `compared` must not be rematerialized: see `Residuals.choose`.
+        """
         self.compared.update(values[i] for i in compared)
         return list(map(self.primal, values))
 
     def replace(self, op: Op, new: Sequence[Value]) -> None:
-        """Put new results in the place of an op's; the op leaves the block but stays a key."""
+        """Replace the results of an op; the op leaves the block, but its results stay keys."""
         for old, v in zip(op.results, new, strict=True):
             old.replace_all_uses_with(v)
             self.replaced[old] = v
         retire(op.operation)
 
     def current(self, v: Value) -> Value:
-        """What stands for a primal value now."""
+        """Return what stands for a primal value now."""
         return latest(v, self.replaced)
 
     def assert_carried(self, values: Iterable[Value]) -> None:
-        """Asserts that whoever ran the sweep carries on every cotangent, with those of `values`."""
+        """Assert that no active value but those in `values` has a cotangent: it would be lost."""
         carried = set(values)
         lost = [v for v, i in self.active.items() if self.cts[i] is not None and v not in carried]
         assert not lost, f"cotangents that nothing carries on: {lost}"
 
 
 def _pulled_back(op: Op, given: Sequence[Any], left_out: bool) -> Sequence[Any]:
-    """Return the cotangents of an op's operands by its rule, of those of its results."""
+    """Return the cotangents of an op's operands, which its rule makes of those of its results."""
     if any(ct.__class__ is Wide for ct in given):
         given = _other_types(op, given)
     masked, cts = (None, given) if op.rule.chooses else _unmasked(op, given)
@@ -269,7 +272,7 @@ def _pulled_back(op: Op, given: Sequence[Any], left_out: bool) -> Sequence[Any]:
 
 
 def _other_types(op: Op, cts: Sequence[Any]) -> list[Any]:
-    """Cotangents of an op, some of other element types, as its rule takes them."""
+    """Convert cotangents with other element types to what the rule of the op takes."""
     if op.rule.chooses:
         return list(cts)
     if not op.rule.hands_on:
@@ -314,9 +317,9 @@ _MARK_WITH_NAN = frozenset({"stablehlo.select", "stablehlo.pad"})
 
 
 def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
-    """Raises NotLinearError if one of these operands makes an op affine that is linear in them all.
+    """Raise NotLinearError if one of these operands adds a term, which makes a linear op affine.
 
-    `name` is that of what the op computes.
+    The op is jointly linear in these operands; `name` is that of what it computes.
     """
     functions = op.frame.diff.functions
     for i in positions:
@@ -329,7 +332,7 @@ def check_no_term(op: Op, positions: Sequence[int], name: str) -> None:
 
 
 def check_handed_on(op: Op, v: Value, active: Container[Value], what: str) -> None:
-    """Raises NotLinearError if a value that control flow hands on makes a linear op affine.
+    """Raise NotLinearError if a value that control flow returns makes a linear op affine.
 
     `what` names the value in words.
     """

@@ -1,4 +1,4 @@
-"""Cotangents of slices of a value, added up in its own."""
+"""Sum the cotangents of slices of a value into that of the value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pullback.ir.build import Value
 
 
 def in_place(part: Part) -> InPlace:
-    """Adds a part where it lies; the rest of the accumulator is not read, nor written."""
+    """Return a contribution that adds a part where it lies, and touches nothing else."""
     start, ct = part
 
     def update(total: Value) -> Value:
@@ -29,11 +29,12 @@ def in_place(part: Part) -> InPlace:
 
 
 def summed(total: Value | None, places: Sequence[InPlace], type: Any) -> Value:
-    """The sum of what is dense and of contributions in place, with few passes over the whole.
+    """Sum a dense value and contributions in place, with few passes over the whole.
 
-    Where there is nothing else, parts side by side are joined. XLA fuses an addition with a pad,
-    and no two updates: one that is half of the whole or more is padded, and so is what is left
-    beside it. Others are added in place, but for one or two in a value that would be copied first.
+    If there is nothing else, parts side by side are concatenated. XLA fuses an addition with a pad,
+    but not two updates: a part that is half of the whole or more is padded and added, and so is the
+    part beside it. Others are added in place, but for one or two in a value that would be copied
+    first.
     """
     dims = tuple(build.shape_of(type))
     others = [place for place in places if place.part is None]
@@ -62,9 +63,9 @@ def summed(total: Value | None, places: Sequence[InPlace], type: Any) -> Value:
 
 
 def joined(parts: Sequence[Part], type: Any) -> Value | None:
-    """A value of the type, of its parts and zeros elsewhere: one concatenation.
+    """Concatenate parts, and zeros between them, to a value of the type.
 
-    None if parts overlap, or lie otherwise than along one dimension.
+    None if parts overlap, or do not lie along one dimension.
     """
     row = _in_a_row(parts, build.shape_of(type))
     if row is None:
@@ -84,7 +85,7 @@ Stretch = tuple[int, int, Value | None]  # its start and end along a dimension, 
 
 
 def _in_a_row(parts: Sequence[Part], dims: Sequence[int]) -> tuple[int, list[Stretch]] | None:
-    """The one dimension along which parts lie, and them in order with the gaps between them."""
+    """Return the one dimension along which parts lie, and the parts in order with their gaps."""
     cut = {
         d
         for start, v in parts
@@ -110,16 +111,16 @@ def _in_a_row(parts: Sequence[Part], dims: Sequence[int]) -> tuple[int, list[Str
 
 
 def _is_copied(total: Value) -> bool:
-    """Whether a total has no memory of its own: a slice of another value, or a sum with one."""
+    """Return True if updating a total would copy it first: it is a slice, or a sum with one."""
     terms = total.owner.operands if build.is_result_of(total, "stablehlo.add") else [total]
     return any(build.is_result_of(term, "stablehlo.slice") for term in terms)
 
 
 def _added(total: Value, parts: Sequence[Part]) -> Value | None:
-    """A total and few parts in one pass, as at the edges of a `jnp.pad`; None where they overlap.
+    """Add few parts to a total in one pass, as at the edges of a `jnp.pad`; None if they overlap.
 
-    Pads along the last dimension, along which XLA joins slowly; along others the pieces are joined.
-    In a vector, XLA is fastest in place.
+    Along the last dimension, where XLA concatenates slowly, the parts are padded; along others, the
+    pieces are concatenated. In a vector, XLA is fastest in place.
     """
     dims = build.shape(total)
     row = _in_a_row(parts, dims)
@@ -136,7 +137,7 @@ Place = tuple[tuple[int, ...], tuple[int, ...]]  # where a part starts, and its 
 
 
 def _merged(parts: Sequence[Part]) -> dict[Place, Part]:
-    """Parts in the same place are added before they go there; what is empty goes nowhere."""
+    """Sum the parts that have the same place; drop empty ones."""
     found: dict[Place, Part] = {}
     for start, v in parts:
         place = tuple(start), tuple(build.shape(v))
@@ -151,7 +152,7 @@ def _is_wide(place: Place, dims: Sequence[int]) -> bool:
 
 
 def _beside(place: Place, dims: Sequence[int]) -> Place | None:
-    """The rest of the whole, if that is one place: the two are what is rolled, or turned over."""
+    """Return the place of the rest of the whole, if that is one, as after a roll or a flip."""
     start, sizes = place
     cut = [d for d, whole in enumerate(dims) if sizes[d] != whole]
     if len(cut) != 1:

@@ -1,4 +1,4 @@
-"""Rules specialized: what a rule emits for all ops of one signature, as a function to inline.
+"""Specialized rules: what a rule emits for all ops of one signature, as a function to inline.
 
 Most ops of a program differ from others in their operands and in nothing else that their rules look
 at. So the rule runs once for each signature, on the arguments of a function, and C++ inlines that
@@ -78,7 +78,7 @@ def kinds_of(types: Iterable[Any]) -> list[Kind]:
 
 
 def kinds_in(function: Any) -> tuple[Sequence[Kind], Sequence[Kind]]:
-    """Those of what a function takes and of what it gives."""
+    """Return the kinds of the arguments and of the results of a function."""
     return _kinds_in(function.attributes["function_type"])
 
 
@@ -92,10 +92,10 @@ Reader = Callable[[Any, Rule], "Reading | tuple[()] | None"]
 
 
 def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) -> Reader:
-    """What a sweep asks for what it has to know of an op with a rule that can be specialized.
+    """Return a function that reads an op for a sweep, if its rule can be specialized.
 
-    It answers `()` if no operand is active, None if the op is not for this; else, the result is one
-    more active value.
+    The function returns a `Reading`, and makes the result of the op active; `()` if no operand is
+    active; None if the rule has to run for this op alone.
     """
     place_of, append, kind_of = active.get, kinds.append, _kind_of
 
@@ -165,7 +165,7 @@ def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) ->
 
 
 class Constant:
-    """A constant of a specialized rule: made once in each block where that is inlined."""
+    """A constant of a specialized rule: made once in each block where the rule is inlined."""
 
     def __init__(self, type: Any, value: Any) -> None:
         self.type = type
@@ -286,7 +286,10 @@ class Mode:
         forgetting(self.known.clear)
 
     def specialize(self, reading: Reading, given: Sequence[Kind]) -> Specialized:
-        """The rule of an op for its signature, and the kinds of what is given.
+        """Run the rule of an op once for its signature, and memoize what it emits.
+
+        Args:
+          given: the kinds of the cotangent, or of the tangents, that the rule gets.
 
         Raises: what the rule raises.
         """
@@ -310,7 +313,7 @@ IN_REVERSE, IN_FORWARD = Mode(_pulled_back), Mode(_pushed_forward)
 
 
 def specialize_reverse(reading: Reading) -> Specialized:
-    """The rule of an op in reverse."""
+    """Specialize the rule of an op in reverse mode."""
     return IN_REVERSE.specialize(reading, [reading[0][1]])
 
 
@@ -319,7 +322,7 @@ UNFIT = Specialized(None, operator.itemgetter(slice(0)), (), ())
 
 
 def specialize_forward(reading: Reading) -> Specialized:
-    """The rule of an op in forward mode, or UNFIT."""
+    """Specialize the rule of an op in forward mode; return UNFIT if that is not possible."""
     (rule, _, *kinds), _, operation, _, places = reading
     attributes = operation.attributes
     if rule.copies and any(name not in rule.reads for name in attributes):
@@ -329,7 +332,7 @@ def specialize_forward(reading: Reading) -> Specialized:
 
 
 def _picking(positions: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[Value]]:
-    """Takes the elements at these positions out of a sequence."""
+    """Return a function that takes the elements at these positions out of a sequence."""
     if len(positions) > 1:
         return operator.itemgetter(*positions)
     start = positions[0] if positions else 0
@@ -338,7 +341,10 @@ def _picking(positions: Sequence[int]) -> Callable[[Sequence[Value]], Sequence[V
 
 @contextlib.contextmanager
 def _function(reading: Reading, given: Sequence[Kind]) -> Iterator[tuple[Any, Op]]:
-    """The block of a function, and the op on its arguments: what is given, the result, operands."""
+    """Run the body with the block of a new function, and the op on its arguments.
+
+    The arguments are what is given, the result of the op, and its operands.
+    """
     (rule, of_result, *kinds), _, operation, (_, *operands), places = reading
     loc = ir.Location.unknown(_jax.context())
     types = [kind.type for kind in (*given, of_result, *kinds[: len(operands)])]
@@ -354,7 +360,7 @@ def _function(reading: Reading, given: Sequence[Kind]) -> Iterator[tuple[Any, Op
 
 
 def _taken_out(block: Any, made: Any) -> list[Constant]:
-    """The constants that ops of a block use become arguments of it, and are given back."""
+    """Turn the constants that ops of a block use into arguments of it, and return them."""
     constants = {v: key for key, v in made.items()}
     used = [v for v in constants if any(_is_no(constants, use.owner) for use in v.uses)]
     for v in used:
@@ -366,5 +372,5 @@ def _taken_out(block: Any, made: Any) -> list[Constant]:
 
 
 def _is_no(constants: Container[Value], operation: Any) -> bool:
-    """Whether an op is none of those that make constants."""
+    """Return True if an op is none of those that make constants."""
     return not len(operation.results) or operation.results[0] not in constants

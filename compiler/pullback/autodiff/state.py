@@ -1,4 +1,4 @@
-"""What one run of a differentiating pass shares: symbols, derived functions, activity."""
+"""The state of one run of a differentiating pass: symbols, derived functions, activity."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Differentiation:
     # ---------------------------------------------------------------------------- functions
 
     def function(self, name: str) -> Any:
-        """The func.func operation of that name."""
+        """Return the func.func operation of that name."""
         try:
             return self.functions[name]
         except KeyError:
@@ -59,7 +59,7 @@ class Differentiation:
             ) from None
 
     def block(self, name: str) -> Any:
-        """The body of a function, which is one block."""
+        """Return the body of a function, which is one block."""
         function = self.function(name)
         blocks = function.regions[0].blocks
         if len(blocks) != 1:
@@ -75,7 +75,7 @@ class Differentiation:
     def add_function(
         self, name: str, arguments: Sequence[Any], results: Sequence[Any], loc: Any
     ) -> tuple[str, Any]:
-        """A new private function with an empty entry block; returns its name and the block."""
+        """Add a private function with an empty entry block; return its name and the block."""
         name = self.symbols.unique(name)
         operation = ir.Operation.create(
             "func.func",
@@ -93,7 +93,7 @@ class Differentiation:
         return name, block
 
     def clone_function(self, name: str, new_name: str) -> str:
-        """A private copy of a function under a new name."""
+        """Add a private copy of a function under a new name; return that name."""
         self.block(name)
         if name == self.in_place:
             raise self._recursion(name)
@@ -110,7 +110,7 @@ class Differentiation:
         concerns: Callable[[Any], bool],
         change: Callable[[Any], None],
     ) -> str:
-        """A changed copy of a function, made once; itself if the change does not concern it.
+        """Return the name of a changed copy of a function, made once; its own if nothing changes.
 
         Args:
           concerns, change: take the function's block.
@@ -131,7 +131,7 @@ class Differentiation:
         erase(self.symbols.remove(name))
 
     def _forget(self, name: str) -> None:
-        """Forget what is known of a name: another function may have it next."""
+        """Forget what is memoized for a name: another function may have it next."""
         self.bodies.pop(name, None)
         self._known.pop(name, None)
 
@@ -143,7 +143,7 @@ class Differentiation:
         self.symbols.add(new_name, function)
 
     def expose(self, name: str, new_name: str) -> str:
-        """Let a function that nobody calls be an entry; its name, a number behind it if taken."""
+        """Make a function that nobody calls an entry; return its name, numbered if it is taken."""
         if name != new_name:
             new_name = self.symbols.unique(new_name)
             self.rename(name, new_name)
@@ -151,18 +151,18 @@ class Differentiation:
         return new_name
 
     def hide(self, name: str) -> None:
-        """Let a function be one that only others in the module call."""
+        """Make a function private."""
         make_private(self.function(name))
 
     def take_place(self, name: str, entry: str) -> None:
-        """Let @name become the entry, with its visibility, in the place of what was there."""
+        """Replace the entry by @name, which gets its name and visibility."""
         visibility = self.function(entry).attributes.get("sym_visibility", build.string("public"))
         self.drop_function(entry)
         self.rename(name, entry)
         self.function(entry).attributes["sym_visibility"] = visibility
 
     def cached(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What is made once per kind of thing and function, `key[:2]`, and the rest of the key."""
+        """Return the memoized result of `make` for this key, which starts with (kind, function)."""
         known = self._known[key[1]]
         if key not in known:
             if key in self.making:
@@ -182,7 +182,7 @@ class Differentiation:
         )
 
     def stage(self, key: str, kind: str, mask: str) -> Any:
-        """The function(s) of a rule that is not in the module yet; asked for once."""
+        """Return the function(s) of a rule that is not staged yet; asks the rule table once."""
         return self.cached(
             ("rule", key, kind, mask), lambda: self.rules.stage(self.symbols, key, kind, mask)
         )
@@ -202,9 +202,9 @@ class Differentiation:
     # ------------------------------------------------------------------- results left out
 
     def stand_in(self, result: Value) -> Value:
-        """Zeros for a linear result that a call no longer gives, told from other zeros.
+        """Return marked zeros that stand for a linear result which a call no longer gives.
 
-        Behind a barrier: a backward function does not make them again, but asks for them.
+        They are behind a barrier, so a backward function does not rematerialize them.
         """
         self.has_stand_ins = True
         zeros = build.zeros(result.type)
@@ -212,7 +212,7 @@ class Differentiation:
         return build.emit(_BARRIER, [result.type], [zeros], marks).result
 
     def stand_ins(self, block: Any) -> list[Value]:
-        """Those in the block, also inside of loops and branches."""
+        """Return the stand-ins in the block, also inside of loops and branches."""
         function = block.owner.operation
         barriers = operations_named(function, _BARRIER) if self.has_stand_ins else ()
         return [op.result for op in barriers if _STAND_IN in op.attributes]
@@ -225,7 +225,10 @@ class Differentiation:
         wanted: Callable[[Any], Any],
         through: Callable[[Any], Any] = called,
     ) -> Any | None:
-        """An op for which `wanted` holds in an op, or in what is called there `through` a call."""
+        """Return an op for which `wanted` holds, at or below an op or in what it calls, or None.
+
+        Only calls for which `through` holds are followed.
+        """
         found, names = None, dict[str | None, None]()
 
         def visit(each: Any) -> Any:  # raises nothing: MLIR would make a RuntimeError of it
@@ -262,7 +265,7 @@ class Differentiation:
     # ----------------------------------------------------------------------------- activity
 
     def function_activity(self, name: str, mask: str, frame: Any) -> list[bool]:
-        """Which results of a function are active, given its active arguments.
+        """Return which results of a function are active, given its active arguments.
 
         In a linear frame, those that depend on them at all, whatever rules say of tangents.
         """
@@ -276,7 +279,10 @@ class Differentiation:
         return self.cached(("activity", name, mask, frame.linear), compute)
 
     def while_analyzing(self, key: Any, find: Callable[[], Any]) -> Any:
-        """The value for a key, found once until the outermost call ends: no op changes."""
+        """Return the result of `find`, memoized by key until the outermost such call ends.
+
+        No op may change until then.
+        """
         outermost = self._analyzed is None
         known = self._analyzed = {} if self._analyzed is None else self._analyzed
         try:

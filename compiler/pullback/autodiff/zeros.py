@@ -1,4 +1,4 @@
-"""What is zero, or NaN, for certain: constants, and what ops make of them.
+"""Dataflow analysis: what is zero, or NaN, for certain: constants, and what ops make of them.
 
 So a term that is no tangent does not make a linear map affine, and a rule that gives a zero tangent
 ends the flow of derivatives there. For the latter its own derivatives have to be zero, too: what
@@ -86,7 +86,7 @@ Known = dict[Value, bool]
 
 
 def is_zero(v: Value, functions: Functions | None = None) -> bool:
-    """Whether a value is zero for certain: a constant, or what ops make of constants.
+    """Return True if a value is zero for certain: a constant, or what ops make of constants.
 
     With `functions`, those of the module by name, also what calls make of them.
     """
@@ -94,25 +94,25 @@ def is_zero(v: Value, functions: Functions | None = None) -> bool:
 
 
 def stays_zero(v: Value, functions: Functions) -> bool:
-    """Whether a value is zero for certain, and all of its derivatives are."""
+    """Return True if a value is zero for certain, and so are all of its derivatives."""
     return _Search(functions, with_derivatives=True).holds(v, {})
 
 
 def is_nan(v: Value, functions: Functions) -> bool:
-    """Whether a value is NaN throughout for certain: a constant, or such moved around."""
+    """Return True if all of a value is NaN for certain: a constant, or one that ops only move."""
     return _NanSearch(functions).holds(v, {})
 
 
 def adds_nothing(v: Value, functions: Functions) -> bool:
-    """Whether each element of a value is zero for certain, or else NaN, but not all of them NaN.
+    """Return True if each element of a value is surely zero or NaN, but not all of them surely NaN.
 
-    So does a solver mark that it has failed, and what it gives for zero is no term of a sum.
+    A solver marks with NaN that it has failed; what it gives for zero is still no term of a sum.
     """
     return _TermSearch(functions).holds(v, {}) and not is_nan(v, functions)
 
 
 def is_zero_constant(v: Value) -> bool:
-    """Whether a value is a constant of zeros itself, as `build.zeros` makes them: found at once."""
+    """Return True if a value is itself a constant of zeros, as `build.zeros` makes them."""
     if isinstance(v, ir.BlockArgument):
         return False
     operation = v.owner.operation
@@ -137,7 +137,7 @@ class _Search:
         self._calls: dict[Any, tuple[Any, Known]] = {}  # by the block of the function
 
     def holds(self, v: Value, known: Known) -> bool:
-        """Whether a value is zero, given of others whether they are; adds what it finds."""
+        """Return True if a value is zero, given which others in `known` are; add answers there."""
         todo = [v]
         while todo:
             self.steps -= 1
@@ -162,7 +162,7 @@ class _Search:
         return known[v]
 
     def _sources(self, v: Value, known: Known) -> _Sources:
-        """The values on which it depends whether this one is zero; and whether one is enough."""
+        """Return the values that decide whether `v` is zero, and if one that is zero is enough."""
         if v in known:
             return _YES if known[v] else _NO
         if isinstance(v, ir.BlockArgument) and v.owner in self._calls:
@@ -207,7 +207,7 @@ class _Search:
         return [*operands[chosen], *captured], False
 
     def _of_carry(self, loop: Any, index: int, known: Known) -> _Sources:
-        """A carry is zero where it starts with zero, and each iteration leaves all such so."""
+        """Decide a carry: zero if it starts with zero, and each iteration leaves all such zero."""
         if loop.name != "stablehlo.while":
             return _NO
         inits, body = list(loop.operands), loop.regions[1].blocks[0]
@@ -226,9 +226,9 @@ class _Search:
         return _YES if zero[index] else _NO
 
     def _of_call(self, operation: Any, index: int, known: Known) -> _Sources:
-        """A result of a call is zero where the function's is, given which operands are.
+        """Decide a result of a call: zero if the function's is, given which operands are.
 
-        Only those are looked at that it depends on: calls have thousands, and as many results.
+        Only operands that it depends on are looked at: calls have thousands, and as many results.
         """
         function = self.functions.get(called(operation) or "")
         if function is None or not len(function.regions[0].blocks):
@@ -246,7 +246,7 @@ class _Search:
 
     @contextlib.contextmanager
     def _called(self, block: Any, operands: Any, outside: Known) -> Iterator[None]:
-        """A search in a function whose arguments are these operands of a call."""
+        """Run the body with the arguments of a function standing for these operands of a call."""
         before = self._calls.get(block)
         self._calls[block] = operands, outside
         yield
@@ -257,7 +257,7 @@ class _Search:
 
     @contextlib.contextmanager
     def _deeper(self) -> Iterator[bool]:
-        """A search inside of this one, unless that is too deep."""
+        """Run the body one level deeper; yield False if that is too deep."""
         self.depth += 1
         try:
             yield self.depth < DEEPEST
@@ -266,7 +266,7 @@ class _Search:
 
 
 class _NanSearch(_Search):
-    """The same search for NaN, which only ops that move values hand on."""
+    """A search for values that are NaN throughout, which only ops that move values preserve."""
 
     def _sources_of(self, v: Value, known: Known) -> _Sources:
         if isinstance(v, ir.BlockArgument):
@@ -281,7 +281,7 @@ class _NanSearch(_Search):
 
 
 class _TermSearch(_Search):
-    """The same search for what is zero or NaN: that is what the ops make of such operands, too."""
+    """A search for values with each element zero or NaN, which the ops that keep zeros keep."""
 
     def _sources_of(self, v: Value, known: Known) -> _Sources:
         if not build.inexact(v.type):  # NaN would be converted to any number
@@ -294,7 +294,7 @@ class _TermSearch(_Search):
 
 
 def _moved(operation: Any, block: Any) -> Iterator[Value]:
-    """The arguments through which a rule may give a call other derivatives than its code has."""
+    """Yield the arguments by which a rule may give a call other derivatives than its code has."""
     view = ops.view(operation)
     if view is not None:
         first = view.num_residuals if isinstance(view, ops.LinearCall) else 0
@@ -304,10 +304,10 @@ def _moved(operation: Any, block: Any) -> Iterator[Value]:
 
 
 def given_zeros(diff: Differentiation, name: str, mask: str) -> str:
-    """A copy of @name for calls in which the masked arguments are zero.
+    """Return the name of a copy of @name for calls in which the masked arguments are zero.
 
-    What is zero then, is a constant: else, where such an argument meets an infinite factor, NaN
-    would come into sums with the others. There is no constant of a dynamic shape.
+    Values that are zero then become constants: otherwise, where such an argument meets an infinite
+    factor, NaN would come into sums with the others. Values of dynamic shape stay as they are.
     """
 
     def derive() -> str:
@@ -342,7 +342,7 @@ def _is_nan_constant(operation: Any) -> bool:
 
 
 def _is_zero_number(value: Any) -> bool:
-    """Of a complex number, which the bindings cannot read, only what `build` makes is known."""
+    """Return True if a number is zero; False for a complex one, which bindings cannot read."""
     return isinstance(value, ir.FloatAttr | ir.IntegerAttr) and value.value == 0
 
 
@@ -352,5 +352,5 @@ def _is_triangular_solve(operation: Any) -> bool:
 
 
 def _keeps_zero(region: Any) -> bool:
-    """Whether the body of a reduction or scatter gives zero for zeros."""
+    """Return True if the body of a reduction or scatter gives zero for zeros."""
     return all(view.operation.name in _OF_ZERO_ELEMENTS for view in region.blocks[0].operations)

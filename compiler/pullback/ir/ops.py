@@ -26,7 +26,7 @@ BATCHING_RULES = "pullback.batching_rules"
 
 
 def inexact_positions(values: Sequence[ir.Value]) -> list[int]:
-    """Positions of the values that have a tangent and a cotangent slot."""
+    """Return the positions of the values that have a tangent and a cotangent slot."""
     return [position for position, value in enumerate(values) if inexact(value.type)]
 
 
