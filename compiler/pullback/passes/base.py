@@ -1,4 +1,4 @@
-"""What a pass is, and the rule table that a pass may ask for rules."""
+"""The base class of passes, and the interface of the rule table that they query."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ class Rules(Protocol):
     """The part of `pullback.frontend.rules.rule_table.RuleTable` that passes use."""
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """The symbol(s) of a rule in the module of `symbols`; see docs/architecture.md.
+        """Return the symbol(s) of a rule in the module of `symbols`; see docs/architecture.md.
 
         `mask` is the text of a `masks.Asked`.
         """
 
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
-        """What `stage` would link: modules with the function `entry` among their `functions`."""
+        """Return what `stage` would link: modules with the function `entry` among `functions`."""
 
     def stops(self, key: str) -> bool:
-        """As `RuleTable.stops`."""
+        """Return True if a call lets no tangent pass, as `RuleTable.stops` does."""
 
     def goes_forward(self, key: str) -> bool:
-        """As `RuleTable.goes_forward`."""
+        """Return True if a call with a backward rule has a jvp rule, too."""
 
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
     ) -> int | None:
-        """Replaces every `rule` attribute in `module` by symbol references.
+        """Replace every `rule` attribute in `module` by symbol references.
 
-        Returns how often the module can be differentiated then; None is any number of times.
+        Return how often the module can be differentiated then; None is any number of times.
         """
 
     def around(self, environment: Environment) -> Environment:
         """Return the environment of a module that rules of this table were written into."""
 
     def of_derivative(self) -> Rules:
-        """The table of what a derivative makes of the module."""
+        """Return the rule table of a derivative of the module."""
 
 
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """Raises MissingRuleError."""
+        """Raise MissingRuleError."""
         raise _without_table(key, kind, mask)
 
     def sources(self, key: str, kind: str, mask: str) -> list[Any]:
-        """Raises MissingRuleError."""
+        """Raise MissingRuleError."""
         raise _without_table(key, kind, mask)
 
     def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
-        """The same key: no rule is here, nor for a batch."""
+        """Return the same key: there is no rule to batch."""
         return key
 
     def stops(self, key: str) -> bool:
-        """No rule is here."""
+        """Return False: there is no rule."""
         return False
 
     goes_forward = stops
@@ -75,22 +75,22 @@ class NoRules:
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
     ) -> int | None:
-        """Raises MissingRuleError for the first `rule` that is not staged."""
+        """Raise MissingRuleError for the first `rule` that is not staged."""
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
                 raise _without_table(call.rule_key, "derivative", call.mask)
         return order
 
     def around(self, environment: Environment) -> Environment:
-        """The same: no rule is written into a module."""
+        """Return the same environment: no rule is written into a module."""
         return environment
 
     def of_derivative(self) -> Self:
-        """This one."""
+        """Return this table."""
         return self
 
     def lowering(self, *_: Any) -> contextlib.AbstractContextManager[None]:
-        """There is nothing to lower."""
+        """Return a context manager that does nothing: there is nothing to lower."""
         return contextlib.nullcontext()
 
 
@@ -112,11 +112,11 @@ class Pass:
     name: ClassVar[str] = ""
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Rewrites `module` in place."""
+        """Rewrite `module` in place."""
         raise NotImplementedError(f"pass {self.name!r} has no run method")
 
     def __str__(self) -> str:
-        """The textual form, with the options that differ from their defaults."""
+        """Return the textual form, with the options that differ from their defaults."""
         shown = [
             f"{option_name(field)}={format_option(getattr(self, field.name))}"
             for field in dataclasses.fields(self)
@@ -126,12 +126,12 @@ class Pass:
 
 
 def option_name(field: dataclasses.Field[Any]) -> str:
-    """The textual name of an option: the field `max_ops` is spelt `max-ops`."""
+    """Return the textual name of an option: the field `max_ops` is spelt `max-ops`."""
     return field.name.replace("_", "-")
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of an option; options without one are required."""
+    """Return the default of an option; options without one are required."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
@@ -141,7 +141,7 @@ _PLAIN_OPTION = re.compile(r"[^\s{}\"']+")
 
 
 def format_option(value: Any) -> str:
-    """The text of an option value, as a pipeline spells it."""
+    """Return the text of an option value, as a pipeline spells it."""
     if value is None:
         return "none"
     if isinstance(value, bool):

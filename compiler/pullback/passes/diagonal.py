@@ -1,7 +1,7 @@
 """Diagonal maps: linear functions of which each element depends on the same element of the input.
 
-The transpose of an elementwise op is one. What is set to zero in front of such a map may as well be
-set to zero behind it: see `autodiff/pending.py`.
+The transpose of an elementwise op is one. A mask of zeros commutes with such a map, so it may be
+applied behind it instead of in front: see `autodiff/pending.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pullback.ir.symbols import called
 def diagonal_results(diff: Differentiation, name: str, mask: str) -> list[bool]:
     """Return which results of @name are diagonal maps of its masked arguments, jointly.
 
-    The answer follows the ops of the function. What an unknown op makes of such values is none.
+    A dataflow analysis over the ops of the function: the results of an unknown op are not diagonal.
     """
     found = diff.cached(("diagonal", name, mask), lambda: _diagonal_results(diff, name, mask))
     return list(found)

@@ -1,4 +1,4 @@
-"""What the passes that differentiate a function share: its masks, of positions that are options."""
+"""The base class of differentiating passes: it turns positions, which are options, into masks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Derivative(Pass):
     outs: tuple[int, ...] | None
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Differentiates `entry` in place.
+        """Differentiate `entry` in place.
 
         Raises: MissingRuleError, NotDifferentiableError, NotLinearError.
         """
@@ -46,7 +46,7 @@ class Derivative(Pass):
             self.differentiate(diff, mask, ct_mask)
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """The same for the masked arguments and results."""
+        """Differentiate `entry` in place, by the masked arguments and for the masked results."""
         raise NotImplementedError
 
 
@@ -57,7 +57,7 @@ def _mask(
     positions: Sequence[int] | None,
     what: str,
 ) -> str:
-    """The mask of the arguments or results at these positions; of all inexact ones if None."""
+    """Return the mask of the arguments or results at these positions; of all inexact if None."""
 
     def refusal(message: str, do: str) -> NotDifferentiableError:
         where = user_line(diff.function(entry).location)

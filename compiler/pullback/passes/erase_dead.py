@@ -27,7 +27,7 @@ class EraseDead(Pass):
     name: ClassVar[str] = "erase-dead"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """MLIR's sweep comes first, for it is cheap and leaves little to ours."""
+        """Run MLIR's sweep first, for it is cheap and leaves little to ours."""
         run_stock(module, MLIRS_SWEEP)
         table = functions(module)
         for function in table.values():

@@ -22,7 +22,7 @@ from pullback.passes.base import Pass, Rules
 
 
 def inline_call(call: ir.Operation, function: ir.Operation) -> None:
-    """Replaces one call by a copy of the single-block body of `function`."""
+    """Replace one call by a copy of the single-block body of `function`."""
     with build.inserting(ir.InsertionPoint(call)):
         returned = inline(function, list(call.operands))
     replace_op(call, returned)
@@ -38,7 +38,7 @@ class _Inliner:
     visiting: set[str] = field(default_factory=set)
 
     def visit(self, name: str) -> None:
-        """Inlines the calls in one function, after those in its callees."""
+        """Inline the calls in one function, after those in its callees."""
         function = self.table[name]
         self.visiting.add(name)
         calls, size = _calls_in(function)
@@ -72,7 +72,7 @@ class _Inliner:
 
 
 def _calls_in(function: ir.Operation) -> tuple[list[ir.Operation], int]:
-    """The calls below a function, and how many ops it has."""
+    """Return the calls below a function, and how many ops it has."""
     calls: list[ir.Operation] = []
     size = -2  # neither the function itself nor its return
 
@@ -119,7 +119,7 @@ class InlineCalls(Pass):
     checkpoint: bool = False
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Inlines bottom-up, then erases what nobody calls."""
+        """Inline bottom-up, then erase what nobody calls."""
         table = functions(module)
         inliner = _Inliner(self, table)
         for name, function in table.items():

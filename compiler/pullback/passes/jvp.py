@@ -30,7 +30,7 @@ class JVP(Derivative):
     through: Through = "rules"
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """Every inexact result has a tangent."""
+        """Run forward mode; every inexact result gets a tangent."""
         diff.in_place = self.entry
         diff.through_function = self.through == "function"
         jvp_in_place(diff, self.entry, mask, instantiate=True)

@@ -42,7 +42,7 @@ class Linearize(Derivative):
     through: Through = "rules"
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """Splits reverse mode, and transposes its second half."""
+        """Split reverse mode into forward and backward, and transpose the latter."""
         diff.through_function = self.through == "function"
         backward = split_entry(diff, self.entry, mask, ct_mask)
         cts, residuals = ct_mask.count("1"), len(diff.block(backward).arguments)
@@ -72,7 +72,7 @@ class Linearize(Derivative):
 
 
 def _with_transpose(diff: Differentiation, name: str, backward: str, residuals: int) -> str:
-    """A function that calls @name as a map whose transpose is @backward."""
+    """Add a function that calls @name as a linear_call whose transpose is @backward."""
     function, body = diff.function(name), diff.block(name)
     arguments = [a.type for a in body.arguments]
     outs = [v.type for v in terminator(body).operands]

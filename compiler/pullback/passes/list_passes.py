@@ -13,7 +13,7 @@ from pullback.passes.pipelines import PIPELINES, load_pass
 
 
 def list_passes() -> str:
-    """Our passes with their options, the named pipelines, and the stock passes."""
+    """Return the text of `--list-passes`: our passes with options, pipelines, stock passes."""
     lines = ["Passes of pullback:"]
     for name in sorted(PASSES):
         lines += _describe_pass(load_pass(name))

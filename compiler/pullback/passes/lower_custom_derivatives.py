@@ -16,7 +16,7 @@ from pullback.passes.inline_calls import InlineCalls
 
 
 def lower_call(call: ops.DerivativeCall) -> None:
-    """Replaces a derivative op by a call of its decomposition."""
+    """Replace a derivative op by a call of its decomposition."""
     op = call.op
     results = call.results
     lowered = ir.Operation.create(
@@ -42,7 +42,7 @@ class LowerCustomDerivatives(Pass):
     name: ClassVar[str] = "lower-custom-derivatives"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Lowers every derivative op, those in rule functions included.
+        """Lower every derivative op, those in rule functions included.
 
         Raises: MissingRuleError if a value is needed of a map that is known by its transpose only.
         """

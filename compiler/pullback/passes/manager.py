@@ -1,4 +1,4 @@
-"""Runs pipelines: directly in the product, through MLIR's PassManager in tests and tools."""
+"""Run pipelines: directly in the product, through MLIR's PassManager in tests and tools."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run_pipeline(
     rules: Rules = NO_RULES,
     **instrumentation: Any,
 ) -> None:
-    """Runs a pipeline on `module`, in place.
+    """Run a pipeline on `module`, in place.
 
     Args:
       pipeline: textual, such as `jvp{entry=main wrt=0},cse`, or a sequence of passes and texts.
@@ -98,7 +98,7 @@ def _stages(pipeline: str | Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RULES) -> None:
-    """The hot path: no verifier, no instrumentation, our passes without a PassManager.
+    """Run stages on the hot path: no verifier, no instrumentation, our passes called directly.
 
     Texts among the stages are stock passes, as `parse_pipeline` returns them.
     """
@@ -113,7 +113,7 @@ def run_stages(module: ir.Module, stages: Sequence[Stage], rules: Rules = NO_RUL
 
 @contextlib.contextmanager
 def limited(module: ir.Module, what: str) -> Iterator[None]:
-    """Raise NestingError where Python's limit of recursion ends what works on a deep module."""
+    """Run the body; raise NestingError if a deep module makes it exceed the recursion limit."""
     try:
         yield
     except RuntimeError as error:
@@ -124,7 +124,7 @@ def limited(module: ir.Module, what: str) -> Iterator[None]:
 
 
 def _is_of_recursion(error: RuntimeError) -> bool:
-    """True if an error is of Python's limit, itself or as the text that a walk of MLIR's gives."""
+    """Return True if an error is a RecursionError, or one as text, as an MLIR walk reports it."""
     if isinstance(error, NestingError):
         return False
     return isinstance(error, RecursionError) or "RecursionError: maximum" in str(error)
@@ -133,7 +133,7 @@ def _is_of_recursion(error: RuntimeError) -> bool:
 def _run_instrumented(
     module: ir.Module, stages: tuple[Stage, ...], rules: Rules, wanted: Instrumentation
 ) -> None:
-    """Runs through one PassManager, so that MLIR verifies, prints and times every pass."""
+    """Run through one PassManager, so that MLIR verifies, prints and times every pass."""
     before = module.operation.clone() if wanted.reproducer else None
     raised: list[Exception] = []
     manager = _build_manager(module, stages, rules, wanted, raised)
@@ -150,7 +150,7 @@ def _run_instrumented(
 
 
 def _readable(error: Exception, stages: tuple[Stage, ...]) -> Exception:
-    """MLIR's complaint about the pipeline as one of our errors; other errors as they are."""
+    """Convert an error of MLIR's to a PipelineError; return any other error as it is."""
     if isinstance(error, ir.MLIRError):
         return PipelineError(f"pipeline {format_pipeline(stages)} failed: {error}")
     return error
@@ -184,7 +184,7 @@ def _build_manager(
 
 
 def _mentions(stage: str, selected: tuple[str, ...]) -> bool:
-    """`cse{…}`, `func.func(cse)` and `func.func(canonicalize,cse)` are mentioned by `cse`."""
+    """Return True if a stage has a selected name: `cse` is in `cse{…}` and `func.func(x,cse)`."""
     names = re.split("[(),]", re.sub(r"\{[^}]*\}", "", stage))
     return not set(selected).isdisjoint(names)
 
@@ -197,7 +197,7 @@ def _add_pass(
     wanted: Instrumentation,
     raised: list[Exception],
 ) -> None:
-    """Adds one of our passes; what it raises is kept, for MLIR only knows that a pass failed."""
+    """Add one of our passes; keep what it raises, for MLIR only knows that a pass failed."""
 
     def run(op: ir.Operation, handle: Any) -> None:
         try:
@@ -222,7 +222,7 @@ def _add_printer(manager: Any, module: ir.Module, title: str, wanted: Instrument
 
 
 def print_module(module: ir.Module, wanted: Instrumentation = QUIET) -> str:
-    """The text of a module under the printing flags."""
+    """Return the text of a module under the printing flags."""
     return module.operation.get_asm(
         large_elements_limit=wanted.elide_larger_than,
         enable_debug_info=wanted.print_debuginfo,
@@ -250,7 +250,7 @@ def _enable_printing(manager: Any, module: ir.Module, wanted: Instrumentation) -
 
 
 def verify_module(module: ir.Module) -> None:
-    """MLIR's verifier, then the one of the derivative ops."""
+    """Run MLIR's verifier, then that of the derivative ops."""
     module.operation.verify()
     verify(module)
 
@@ -261,7 +261,7 @@ def _add_reproducer(
     stages: tuple[Stage, ...],
     options: tuple[str, ...],
 ) -> None:
-    """Notes on the error how to run the failed pipeline again."""
+    """Add a note to the error: the command that runs the failed pipeline again."""
     if before is None:
         return
     pipeline = format_pipeline(stages)
@@ -283,7 +283,7 @@ _REPRODUCER = """
 
 
 def write_reproducer(module: ir.Module | ir.Operation, pipeline: str) -> str:
-    """Writes `module` and `pipeline` to a fresh file, in the form of MLIR's reproducers."""
+    """Write `module` and `pipeline` to a new file as an MLIR reproducer; return its path."""
     text = module.operation.get_asm(enable_debug_info=True, assume_verified=True).rstrip()
     # A second section would make MLIR forget the first one, which holds the data of constants.
     start = text.removesuffix("#-}").rstrip() + "," if text.endswith("#-}") else text + "\n\n{-#"

@@ -1,4 +1,4 @@
-"""Pass options: text in MLIR's `{name=value …}` syntax to the fields of a pass."""
+"""Parse pass options: text in MLIR's `{name=value …}` syntax to the fields of a pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPTION = re.compile(r"""\s*([\w.-]+)(?:=("[^"]*"|'[^']*'|\{[^}]*\}|[^\s"'{}]*))
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """A hint for a misspelt name: the closest candidates, or the whole list when it is short."""
+    """Return a hint for a misspelt name: the closest candidates, or all if they are few."""
     names = sorted(candidates)
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     if close:
@@ -26,7 +26,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def build_pass(pass_class: type[Pass], text: str) -> Pass:
-    """The pass with the options of `text`, such as `entry=main wrt=0,1`.
+    """Build a pass with the options of `text`, such as `entry=main wrt=0,1`.
 
     Raises:
       PipelineError: for an unknown or repeated option and for a value of the wrong type.
@@ -54,13 +54,13 @@ def build_pass(pass_class: type[Pass], text: str) -> Pass:
 
 
 def option_types(pass_class: type[Pass]) -> dict[str, Any]:
-    """Field name to type, for the options of a pass."""
+    """Return the types of the options of a pass, by field name."""
     hints = typing.get_type_hints(pass_class)
     return {field.name: hints[field.name] for field in dataclasses.fields(pass_class)}
 
 
 def split_options(pass_name: str, text: str) -> list[tuple[str, str | None]]:
-    """Splits `a=1 b="x y" flag` into name and value pairs; a flag has no value."""
+    """Split `a=1 b="x y" flag` into name and value pairs; a flag has no value."""
     pairs: list[tuple[str, str | None]] = []
     position, text = 0, text.rstrip()
     while position < len(text):
@@ -89,7 +89,7 @@ def _unknown_option(pass_class: type[Pass], name: str) -> PipelineError:
 
 
 def _convert(kind: Any, text: str | None, pass_name: str, option: str) -> Any:
-    """The value of one option; a name without `=value` sets a bool."""
+    """Parse the value of one option; a name without `=value` sets a bool."""
     if text is None and kind is not bool:
         raise PipelineError(f"pass {pass_name!r}: option {option!r} needs a value, as {option}=…")
     try:
@@ -118,7 +118,7 @@ def _parse(kind: Any, text: str) -> Any:
 
 
 def parse_number(kind: Any, text: str) -> Any:
-    """An int or a float; Python's underscores between digits are a ValueError."""
+    """Parse an int or a float; Python's underscores between digits are a ValueError."""
     if "_" in text:
         raise ValueError(text)
     return kind(text)
@@ -135,7 +135,7 @@ _DESCRIPTIONS = {bool: "true or false", int: "an integer", float: "a number", st
 
 
 def describe_type(kind: Any) -> str:
-    """What values an option of this type takes, in words."""
+    """Describe in words what values an option of this type takes."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(describe_type(item) for item in arguments if item is not type(None))

@@ -30,7 +30,7 @@ WHILE = "stablehlo.while"
 
 
 def has_order(module: ir.Module) -> bool:
-    """Whether effects of the module have to happen in the order of its text."""
+    """Return True if effects of the module have to happen in the order of its text."""
     return any(map(_is_marked, functions(module).values()))
 
 
@@ -40,7 +40,7 @@ def _is_marked(function: Any) -> bool:
 
 @dataclass
 class _Threads:
-    """Hands one token through a module, from effect to effect.
+    """Threads one token through a module, from each ordered effect to the next.
 
     Functions that have such effects take a token behind their arguments and return it behind their
     results; so do loops and branches.
@@ -59,7 +59,7 @@ class _Threads:
         set_signature(function)
 
     def acts(self, name: str) -> bool:
-        """Whether a function has effects in order, without being one."""
+        """Return True if a function contains ordered effects, without being one itself."""
         if name not in self.known:
             self.known[name] = False  # a function in a cycle does not run
             function = self.table.get(name)
@@ -83,7 +83,7 @@ class _Threads:
         return _is_marked(function) or (self.acts(name) and not is_public(function))
 
     def _body(self, block: Any) -> None:
-        """What is in order by itself."""
+        """Thread a token of its own, made at its start, through a block."""
         with build.inserting(ir.InsertionPoint.at_block_begin(block), block.owner.location):
             token = build.emit("stablehlo.create_token", [_token()], ()).result
         self._block(block, token)
@@ -134,7 +134,7 @@ def _token() -> Any:
 
 
 def _decide_in_body(loop: Any) -> None:
-    """Let the body of a loop say at its end whether to go on: a condition cannot return a token."""
+    """Move the condition of a loop to the end of its body, for it cannot return a token."""
     with build.inserting(ir.InsertionPoint(loop), loop.location):
         aside = spare(loop)
         goes_on = _moved(blocks(aside)[0], list(loop.operands), loop)
@@ -149,7 +149,7 @@ def _decide_in_body(loop: Any) -> None:
 
 
 def _moved(block: Any, values: Sequence[Value], place: Any) -> Value:
-    """What a block returns for these values, computed in front of an op."""
+    """Move the ops of a block in front of `place`, on these arguments; return its result."""
     for argument, v in zip(list(block.arguments), values, strict=False):
         argument.replace_all_uses_with(v)
     *steps, end = operations(block)
@@ -159,7 +159,7 @@ def _moved(block: Any, values: Sequence[Value], place: Any) -> Value:
 
 
 def _marked_call(operation: Any, token: Value) -> Value:
-    """Let it take this token; the one it gives."""
+    """Give a marked call this token to take; return the one that it gives."""
     (index,) = (i for i, v in enumerate(operation.operands) if v.type == token.type)
     operation.operands[index] = token
     return next(r for r in operation.results if r.type == token.type)
@@ -172,7 +172,7 @@ def _call(operation: Any, token: Value) -> Value:
 
 
 def _put(new: Any, operation: Any) -> Value:
-    """Put an op that also gives a token in the place of another; the token."""
+    """Replace an op by one that also gives a token; return the token."""
     *results, token = new.results
     replace_op(operation, results)
     return token
@@ -191,7 +191,7 @@ class OrderEffects(Pass):
     name: ClassVar[str] = "order-effects"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Threads a token through whatever has effects in order."""
+        """Thread a token through every function that contains ordered effects."""
         if not has_order(module):
             return
         with _jax.working_in(module):

@@ -42,13 +42,13 @@ class Element:
 
 
 def format_pipeline(stages: tuple[Stage, ...]) -> str:
-    """The text that `parse_pipeline` reads back."""
+    """Return the text that `parse_pipeline` reads back."""
     return f"builtin.module({','.join(map(str, stages))})"
 
 
 @functools.lru_cache(maxsize=256)
 def parse_pipeline(text: str) -> tuple[Stage, ...]:
-    """The stages of a pipeline; with or without the `builtin.module(…)` around it.
+    """Parse the stages of a pipeline, with or without the `builtin.module(…)` around it.
 
     Raises:
       PipelineError: for syntax errors, unknown passes, and unknown or ill-typed options.
@@ -69,7 +69,7 @@ def _stages(text: str) -> tuple[Stage, ...]:
 
 
 def load_pass(name: str) -> type[Pass]:
-    """The class registered under a pass name."""
+    """Import the class registered under a pass name."""
     module_name, class_name = PASSES[name].split(":")
     return getattr(importlib.import_module(module_name), class_name)
 
@@ -89,7 +89,7 @@ def _resolve(element: Element) -> tuple[Stage, ...]:
 
 
 def _check_nested(element: Element) -> None:
-    """Only stock passes may stand below an anchor such as `func.func`."""
+    """Check that only stock passes are nested in an anchor such as `func.func`."""
     for inner in element.nested or ():
         if inner.nested is not None:
             _check_nested(inner)
@@ -104,7 +104,7 @@ def _check_nested(element: Element) -> None:
 
 
 def check_known(name: str) -> None:
-    """Raises PipelineError for a name that no pass has, neither ours nor one of MLIR."""
+    """Raise PipelineError for a name that no pass has, neither ours nor one of MLIR."""
     if name in PIPELINES:
         raise PipelineError(
             f"{name!r} is a pipeline, and no pass", do=f"name one of its passes: {PIPELINES[name]}"
@@ -115,7 +115,7 @@ def check_known(name: str) -> None:
 
 
 def _is_registered(name: str) -> bool:
-    """Whether MLIR knows a pass that our list does not name, at module or function level."""
+    """Return True if MLIR knows a pass of this name, at module or function level."""
     try:
         stock_stage(name)
     except PipelineError:
@@ -169,7 +169,7 @@ class _Parser:
         return character.isalnum() or character in "-_."
 
     def _options(self) -> str:
-        """The text between balanced braces; quotes hide braces."""
+        """Read the text between balanced braces; quotes hide braces."""
         if not self._accept("{"):
             return ""
         start, depth, quote = self.position, 1, ""

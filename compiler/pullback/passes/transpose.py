@@ -28,5 +28,5 @@ class Transpose(Derivative):
     outs: tuple[int, ...] | None = None
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """Puts the transpose in the place of the function."""
+        """Replace the function by its transpose."""
         diff.take_place(transpose(diff, self.entry, mask, ct_mask), self.entry)

@@ -20,5 +20,5 @@ class VerifyCustomDerivatives(Pass):
     name: ClassVar[str] = "verify-custom-derivatives"
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Verifies all derivative ops of the module."""
+        """Verify all derivative ops of the module."""
         verify(module)

@@ -36,7 +36,7 @@ class VJP(Derivative):
     outs: tuple[int, ...] | None = None
 
     def differentiate(self, diff: Differentiation, mask: str, ct_mask: str) -> None:
-        """In one function or, as the options say, in two."""
+        """Run reverse mode in one function or, with `split`, in two."""
         if self.unit_cotangent:
             self._check_unit(diff, ct_mask)
         if self.split:
@@ -45,7 +45,7 @@ class VJP(Derivative):
             vjp_in_place(diff, self.entry, mask, ct_mask, self.unit_cotangent)
 
     def _check_unit(self, diff: Differentiation, ct_mask: str) -> None:
-        """Raises NotDifferentiableError if there is not one cotangent to leave out."""
+        """Raise NotDifferentiableError unless there is exactly one cotangent to leave out."""
         count = ct_mask.count("1")
         if count != 1 or self.split:
             what = "split=true" if self.split else f"{count} results"

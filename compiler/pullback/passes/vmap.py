@@ -40,7 +40,7 @@ class VMap(Pass):
     out_axes: tuple[int | None, ...] = (0,)
 
     def run(self, module: ir.Module, rules: Rules) -> None:
-        """Batches `entry` in place; raises MissingRuleError, ArgumentMismatchError."""
+        """Batch `entry` in place; raise MissingRuleError, ArgumentMismatchError."""
         if self.size < 0:
             raise ArgumentMismatchError(
                 f"a batch of {self.size} items", do="give a size that is not negative"
@@ -77,7 +77,7 @@ class VMap(Pass):
 def _axes(
     given: Sequence[int | None], types: Sequence[ir.Type], what: str, entry: str
 ) -> list[int | None]:
-    """One axis for each type, counted from the front."""
+    """Return one batch axis for each type, counted from the front."""
     if len(given) not in (1, len(types)):
         raise ArgumentMismatchError(
             f"{len(given)} axes for the {len(types)} {what}s of `@{entry}`",
