@@ -17,7 +17,7 @@ from pullback_runtime._module import Aval
 
 
 def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
-    """Give Python scalars the dtype of their parameter where JAX's promotion would."""
+    """Cast weakly typed arguments to their parameter's dtype where JAX's promotion would."""
     if len(args) != len(handle.in_avals):
         return list(args)
     return [_convert(arg, aval) for arg, aval in zip(args, handle.in_avals, strict=True)]
@@ -30,9 +30,10 @@ def _convert(arg: Any, expected: Aval) -> Any:
 
 
 def promoted_dtype(arg: Any, expected: Any) -> Any:
-    """The dtype that an argument takes for a parameter of another: a Python number gives way.
+    """Return an argument's dtype after JAX's weak-type promotion to the parameter's dtype.
 
-    None for what is no array.
+    Only a weakly typed argument, such as a Python number, is promoted. Returns None for a value
+    that is not an array.
     """
     aval = jax.typeof(arg)
     found = getattr(aval, "dtype", None)
@@ -47,7 +48,7 @@ def promoted_dtype(arg: Any, expected: Any) -> Any:
 
 
 def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
-    """Raise ArgumentError unless count, shapes and dtypes are the module's."""
+    """Raise ArgumentError unless count, shapes and dtypes match the module's signature."""
     if len(avals) != len(handle.in_avals):
         raise ArgumentError(
             f"@{handle.entry} takes {len(handle.in_avals)} arguments, got {len(avals)}",
@@ -62,7 +63,7 @@ def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
 
 
 def check_sixty_four_bits(handle: ModuleHandle) -> None:
-    """Raise ArgumentError when the module has 64-bit arguments or results and JAX has not."""
+    """Raise ArgumentError if the module has 64-bit arguments or results, and x64 is disabled."""
     if jax.config.jax_enable_x64:
         return
     sides = (("argument", handle.in_avals), ("result", handle.out_avals))
@@ -87,7 +88,7 @@ def _mismatch(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> Ar
 
 
 def _no_array(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
-    """The error of a value whose type a user has defined for JAX (jax.experimental.hijax)."""
+    """Return the error for an argument whose type is user-defined (jax.experimental.hijax)."""
     return ArgumentError(
         f"{argument_name(handle.arg_names, index)} is no array: "
         f"expected {spell(expected)}, got {type(aval).__name__}",
@@ -107,7 +108,7 @@ def _remedy(aval: Any, expected: Aval) -> str:
 
 
 def argument_name(names: Sequence[str] | None, index: int) -> str:
-    """How messages call an argument: by its position, and its path when that is known."""
+    """Return an argument's name for messages: its position, and its path if that is known."""
     if names is None or index >= len(names):
         return f"argument {index}"
     return f"argument {index} ({names[index]})"
@@ -121,5 +122,5 @@ def _listed(handle: ModuleHandle) -> str:
 
 
 def spell(aval: Any) -> str:
-    """A type as messages write it: `float32[8,128]`."""
+    """Format a type for messages, such as `float32[8,128]`."""
     return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -49,8 +49,9 @@ PARSED_APART = 64 << 20
 EMBEDDED_BELOW = 3 << 20
 MANY_EMBEDDED_BELOW = 8 << 20
 SMALL = 1 << 19
-"""Constants of so few bytes in all stay in the module, of the second number if they are small on
-average: to take them out of the file takes longer than MLIR takes to copy them."""
+"""Limits below which constants stay in the module, because MLIR copies them faster than we can take
+them out of the file: their total size in bytes (`EMBEDDED_BELOW`; `MANY_EMBEDDED_BELOW` if each has
+at most `SMALL` bytes on average)."""
 COMPOSITE = b"composite"
 VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
 UPGRADE = "pip install --upgrade pullback jax"
@@ -60,11 +61,11 @@ UPGRADE = "pip install --upgrade pullback jax"
 class Opened:
     """A module read from a file, and what the file says about it.
 
-    `metadata` are None for a module that pullback did not write; `exported` is set for what
-    `jax.export` serialised. `constants` are large arrays of the module that have
-    become hidden leading arguments of its `@main`. `is_whole` says that a digest was checked, and
-    `has_composites` is False where surely no op is one, and `may_call_out` where none is a custom
-    call, or a transfer to the host.
+    `metadata` is None for a module that pullback did not write; `exported` is set for what
+    `jax.export` serialised. `constants` are large arrays of the module that have become hidden
+    leading arguments of its `@main`. `is_whole` is True if the digest was checked.
+    `has_composites` is False if certainly no op is a composite; `may_call_out` is False if
+    certainly no op is a custom call or a transfer to the host.
     """
 
     module: ir.Module
@@ -76,7 +77,7 @@ class Opened:
     may_call_out: bool = True
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
-        """The trees of `(args, kwargs)` and of the result, where the file has them."""
+        """Return the trees of `(args, kwargs)` and of the result; None if the file has none."""
         if self.exported is not None:
             return self.exported.in_tree, self.exported.out_tree
         if self.metadata is None or "in_tree" not in self.metadata:
@@ -85,7 +86,7 @@ class Opened:
         return in_tree, _trees.restore(self.metadata["out_tree"])
 
     def check_custom_calls(self, allowed: Collection[str]) -> None:
-        """Raise ArtifactError for a call that no file may make, or that nobody vouches for.
+        """Raise ArtifactError for a custom call that no file may make, or that is not in `allowed`.
 
         Args:
           allowed: targets that the caller vouches for.
@@ -101,9 +102,9 @@ class Opened:
                 _custom_calls.check_origin(derivative, allowed)
 
     def types(self) -> tuple[Any, Any]:
-        """What the file says of the types of arguments and results, which may be random keys.
+        """Return the file's descriptions of argument and result types, which may be PRNG keys.
 
-        None for one, or for all of a side, means that the module tells.
+        Where a description, or the list of them, is None, the module's own types hold.
         """
         if self.exported is None:
             metadata = self.metadata or {}
@@ -116,7 +117,7 @@ class Opened:
 
 
 def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
-    """The bytes of a path, or the bytes themselves; a large file is mapped into memory."""
+    """Return the bytes of the file at a path, mapped into memory if large, or bytes as given."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if isinstance(source, mmap.mmap):
@@ -139,14 +140,14 @@ def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
 def open_module(
     source: str | os.PathLike[str] | bytes, context: ir.Context | None = None
 ) -> Opened:
-    """The module in a file or in bytes; raises ArtifactError for everything that is not one."""
+    """Read the module in a file or in bytes; raise ArtifactError for anything that is not one."""
     content = read_bytes(source)
     with naming_file(source), refusing_damage():
         return _open(content, context or _jax.context())
 
 
 class naming_file:
-    """Let an ArtifactError say which file it is about, where MLIR has a hyphen for its name."""
+    """Run the body so that an ArtifactError names the file, for which MLIR writes `-`."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes):
         self.name = os.fspath(source) if isinstance(source, str | os.PathLike) else None
@@ -169,9 +170,9 @@ def _of_file(name: str, error: ArtifactError) -> ArtifactError:
 
 
 class refusing_damage:
-    """Raises ArtifactError for whatever goes wrong with a file while it is read.
+    """Run the body with every error in reading a file turned into an ArtifactError.
 
-    What is wrong with the module in it keeps its words.
+    A ModuleError, which is about the module in the file, keeps its text.
     """
 
     def __enter__(self) -> None:
@@ -198,7 +199,7 @@ def _open(content: Any, context: ir.Context) -> Opened:
 
 
 def _is_text(content: bytes) -> bool:
-    """Whether the bytes are text; a NUL never stands in a module's text."""
+    """Return True if the bytes are UTF-8 text; a NUL never occurs in the text of a module."""
     if b"\0" in content:
         return False
     try:
@@ -232,7 +233,7 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
 
 
 def _stay_inside(layout: Layout) -> bool:
-    """Whether the constants stay in the module."""
+    """Return True if the constants are so small that they stay in the module."""
     if layout.attributes < EMBEDDED_BELOW:
         return True
     described = (layout.metadata or {}).get(_constants.METADATA) or ()
@@ -242,11 +243,11 @@ def _stay_inside(layout: Layout) -> bool:
 def _parse_hoisting(
     content: Any, metadata: dict[str, Any], strings: bytes, context: ir.Context
 ) -> tuple[ir.Module, tuple[np.ndarray, ...]]:
-    """The module without its large constants, and these.
+    """Parse a module and hoist its large constants out of it; return both.
 
-    A context keeps the data of every constant it has seen, so a large file that does not say
-    which constants it has is parsed in one that goes away; making it takes 15 ms, which a
-    smaller file need not wait for.
+    A context keeps the data of every constant it has seen, so a large file whose metadata do not
+    list its constants is parsed in a temporary context. Creating one takes 15 ms, which a smaller
+    file need not wait for.
     """
     entries = set(_variants.entries_of(metadata).values()) or {"main"}
     if described := metadata.get(_constants.METADATA):
@@ -264,7 +265,10 @@ def _parse_hoisting(
 
 
 def trusted(content: bytes) -> bytes:
-    """Bytecode that MLIR may parse here: whole files of ours, or what the helper process wrote.
+    """Return bytecode that MLIR may parse in this process: `content` if its digest fits.
+
+    Bytecode without a digest is parsed in the helper process, which writes it anew.
+
 
     Raises: ArtifactError for damaged bytecode.
     """
@@ -284,9 +288,9 @@ def _open_untrusted(content: bytes, context: ir.Context) -> Opened:
 
 
 def opened(module: ir.Module) -> Opened:
-    """A parsed module, and what it says of itself.
+    """Wrap a parsed module together with the metadata that it carries, if any.
 
-    Text of a program of ours, such as `pullback dump` prints, has metadata and no digest.
+    The text that `pullback dump` prints has metadata and no digest.
     """
     text = module.operation.attributes.get(METADATA_ATTRIBUTE, None)
     forget_file(module)
@@ -294,7 +298,7 @@ def opened(module: ir.Module) -> Opened:
 
 
 def forget_file(module: ir.Module) -> None:
-    """Removes what a save put on the module: it would be stale once the module changes."""
+    """Remove metadata and digest from the module: they would be stale once it changes."""
     attributes = module.operation.attributes
     for name in (METADATA_ATTRIBUTE, DIGEST_ATTRIBUTE):
         if name in attributes:
@@ -323,7 +327,7 @@ def _open_exported(content: bytes, context: ir.Context) -> Opened:
 
 
 def open_exported(exported: Any, context: ir.Context) -> Opened:
-    """The module inside a `jax.export.Exported`."""
+    """Parse the module inside a `jax.export.Exported`."""
     content = bytes(exported.mlir_module_serialized)
     try:
         return Opened(_module.parse(content, context), exported=exported)
@@ -333,13 +337,13 @@ def open_exported(exported: Any, context: ir.Context) -> Opened:
 
 
 def _check_version_inside(content: bytes) -> None:
-    """Raises ArtifactError if what `jax.export` wrote is of another StableHLO than is read here."""
+    """Raise ArtifactError if a `jax.export` file has a StableHLO version not readable here."""
     for version in VERSION_INSIDE.findall(content):
         _check_stablehlo(version.decode())
 
 
 def check_versions(layout: Layout) -> None:
-    """Raises ArtifactError, naming both versions, for a file that is too new or too old."""
+    """Raise ArtifactError, naming both versions, for a file that is too new or too old."""
     if (layout.format or 0) > FORMAT_VERSION:
         writer = (layout.metadata or {}).get("pullback", "of unknown version")
         raise ArtifactError(
@@ -377,5 +381,5 @@ def _check_stablehlo(version: str) -> None:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """`1.9.3` as numbers; ValueError for what is none."""
+    """Parse a version such as `1.9.3` to integers; raise ValueError for anything else."""
     return tuple(int(part) for part in version.split("."))

@@ -15,7 +15,7 @@ KEY_IMPLEMENTATIONS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"
 
 
 def describe(aval: Any) -> list[Any]:
-    """`["float32", [8, 128]]`; a typed key is `["key<fry>", []]`.
+    """Return a type as JSON: `["float32", [8, 128]]`; a typed key is `["key<fry>", []]`.
 
     Raises: ArtifactError for keys that `restore` does not know.
     """
@@ -31,12 +31,12 @@ def describe(aval: Any) -> list[Any]:
 
 @functools.cache
 def _name(dtype: Any) -> str:
-    """NumPy makes the name anew each time."""
+    """Return the name of a dtype, memoized because NumPy builds the string on each access."""
     return str(dtype.name)
 
 
 def restore(described: Any) -> jax.ShapeDtypeStruct:
-    """The type that `describe` wrote; raises ArtifactError when it is damaged."""
+    """Return the type that `describe` wrote; raise ArtifactError when it is damaged."""
     try:
         name, shape = described
         return jax.ShapeDtypeStruct(tuple(int(size) for size in shape), dtype_named(name))
@@ -47,7 +47,7 @@ def restore(described: Any) -> jax.ShapeDtypeStruct:
 
 
 def dtype_named(name: str) -> Any:
-    """The dtype of this name, those of typed keys and of tangents of integers included."""
+    """Return the dtype of this name, including typed keys and float0 (integers' tangents)."""
     if name == FLOAT0.name:
         return FLOAT0
     if name.startswith("key<"):
@@ -57,19 +57,19 @@ def dtype_named(name: str) -> Any:
 
 
 def is_key(aval: Any) -> bool:
-    """Whether values of this type are typed PRNG keys."""
+    """Return True if values of this type are typed PRNG keys."""
     return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
 def physical(value: Any) -> Any:
-    """An array as a module takes it: the words of a key, anything else as it is."""
+    """Return the key data of a typed PRNG key, as a module takes it; other values unchanged."""
     if hasattr(value, "dtype") and is_key(value):
         return jax.random.key_data(value)
     return value
 
 
 def logical(value: Any, aval: Any) -> Any:
-    """The inverse of `physical` for a result of this type."""
+    """Wrap key data as a typed PRNG key if `aval` is one: the inverse of `physical`."""
     if is_key(aval):
         return jax.random.wrap_key_data(value, impl=KEY_IMPLEMENTATIONS[aval.dtype.name[4:-1]])
     return value

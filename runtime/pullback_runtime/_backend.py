@@ -22,14 +22,14 @@ JAX_HAS_NONE = (RuntimeError, AssertionError)
 
 
 def backends() -> list[str]:
-    """Names of the backends present, the default one first: 'cpu', 'cuda', 'rocm', 'tpu'."""
+    """List the backends present, the default one first: 'cpu', 'cuda', 'rocm', 'tpu'."""
     default = _platform(_devices_of_jax()[0])
     names = {_platform(client.devices()[0]) for client in _jax.clients() if client.devices()}
     return sorted(names, key=lambda name: (name != default, name))
 
 
 def default_backend() -> str:
-    """Where JAX runs what no argument binds to a device: that of `jax.default_device`, if any."""
+    """Return the backend of `jax.default_device`, or else of JAX's first device."""
     chosen = jax.config.jax_default_device
     if isinstance(chosen, jax.Device):
         return _platform(chosen)
@@ -37,7 +37,7 @@ def default_backend() -> str:
 
 
 def devices(backend: str | None = None) -> list[jax.Device]:
-    """Devices of a backend; the default backend's without one."""
+    """List the devices of a backend, by default those of the default backend."""
     if backend is None:
         return _devices_of_jax()
     if backend in INSTALL:
@@ -62,9 +62,9 @@ def _devices_of_jax(platform: str | None = None) -> list[jax.Device]:
 
 
 def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -> Any:
-    """`jax.device_put`, but of arrays that outlive the trace which may be going on.
+    """Put arrays on a device outside of any current trace, so that they may outlive it.
 
-    Of none, JAX has a call without end there, under `jax_debug_key_reuse`.
+    Without arrays nothing is called: under `jax_debug_key_reuse`, JAX would recurse forever.
     """
     if not jax.tree.leaves(arrays):
         return arrays
@@ -73,7 +73,7 @@ def put_to_keep(arrays: Any, device: jax.Device | None = None, **options: Any) -
 
 
 def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Device | None:
-    """The device to run on, or None for wherever JAX would run."""
+    """Return the device that these options select; None to leave the choice to JAX."""
     if device is None:
         return None if backend is None else devices(backend)[0]
     if isinstance(device, int):
@@ -94,7 +94,7 @@ def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Dev
 
 
 def platform_of(backend: str | None, device: jax.Device | int | None) -> str:
-    """The name of the backend that such options of `compile` choose."""
+    """Return the name of the backend that these options of `compile` select."""
     chosen = pick_device(backend, device)
     return default_backend() if chosen is None else _platform(chosen)
 
@@ -112,7 +112,7 @@ def _numbered(backend: str | None, index: int) -> jax.Device:
 
 
 def _platform(device: jax.Device) -> str:
-    """JAX calls both cuda and rocm devices 'gpu'; the client's version tells which."""
+    """Return a device's platform; the client's version tells 'cuda' from 'rocm' for JAX's 'gpu'."""
     if device.platform != "gpu":
         return device.platform
     return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"

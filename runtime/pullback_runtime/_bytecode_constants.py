@@ -41,7 +41,7 @@ class Blob(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """The two sections that name attributes: their sizes, and their content."""
+    """The two sections of a file that describe attributes: their sizes, and their content."""
 
     parts: tuple[Section, ...]
     offsets: Section
@@ -51,7 +51,7 @@ class Tables:
 
 
 def read_tables(content: Any) -> Tables:
-    """Where the attributes stand; raises ArtifactError where sections do not fit together."""
+    """Locate the attributes; raise ArtifactError where sections do not fit together."""
     try:
         return _read_tables(content)
     except (Truncated, KeyError) as error:
@@ -77,7 +77,7 @@ def _read_tables(content: Any) -> Tables:
 
 
 def blobs(content: Any, tables: Tables, wanted: Container[int] | None = None) -> Iterator[Blob]:
-    """The data of all constants, or of the wanted entries, in the order of the file."""
+    """Yield the data of all constants, or of the wanted entries, in the order of the file."""
     position = tables.attributes.start
     for entry, (value, _, _) in enumerate(tables.sizes[: tables.count]):
         end = position + (value >> 1)
@@ -104,9 +104,9 @@ def _blob(head: bytes, entry: int, position: int, end: int) -> Blob | None:
 
 
 def replace(content: Any, tables: Tables, data: Mapping[Blob, Any]) -> list[Any]:
-    """The file as a row of buffers, with other data for some constants.
+    """Replace the data of some constants; return the new file as a list of buffers.
 
-    Raises: ArtifactError when a section is aligned; nothing of ours writes one.
+    Raises: ArtifactError when a section is aligned; pullback writes no such file.
     """
     if any(part.aligned for part in tables.parts):
         raise ArtifactError("the file has aligned sections", do="save the program again")
@@ -123,7 +123,7 @@ def replace(content: Any, tables: Tables, data: Mapping[Blob, Any]) -> list[Any]
 
 
 def _offsets(table: bytes, tables: Tables, data: Mapping[Blob, Any]) -> bytes:
-    """The table of sizes with those of the changed entries."""
+    """Return the offset table, updated with the sizes of the changed entries."""
     changed = {blob.entry: _entry_size(blob, new) for blob, new in data.items()}
     done, pieces = 0, []
     for entry, size in sorted(changed.items()):
@@ -149,12 +149,12 @@ def _attributes(content: Any, tables: Tables, data: Mapping[Blob, Any]) -> Itera
 
 
 def total(pieces: Sequence[Any]) -> int:
-    """Bytes of a row of buffers."""
+    """Return the total size of some buffers in bytes."""
     return sum(memoryview(piece).nbytes for piece in pieces)
 
 
 def varint(value: int) -> bytes:
-    """MLIR's variable-width integer."""
+    """Encode an integer as MLIR's variable-width integer."""
     width = max(1, -(-value.bit_length() // 7))
     if width > 8:
         return b"\0" + value.to_bytes(8, "little")
@@ -162,6 +162,6 @@ def varint(value: int) -> bytes:
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-    """The bytes of an array of any dtype, not copied where they lie in order."""
+    """Return the bytes of an array of any dtype, copied only if it is not contiguous."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8).data

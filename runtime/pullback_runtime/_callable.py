@@ -23,7 +23,7 @@ def make_callable(
     donate_argnames: str | Sequence[str] = (),
     inline: bool = False,
 ) -> Any:
-    """A jitted callable that takes and returns pytrees.
+    """Return a jitted callable that takes and returns pytrees.
 
     `in_tree` is the structure of `(args, kwargs)`: `jax.tree.structure(((x, y), {"scale": s}))`;
     its leaves are the module's arguments in order, and those of `out_tree` its results.
@@ -49,7 +49,7 @@ def make_callable(
 
 
 def argument_paths(arguments: Any) -> tuple[str, ...]:
-    """`args[0]['w']`, `kwargs['scale']`, … for the leaves of `(args, kwargs)`."""
+    """Return the paths of the leaves of `(args, kwargs)`, such as `args[0]['w']`."""
     paths = [path for path, _ in tree_flatten_with_path(arguments)[0]]
     return tuple(("args" if path[0].idx == 0 else "kwargs") + keystr(path[1:]) for path in paths)
 

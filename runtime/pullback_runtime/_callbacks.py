@@ -13,9 +13,10 @@ CONFIGURATIONS = "mhlo.backend_config", "backend_config"
 
 
 def check_callbacks(content: bytes, given: int, keepalives: Sequence[Any]) -> None:
-    """Raise ModuleError when a module needs more of its process than it was given.
+    """Raise ModuleError if a module lacks host callbacks or keepalives that its calls need.
 
-    Callbacks have a number among functions. Other calls have an address, of what is kept alive.
+    A callback op has an index into the host callbacks. Other such calls hold the address of an
+    object, which the keepalives keep alive.
     """
     found = _custom_calls.of_process(content)
     if found is None:
@@ -39,14 +40,14 @@ def check_callbacks(content: bytes, given: int, keepalives: Sequence[Any]) -> No
 
 
 def has_side_effects(content: bytes) -> bool:
-    """True if a callback of the module does more than compute: prints, logs, writes."""
+    """Return True if a callback has side effects, such as printing, logging or writing."""
     found = _custom_calls.of_process(content)
     calls = [] if found is None else [call for call, _ in found[1] if _index(call) is not None]
     return any(_custom_calls.flag(call, "has_side_effect") for call in calls)
 
 
 def shift_callbacks(module: ir.Module, offset: int) -> None:
-    """Renumber the callbacks of a module, to stand after `offset` others."""
+    """Add `offset` to the callback indices of a module."""
     if offset == 0:
         return
     for call, target in _custom_calls.found_in(module):
@@ -59,13 +60,13 @@ def shift_callbacks(module: ir.Module, offset: int) -> None:
 
 
 def _index(call: ir.Operation) -> Any:
-    """Return the number of the function that a callback calls, or None where it has none."""
+    """Return the index of the host callback that a call names, or None if it names none."""
     name = _configuration(call)
     return None if name is None else call.attributes[name]["index"]
 
 
 def _configuration(call: ir.Operation) -> str | None:
-    """Return the name of the attribute that has the number, if any has."""
+    """Return the name of the attribute that holds the callback index; None if none does."""
     for name in CONFIGURATIONS:
         found = call.attributes.get(name, None)
         if isinstance(found, ir.DictAttr) and "index" in found:

@@ -40,7 +40,7 @@ HOISTED_TYPES = {
 
 
 def hoist(module: ir.Module, entry: str = "main") -> tuple[np.ndarray, ...]:
-    """Turns the large constants in the entry's body into its leading arguments, in place."""
+    """Turn the large constants in the entry's body into leading arguments; return their data."""
     symbols = ir.SymbolTable(module.operation)
     if entry not in symbols or not len(symbols[entry].regions[0].blocks):
         return ()
@@ -54,7 +54,7 @@ def hoist(module: ir.Module, entry: str = "main") -> tuple[np.ndarray, ...]:
 def _to_arguments(
     function: Any, constants: Sequence[tuple[Any, np.ndarray]]
 ) -> tuple[np.ndarray, ...]:
-    """Turns these constants of the function's body into its leading arguments; their arrays."""
+    """Turn these constants of the body into leading arguments; return their arrays."""
     if not constants:
         return ()
     block = function.regions[0].blocks[0]
@@ -71,7 +71,7 @@ def _to_arguments(
 
 
 def large_array(op: Any) -> np.ndarray | None:
-    """A copy of the constant's data; None where it is small or the bindings cannot read it."""
+    """Copy the data of a constant; None if it is small, or the bindings cannot read it."""
     if op.operation.name != CONSTANT:
         return None
     kind = op.operation.results[0].type
@@ -86,7 +86,7 @@ def large_array(op: Any) -> np.ndarray | None:
 
 
 def _move_to_the_end(block: ir.Block, arguments: Sequence[ir.Value]) -> None:
-    """A block takes new arguments at its end only, so the old ones are made anew behind them."""
+    """Move arguments behind the new ones, which the bindings can only append to a block."""
     for argument in arguments:
         argument.replace_all_uses_with(block.add_argument(argument.type, argument.location))
     erase_arguments(block, range(len(arguments)))
@@ -106,7 +106,7 @@ def _update_type(function: Any, block: ir.Block, leading: int) -> None:
 
 
 class AmbiguousStub(Exception):
-    """Other constants of the module have the bytes of a stub."""
+    """A stub is not unique: another constant of the module has the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Stub:
 
     @staticmethod
     def of(kind: Any, dtype: np.dtype, number: int) -> Stub | None:
-        """The stub with this number; None where the type has no so large number."""
+        """Return the stub with this number as value; None if the dtype cannot hold the number."""
         width = dtype.itemsize // (2 if dtype.kind == "c" else 1)
         if number >= 256**width or not _fills_bytes(dtype):
             return None
@@ -132,7 +132,7 @@ class Stub:
 
 
 def _fills_bytes(dtype: np.dtype) -> bool:
-    """Whether elements take whole bytes in MLIR: not bool and the types of 2, 4 and 6 bits."""
+    """Return True if elements take whole bytes in MLIR, unlike bool and 2-, 4- and 6-bit types."""
     return dtype.itemsize > 1 or dtype.name in ("int8", "uint8") or dtype.name.startswith("float8")
 
 
@@ -145,14 +145,14 @@ class Stored:
 
 
 def parse_constant(text: str) -> Any:
-    """The operation of a constant, at no place yet."""
+    """Parse a constant to an operation that is in no block."""
     return ir.Operation.parse(f"%0 = {CONSTANT} {text}")
 
 
 def value_of(op: Any) -> Any:
-    """What is equal for constants of one value: the attribute, or the text of complex numbers.
+    """Return a key that is equal for constants of equal value: the attribute that it has.
 
-    The bindings cannot hold an attribute of these.
+    For complex numbers it is the text, because the bindings cannot hold their attribute.
     """
     try:
         return op.attributes["value"]
@@ -161,7 +161,7 @@ def value_of(op: Any) -> Any:
 
 
 def value_of_text(text: str, context: ir.Context) -> Any:
-    """The same of a constant that is written like this."""
+    """Return the key that `value_of` gives for a constant with this value as text."""
     with ir.Location.unknown(context):
         try:
             return ir.Attribute.parse(text)
@@ -170,15 +170,15 @@ def value_of_text(text: str, context: ir.Context) -> Any:
 
 
 def describe(stub: Stub, array: np.ndarray) -> list[Any]:
-    """What the metadata say of a constant; the last item will be the number of its attribute."""
+    """Describe a constant for the metadata; `put_in` makes the last item its attribute number."""
     token = f"@{stub.data[:8].hex():>16}@"
     return [array.dtype.name, list(array.shape), stub.text, stub.data.hex(), token]
 
 
 def put_in(content: bytes, stored: Sequence[tuple[Stub, np.ndarray]]) -> list[Any]:
-    """The file, as a row of buffers, with the data of each array in the place of its stub.
+    """Replace each stub in a file by its array's data; return the file as a list of buffers.
 
-    Raises: AmbiguousStub when that place is not clear.
+    Raises: AmbiguousStub when a stub's bytes do not occur exactly once.
     """
     if not stored:
         return [content]
@@ -197,7 +197,7 @@ def put_in(content: bytes, stored: Sequence[tuple[Stub, np.ndarray]]) -> list[An
 
 
 def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
-    """The file with stubs for its large constants, and their arrays.
+    """Replace the large constants of a file by stubs; return the new file and the arrays.
 
     64-bit constants stay where JAX would make them 32-bit.
 
@@ -223,9 +223,9 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
 def hoist_stored(
     module: ir.Module, stored: Sequence[Stored], entries: Iterable[str]
 ) -> tuple[np.ndarray, ...]:
-    """Turns the stubs in each entry into its leading arguments; their arrays, in this order.
+    """Turn the stubs in each entry's body into leading arguments; return their arrays in order.
 
-    The stubs in other functions, which are rules, and in regions become resources.
+    Stubs in regions and in other functions, which are rules, become resources.
     """
     waiting = {value_of_text(each.stub, module.context): each.array for each in stored}
     symbols = ir.SymbolTable(module.operation)
@@ -245,7 +245,7 @@ def hoist_stored(
 
 
 def _resource(array: np.ndarray, kind: Any) -> Any:
-    """One resource for equal arrays: a context keeps each as long as it is there itself."""
+    """Return a resource for an array, the same for equal arrays: contexts never free one."""
     name = f"constant_{_container.fold(array)[:32]}"
     known = _resources_of(kind)
     if name not in known:
@@ -256,5 +256,5 @@ def _resource(array: np.ndarray, kind: Any) -> Any:
 
 @_contexts.cached
 def _resources_of(kind: Any) -> dict[str, Any]:
-    """The resources of a type that there are in its context, by name."""
+    """Return the resources of a type in its context by name, a dictionary to be filled in."""
     return {}

@@ -58,10 +58,11 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What the bytes of a file say about themselves.
+    """The layout of a file, read without parsing MLIR.
 
-    `strings` is where the section of strings stands, `attributes` the size of that which holds the
-    data of constants, and `text` are the metadata as JSON.
+    `strings` is the range of the section of strings, `attributes` the size of the section that
+    holds the data of constants, `digest_at` the position of the digest, and `text` the metadata
+    as JSON.
     """
 
     producer: str
@@ -72,12 +73,12 @@ class Layout:
 
     @functools.cached_property
     def metadata(self) -> dict[str, Any] | None:
-        """What a save wrote about the program; None where the file is not one of ours."""
+        """The metadata of the program; None for a file that pullback did not write."""
         return None if self.text is None else parse_metadata(self.text)
 
     @property
     def format(self) -> int | None:
-        """The version of the file's format, for which the JSON need not be parsed."""
+        """The version of the file's format, found without parsing the JSON."""
         found = None if self.text is None else LEADING_FORMAT.match(self.text)
         return None if found is None else int(found[1])
 
@@ -94,12 +95,12 @@ class Truncated(ValueError):
 
 
 def is_bytecode(content: Any) -> bool:
-    """Whether the bytes begin like MLIR bytecode."""
+    """Return True if the bytes begin like MLIR bytecode."""
     return bytes(content[:4]) == BYTECODE_MAGIC
 
 
 def read_layout(content: Any) -> Layout:
-    """Sections, digest and metadata of MLIR bytecode; raises ArtifactError when torn."""
+    """Read the layout of MLIR bytecode; raise ArtifactError when it is truncated."""
     try:
         return _read_layout(content)
     except Truncated as error:
@@ -123,7 +124,7 @@ def _read_layout(content: Any) -> Layout:
 
 
 def _producer(content: Any) -> tuple[int, int]:
-    """Where the name of the producer stands, which is the last thing before the sections."""
+    """Return start and end of the producer's name, after which the sections follow."""
     _, start = read_varint(content, len(BYTECODE_MAGIC))
     end = content.find(b"\0", start, start + 256)
     if end < 0:
@@ -132,15 +133,15 @@ def _producer(content: Any) -> tuple[int, int]:
 
 
 def sections(content: Any) -> Iterator[Section]:
-    """The sections in the order of the file; every length is checked against the file's.
+    """Yield the sections in the order of the file; every length is checked against the file's.
 
-    Raises: Truncated when one is not.
+    Raises: Truncated when one does not fit.
     """
     return map(Section._make, _sections(content, _producer(content)[1] + 1))
 
 
 def _sections(content: Any, position: int) -> Iterator[tuple[int, int, int, int, bool]]:
-    """The fields of each section, from that position on: a small file waits for this."""
+    """Yield the fields of each section from `position` on, as plain tuples for speed."""
     size = len(content)
     while position < size:
         start, head = position, content[position]
@@ -158,7 +159,7 @@ def _sections(content: Any, position: int) -> Iterator[tuple[int, int, int, int,
 
 
 def read_varint(content: Any, position: int) -> tuple[int, int]:
-    """MLIR's variable-width integer, and the position after it.
+    """Decode MLIR's variable-width integer; return it and the position after it.
 
     The count of trailing zeros in the first byte tells how many bytes follow.
     """
@@ -177,7 +178,7 @@ def read_varint(content: Any, position: int) -> tuple[int, int]:
 
 
 def _find_digest(content: Any, start: int, end: int) -> int | None:
-    """Position of the one digest string; None when there is none, or more than one."""
+    """Return the position of the digest string; None unless there is exactly one."""
     found = content.find(DIGEST_PREFIX, start, end)
     length = len(DIGEST_PLACEHOLDER)
     if found < 0 or content.find(DIGEST_PREFIX, found + 1, end) >= 0:
@@ -195,7 +196,7 @@ def _metadata(content: Any, start: int, end: int) -> bytes | None:
 
 
 def parse_metadata(text: str | bytes) -> dict[str, Any]:
-    """The metadata from its JSON; raises ArtifactError when it is not what a save wrote."""
+    """Parse the metadata's JSON; raise ArtifactError when it is not what a save wrote."""
     try:
         metadata = json.loads(text.decode() if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
@@ -206,14 +207,14 @@ def parse_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def dump_metadata(fields: dict[str, Any]) -> str:
-    """JSON that begins with the format version, so that it is found among the strings."""
+    """Write metadata as JSON that begins with the format version, to be found by that prefix."""
     text = json.dumps({"pullback-format": FORMAT_VERSION, **fields}, separators=(",", ":"))
     assert text.encode().startswith(METADATA_PREFIX)
     return text
 
 
 def fingerprint(content: Any, digest_at: int) -> str:
-    """SHA-256 over the folded content, with the digest's own 64 characters read as zeros."""
+    """Compute the file's digest, with the stored digest's own 64 characters read as zeros."""
     size = len(content)
     first = min(max(digest_at + len(DIGEST_PREFIX), 0), size)
     last = min(max(digest_at + len(DIGEST_PLACEHOLDER), 0), size)
@@ -225,13 +226,13 @@ def fingerprint(content: Any, digest_at: int) -> str:
 
 
 def fold(array: np.ndarray) -> str:
-    """The digest of an array's bytes."""
+    """Return the digest of an array's bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     return _fold([data], data.nbytes)
 
 
 def _fold(pieces: Iterable[Any], size: int) -> str:
-    """The digest of a content that comes in pieces.
+    """Return the digest of a content that comes in pieces.
 
     SHA-256 alone reads 2 GB/s, as fast as MLIR parses constants, so a large content is first
     folded to one row: rows are added and xored in turn into 32,768 columns, which are multiplied
@@ -256,17 +257,17 @@ def _fold(pieces: Iterable[Any], size: int) -> str:
 
 @functools.cache
 def _first_row() -> np.ndarray:
-    """What rows are added to, multiplied already.
+    """Return the initial value of the fold, already multiplied twice.
 
-    Not zeros: the first two rows could change places unseen, for 0 + a ^ b is b ^ a.
+    It is not zero, because swapping the first two rows would go unseen: (0 + a) ^ b is b ^ a.
     """
     return np.arange(1, FOLD_ROW_BYTES // 4 + 1, dtype="<u4") * FOLD_MULTIPLIER * FOLD_MULTIPLIER
 
 
 def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
-    """The content in rows: views of a piece, or copies where a row spans several.
+    """Yield the content in rows: views of a piece, or copies where a row spans several.
 
-    The last is shorter, of whole words: zeros would change nothing.
+    The last row may be shorter; it is padded to whole words only, for more zeros change nothing.
     """
     row = bytearray()
     for piece in pieces:
@@ -286,9 +287,9 @@ def _rows(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def seal_pieces(pieces: Sequence[Any]) -> list[Any]:
-    """The content, in pieces, with its placeholder replaced by the digest.
+    """Replace the digest placeholder in a content, given in pieces, by the content's digest.
 
-    Those that are `bytes` hold all of its strings.
+    The pieces of class `bytes` must hold all strings of the file.
     """
     placeholder = DIGEST_PLACEHOLDER.encode() + b"\0"
     holders = [
@@ -312,9 +313,9 @@ def seal_pieces(pieces: Sequence[Any]) -> list[Any]:
 
 
 def is_whole(content: Any, layout: Layout) -> bool:
-    """Whether the digest is that of the bytes; raises ArtifactError where it is of others.
+    """Return True if the digest fits the bytes, False if pullback did not write the file.
 
-    False means that the file has no digest: nothing of ours wrote it.
+    Raises: ArtifactError when the digest does not fit, or is missing beside our metadata.
     """
     if layout.digest_at is None:
         if layout.text is None:

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 MOST = 1 << 25
-"""Bytes of modules and of constants that one context is given to keep, and what comes last."""
+"""Bytes of modules and constants after which a context is replaced; the last one may exceed it."""
 
 
 class Shared:
-    """The context that modules share now, the same for all threads."""
+    """The MLIR context that new modules share at present, the same for all threads."""
 
     def __init__(self, create: Callable[[], Any]) -> None:
         self._create = create
@@ -29,7 +29,7 @@ class Shared:
         _all.append(self)
 
     def __call__(self) -> Any:
-        """The context; it is made when it is first asked for, and again when it keeps much."""
+        """Return the context, created on first use and anew once it keeps more than `MOST`."""
         if self._is_needed():
             with self._lock:
                 if is_new := self._is_needed():
@@ -42,7 +42,7 @@ class Shared:
         return self._now is None or self._kept > MOST
 
     def keeps(self, context: Any, size: int) -> None:
-        """Notes that a context keeps so many bytes more, if it is this one."""
+        """Record that `context` keeps `size` more bytes, if it is the shared one."""
         with self._lock:
             self._kept += size if context is self._now else 0
 
@@ -52,18 +52,18 @@ _forget: list[Callable[[], None]] = []
 
 
 def keeps(context: Any, size: int) -> None:
-    """Notes that a context, which may be a shared one, keeps so many bytes more."""
+    """Record that `context` keeps `size` more bytes, if it is a shared one."""
     for shared in _all:
         shared.keeps(context, size)
 
 
 def forgetting(forget: Callable[[], None]) -> None:
-    """Lets this be called where a context is not shared any more, to drop what is of it."""
+    """Register a function that is called when a context is replaced, to clear caches of it."""
     _forget.append(forget)
 
 
 def cached(function: Callable[..., Item]) -> Callable[..., Item]:
-    """`functools.cache` of what is of a context, for as long as it is shared."""
+    """Memoize a function of values in a context, as `functools.cache`, until it is replaced."""
     found = functools.cache(function)
     forgetting(found.cache_clear)
     return found

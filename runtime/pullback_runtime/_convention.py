@@ -1,4 +1,4 @@
-"""How a caller's own arguments become a module's flat ones, and back, at no cost per call."""
+"""Map a caller's pytrees to a module's flat arguments, and results back, at no cost per call."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pullback_runtime._meshes import on_devices_of
 from pullback_runtime._primitive import call_module
 
 CACHE_SIZE = 256
-"""Executables that are kept: of each convention, and of modules that have none."""
+"""Executables kept by each convention, and in all for modules without one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Convention:
-    """What stands between a call `executable(*args, **kwargs)` and the module's `@main`.
+    """How a call `executable(*args, **kwargs)` maps to a call of the module's `@main`.
 
     `flatten` and `unflatten` are traced together with the module, once per signature; so they
     cost a call nothing, may use JAX, and may raise for arguments that do not fit.
@@ -45,9 +45,9 @@ class Convention:
 
 
 class Callee:
-    """A module as one jitted function under a calling convention; flat without one.
+    """A module as one jitted function, under a calling convention or of flat arguments.
 
-    With a mesh it runs on the mesh's devices, wherever its arguments are.
+    With a mesh, it runs on the mesh's devices, wherever its arguments are.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Callee:
         self._jitted = jax.jit(function, donate_argnums=tuple(i + shift for i in donated))
 
     def compile_ahead(self, device: jax.Device | None) -> Any:
-        """Compile for the example's types; calls with these types find it done."""
+        """Compile for the example's types, so that calls with these types need not compile."""
         args, kwargs = self._example
         leading = (self._constants,) if self._constants else ()
         if device is not None and self._mesh is None:
@@ -76,7 +76,7 @@ class Callee:
         return self._jitted.lower(*leading, *args, **kwargs).compile()
 
     def callable(self, device: jax.Device | None) -> Callable[..., Any]:
-        """What a caller calls; arrays that are elsewhere are moved to an explicit device."""
+        """Return the function to call; it moves arrays to `device`, unless that is None."""
         device = None if self._mesh is not None else device
         constants = put_to_keep(self._constants, device)
         call = functools.partial(self._jitted, constants) if constants else self._jitted
@@ -84,7 +84,7 @@ class Callee:
 
 
 def placing(call: Callable[..., Any], device: jax.Device | None) -> Callable[..., Any]:
-    """A function whose arguments are moved to an explicit device."""
+    """Wrap a function so that its arguments are moved to `device` first, unless that is None."""
     if device is None or (device == jax.devices()[0] and len(jax.devices()) == 1):
         return call
 
@@ -114,7 +114,7 @@ def _function(
 
 
 def _placed(tree: Any, device: jax.Device) -> Any:
-    """The types of a tree's leaves, on this device."""
+    """Return the types of a tree's leaves, placed on this device."""
     sharding = jax.sharding.SingleDeviceSharding(device)
 
     def place(leaf: Any) -> jax.ShapeDtypeStruct:

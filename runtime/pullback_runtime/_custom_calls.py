@@ -62,7 +62,7 @@ _OF_OUR_FILES = re.compile(r"(chlo|mhlo)\.\w+")
 _FROM_ANYWHERE = _ALSO_KNOWN_TO_XLA, _OF_JAXLIB, _OF_OUR_FILES
 
 _OURS = "pullback."
-"""What the runtime puts in the place of a map that nobody can compute."""
+"""Prefix of calls that stand for a linear map known by its transpose only."""
 
 
 def may_be_in(names: bytes) -> bool:
@@ -71,14 +71,14 @@ def may_be_in(names: bytes) -> bool:
 
 
 def is_of_process(target: str) -> bool:
-    """True if a target takes what exists only in the process that made the module."""
+    """Return True if a target refers to an object of the process that made the module."""
     return target in _OTHERS_OF_PROCESS or _PYTHON.fullmatch(target) is not None
 
 
 def of_process(content: bytes) -> tuple[ir.Module, list[tuple[ir.Operation, str]]] | None:
-    """Return a module, and its calls of what only the process has that made it; None without any.
+    """Parse a module, and find the calls in it for which `is_of_process` holds; None without any.
 
-    The operations do not keep the module alive.
+    The module is returned as well because the operations do not keep it alive.
     """
     if not any(mark in content for mark in _MARKS_OF_PROCESS):
         return None
@@ -125,7 +125,7 @@ def check_origin(module: ir.Module, allowed: Collection[str]) -> None:
 
 
 def _is_with_host(transfer: ir.Operation) -> bool:
-    """True if the other side of a transfer is the host, as always for infeed and outfeed."""
+    """Return True if a transfer is to or from the host, as infeed and outfeed always are."""
     return transfer.name not in BETWEEN_DEVICES or flag(transfer, "is_host_transfer")
 
 
@@ -138,8 +138,8 @@ def _may_come_from_a_file(target: str) -> bool:
 def check_registered(module: ir.Module, platform: str | None) -> None:
     """Raise CompileError for a call in a module that has no implementation on a platform.
 
-    Only that of the CPU tells what is registered. A call without effects whose results nobody uses
-    is no error, for XLA leaves it out.
+    Only the CPU platform can list what is registered. A call without side effects whose results
+    are unused is not an error, because XLA removes it.
     """
     if platform != "cpu":
         return
@@ -161,12 +161,12 @@ def _is_needed(call: ir.Operation) -> bool:
 
 
 def flag(op: ir.Operation, name: str) -> bool:
-    """True if an op has an attribute of this name that is true."""
+    """Return True if an op has an attribute of this name that is true."""
     return name in op.attributes and bool(op.attributes[name].value)
 
 
 def _place(op: Any) -> str:
-    """The line of an op, and the function that it is in."""
+    """Return the source line of an op, and the name of the function around it."""
     line = place(op)
     while op.name != "func.func" and op.parent is not None:
         op = op.parent.operation

@@ -18,7 +18,7 @@ _WORDS = {"ui": "uint", "bf": "bfloat", "i": "int", "f": "float"}
 
 
 def element_dtype(kind: ir.Type, where: str) -> np.dtype:
-    """NumPy dtype of an MLIR element type; ModuleError where there is none."""
+    """Return the NumPy dtype of an MLIR element type, or raise ModuleError."""
     try:
         return dtype_named(str(kind))
     except KeyError:
@@ -37,7 +37,7 @@ def dtype_named(name: str) -> np.dtype:
 
 
 def scalar_type(name: str) -> np.dtype:
-    """The dtype of this name, ml_dtypes' included; KeyError when there is none."""
+    """Return the dtype of this name, from ml_dtypes or NumPy, or raise KeyError."""
     scalar = (getattr(ml_dtypes, name, None) or getattr(np, name, None)) if name else None
     if not isinstance(scalar, type) or not issubclass(scalar, np.generic):
         raise KeyError(name)

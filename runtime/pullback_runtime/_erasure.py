@@ -25,23 +25,23 @@ _ISOLATED = ("func.func", "builtin.module")
 
 
 class Watch(Protocol):
-    """Check erasures more slowly than the product can; the tests do."""
+    """A hook by which tests check erasures, too slowly for normal use."""
 
     def erased(self, operation: ir.Operation, stays_key: bool) -> None:
-        """Take note of an operation that is erased; its results may stay keys of tables."""
+        """Record that an operation is erased; if `stays_key`, its results may stay keys."""
 
     def erase_argument(self, block: ir.Block, index: int) -> None:
         """Erase an argument of a block."""
 
     def freed(self, grave: ir.Operation) -> None:
-        """Take what would be freed."""
+        """Take a module of erased operations that would be freed now."""
 
 
 watch: Watch | None = None
 
 
 class _Grave:
-    """Hold operations of one context from their erasure until they are freed."""
+    """The erased operations of one context, which are held until they are freed."""
 
     def __init__(self, context: ir.Context) -> None:
         loc = ir.Location.unknown(context)
@@ -55,7 +55,7 @@ class _Grave:
         self._erased: list[ir.Operation] = []
 
     def take(self, operation: ir.Operation) -> None:
-        """Move an operation here, and let it use no values from elsewhere."""
+        """Move an operation here, and drop its uses of values from elsewhere."""
         self._block.append(operation)
         if len(operation.regions):
             if operation.name not in _ISOLATED:
@@ -71,9 +71,9 @@ class _Grave:
         return ir.WalkResult.ADVANCE
 
     def free(self) -> ErasureError | None:
-        """Free all that is here; an error if something that stays uses a result of it.
+        """Free the operations held here; return an error if a result of one is still used.
 
-        It uses a placeholder then: a module that a failure has left half done is freed later.
+        Each such use gets a placeholder, so that a module left half done by a failure can be freed.
         """
         error = None
         for operation in self._erased:
@@ -104,7 +104,10 @@ _here = _Here()
 
 
 class erasing:
-    """Keep what is erased within, by this thread, until the outermost of these ends."""
+    """Run the body with erased operations held back; free them when the outermost one ends.
+
+    Each thread holds back its own.
+    """
 
     __slots__ = ()
 
@@ -123,7 +126,7 @@ class erasing:
 
 
 def erase(operation: Any) -> None:
-    """Erase an operation, of which nothing may ask any more.
+    """Erase an operation, whose handles must not be read any more.
 
     Raises:
       ErasureError: something uses a result of it.
@@ -132,7 +135,7 @@ def erase(operation: Any) -> None:
 
 
 def retire(operation: Any) -> None:
-    """Erase an operation that another one has replaced; its results stay keys until then.
+    """Erase a replaced operation, whose results stay keys of tables until it is freed.
 
     Raises:
       ErasureError: something uses a result of it.
@@ -152,7 +155,7 @@ def _erase(operation: ir.Operation, stays_key: bool) -> None:
 
 
 def erase_arguments(block: Any, positions: Iterable[int]) -> None:
-    """Erase arguments of a block, of which nothing may ask any more.
+    """Erase arguments of a block, whose handles must not be read any more.
 
     Raises:
       ErasureError: something uses one of them.
@@ -169,9 +172,10 @@ def erase_arguments(block: Any, positions: Iterable[int]) -> None:
 
 
 def spare(operation: Any) -> ir.Operation:
-    """Clone an operation into no block of the program, to take it apart; to be erased as others.
+    """Clone an operation outside of the program, to take it apart; the caller must erase it.
 
-    One that no block has would be freed after its module, if an error has to be shown first.
+    The clone is placed among the erased operations. A detached one could outlive its module, while
+    an error's traceback refers to it.
     """
     assert _here.depth, "a spare operation is freed with what is erased, so within `erasing`"
     return operation.clone(_grave(operation.context).ip).operation

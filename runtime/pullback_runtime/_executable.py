@@ -74,7 +74,7 @@ class Executable:
 
     @property
     def handle(self) -> ModuleHandle:
-        """What `call_module` calls: the module as a value inside jit, grad and vmap."""
+        """The handle to pass to `call_module`: the module as a value inside jit, grad and vmap."""
         return self._handle
 
     @property
@@ -88,20 +88,20 @@ class Executable:
         return self._handle.out_avals
 
     def stablehlo(self) -> str:
-        """The module that was compiled, as StableHLO text."""
+        """Return the module that was compiled, as StableHLO text."""
         return str(_module.parse(self._handle.load()))
 
     def hlo(self) -> str:
-        """XLA's optimised HLO."""
+        """Return XLA's optimised HLO."""
         return self._compiled.as_text()
 
     def cost(self) -> dict[str, float]:
-        """XLA's cost analysis: 'flops', 'bytes accessed', 'transcendentals' and more."""
+        """Return XLA's cost analysis: 'flops', 'bytes accessed', 'transcendentals' and more."""
         analysis = self._compiled.cost_analysis()
         return dict(self._reported(analysis, "cost"))
 
     def memory(self) -> Memory:
-        """XLA's memory analysis."""
+        """Return XLA's memory analysis."""
         stats = self._reported(self._compiled.memory_analysis(), "memory")
         return Memory(
             arguments=stats.argument_size_in_bytes,
@@ -122,7 +122,7 @@ class Executable:
 
 
 def not_here(topology: str) -> Callable[..., Any]:
-    """What stands for the call of a program compiled for hardware that is not here."""
+    """Return a function that raises: the call of a program compiled for absent hardware."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise BackendNotFoundError(

@@ -17,8 +17,8 @@ from pullback_runtime._module import PULLBACK_COMPOSITES, Aval, prepare, read
 class ModuleHandle:
     """A module to call: where its bytecode comes from, its signature, and its identity.
 
-    Two handles are the same when their keys are. `load` is asked for the bytecode only when the
-    call is lowered, so a transform that is never run costs nothing.
+    Two handles are equal when their keys are. `load` returns the bytecode and is called only when
+    a call is lowered, so a transform that is never run costs nothing.
     """
 
     key: Hashable
@@ -54,7 +54,7 @@ def make_handle(
     host_callbacks: Sequence[Callable[..., Any]] = (),
     keepalives: Sequence[Any] = (),
 ) -> ModuleHandle:
-    """The handle of a module in any form that `compile` reads, identified by its content."""
+    """Return the handle of a module in any form `compile` reads, identified by its content."""
     content = read(module)
     prepared = prepare(content, entry)
     callbacks = tuple(host_callbacks)
@@ -84,16 +84,16 @@ def lazy_handle(
     *,
     entry: str = "main",
 ) -> ModuleHandle:
-    """The handle of a module that is made when a call of it is first lowered, if ever.
+    """Return the handle of a module that is built when a call of it is first lowered, if ever.
 
-    A rule gives one for a map that JAX only asks for in order to transpose it. `key` says which
-    module it will be: equal keys mean the same module.
+    A rule returns one for a linear map that JAX needs only in order to transpose it. `key` says
+    which module it will be: equal keys mean the same module.
     """
     load = functools.cache(lambda: prepare(read(make_module()), entry).bytecode)
     return ModuleHandle(key, load, tuple(in_avals), tuple(out_avals), entry)
 
 
 LOST_CHECKS = "pullback.lost_checks"
-"""Module attribute: a function in there had a `checkify.debug_check`."""
+"""Module attribute: a function of the module had a `checkify.debug_check`, which is not in it."""
 
 _jax.hold_weakly(ModuleHandle)  # and with it a module, and all that its rules close over

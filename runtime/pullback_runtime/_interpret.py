@@ -44,7 +44,7 @@ INNER = "interpreted_entry"
 def run_interpreted(
     module: Any, *args: Any, entry: str = "main", arg_names: Sequence[str] | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Results of the module as NumPy arrays, computed op by op by the reference interpreter.
+    """Run a module op by op in the reference interpreter; return its results as NumPy arrays.
 
     Raises: ArgumentError as a compiled call does; ModuleError for an op that only a backend
     can run.
@@ -64,7 +64,7 @@ def run_interpreted(
 
 
 def _as_array(arg: Any, aval: Aval) -> np.ndarray:
-    """Python scalars take their parameter's dtype where they do in a compiled call."""
+    """Convert an argument to an array, promoting a Python scalar as a compiled call would."""
     if not isinstance(arg, bool | int | float | complex):
         return np.asarray(arg)
     try:
@@ -76,7 +76,7 @@ def _as_array(arg: Any, aval: Aval) -> np.ndarray:
 
 
 def _contracts_nothing(op: Any) -> bool:
-    """Whether an op sums no elements for each of its results, which ends the process."""
+    """Return True if an op sums over no elements, which ends the process in the interpreter."""
     if op.name.removeprefix("stablehlo.") not in CONTRACTIONS:
         return False
     return 0 not in op.results[0].type.shape and any(0 in v.type.shape for v in op.operands)
@@ -92,7 +92,7 @@ def _refuse_unsupported(module: ir.Module) -> None:
 
 
 def _unsupported(op: Any) -> str | None:
-    """What of an op the interpreter does not know, if so."""
+    """Return what the interpreter does not know about an op, for messages; None if it knows all."""
     name = op.name.removeprefix("stablehlo.")
     if name in UNSUPPORTED or not op.name.startswith(SUPPORTED_DIALECTS):
         return str(op.name)
@@ -107,7 +107,7 @@ def _is_dynamic(kind: ir.Type) -> bool:
 
 
 def _copy_what_is_overwritten(module: ir.Module) -> None:
-    """Give each scatter operands of its own: the interpreter writes into those that it is given."""
+    """Copy the operands of each scatter, because the interpreter overwrites them."""
     for op in _jax.operations_named(module, "stablehlo.scatter"):
         with ir.InsertionPoint(op), op.location:
             for i in range(len(op.results)):
@@ -123,7 +123,7 @@ def _is_complex(aval: Aval) -> bool:
 
 
 def _carrier(dtype: np.dtype) -> np.dtype:
-    """A dtype that holds every value of `dtype` and that the binding can carry."""
+    """Return a dtype that holds every value of `dtype` and that the binding can carry."""
     if dtype.name in CARRIERS:
         return np.dtype(CARRIERS[dtype.name])
     return np.dtype(np.float32) if dtype.isbuiltin != 1 else dtype
@@ -153,7 +153,7 @@ def _join_all(parts: Sequence[np.ndarray], avals: Sequence[Aval]) -> tuple[np.nd
 def _wrap_entry(
     module: ir.Module, entry: str, in_avals: Sequence[Aval], out_avals: Sequence[Aval]
 ) -> None:
-    """Rename the entry and add a `@main` that converts what crosses the border."""
+    """Rename the entry and add a `@main` that converts arguments and results."""
     symbols = ir.SymbolTable(module.operation)
     function = symbols[entry]
     kinds = function.type

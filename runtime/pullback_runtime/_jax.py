@@ -51,7 +51,7 @@ XlaRuntimeError: type[Exception] = _xla_client.XlaRuntimeError
 
 
 def fresh_context() -> ir.Context:
-    """A context of its own, whose memory goes when it does."""
+    """Return a new MLIR context, shared with nobody, so that its memory can be freed."""
     _register_passes()
     return getattr(_private_mlir, "_create_ir_context", mlir.make_ir_context)()
 
@@ -61,9 +61,10 @@ context = Shared(fresh_context)
 
 
 def text_alone(op: Any, **limits: int) -> str:
-    """A constant as it is written, with a large value left out as the limits of `get_asm` say.
+    """Print an op without its module; `limits` of `get_asm` elide large values.
 
-    A copy is printed: printing the op itself verifies and numbers all ops of its module first.
+    A detached copy is printed: to print the op itself, MLIR would first verify and number all ops
+    of its module.
     """
     return str(op.operation.clone(ip=False).get_asm(assume_verified=True, **limits))
 
@@ -72,7 +73,7 @@ _ESCAPED = re.compile(r"\\(\\|[0-9A-F]{2})")
 
 
 def unescaped(text: str) -> str:
-    """What MLIR wrote between quotes: all but printable ASCII as bytes, in two digits each."""
+    """Undo the escapes of a quoted MLIR string: bytes as two hex digits after a backslash."""
     if "\\" not in text:
         return text
     characters = _ESCAPED.sub(lambda m: m[1] if m[1] == "\\" else chr(int(m[1], 16)), text)
@@ -83,7 +84,7 @@ _PLACE = re.compile(r'"([^"]+)":(\d+(?::\d+)?)')
 
 
 def place(op: Any) -> str:
-    """Where an op stands: the first file and line that its location has, such as `model.py:7:3`."""
+    """Return the first file and line in an op's location, such as `model.py:7:3`."""
     found = _PLACE.search(str(op.location))
     return f"{unescaped(found[1])}:{found[2]}" if found else str(op.location)
 
@@ -101,18 +102,18 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 
 def mesh_axes(op: Any) -> tuple[tuple[str, int], ...]:
-    """Names and sizes of the axes of an `sdy.mesh`."""
+    """Return the names and sizes of the axes of an `sdy.mesh`."""
     return tuple(
         (axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.mesh).axes)
     )
 
 
 def deserialize_verified(content: bytes, context: ir.Context, strings: bytes) -> ir.Module:
-    """The module of a portable artifact that was verified when it was written, and is whole.
+    """Parse a portable artifact that was verified when it was written, and whose digest fits.
 
-    The same as `stablehlo.deserialize_portable_artifact` in half of its time: that sets its passes
-    up for each module, verifies all ops after each pass, and first brings all ops to their current
-    versions, also where they have these already.
+    This does what `stablehlo.deserialize_portable_artifact` does in half the time: that sets up its
+    passes for each module, verifies all ops after each pass, and first upgrades all ops to their
+    current versions, even if they have these already.
 
     Args:
       strings: the file's section of strings, where the names of its ops are.
@@ -129,9 +130,9 @@ def _from_any_version() -> str:
 
 
 def parsed(content: bytes) -> ir.Module:
-    """The module of text or bytecode; in StableHLO also where it is written in VHLO.
+    """Parse a module of text or bytecode, and legalize VHLO in it to StableHLO.
 
-    Portable artifacts did not always say that they are: those of StableHLO 0.9 have MLIR's name.
+    Old portable artifacts come this way: those of StableHLO 0.9 name MLIR as their producer.
     """
     module = ir.Module.parse(content)
     if b"vhlo" in content and any(
@@ -142,7 +143,7 @@ def parsed(content: bytes) -> ir.Module:
 
 
 def _has_older_ops(strings: bytes, context: ir.Context) -> bool:
-    """Whether there is a newer version of an op that the strings name."""
+    """Return True if the strings name an op of VHLO of which there is a newer version."""
     return any(_has_newer(op, version, context) for op, version in VHLO_OP.findall(strings))
 
 
@@ -159,7 +160,7 @@ def _passed(content: bytes, context: ir.Context, pipeline: str) -> ir.Module:
 
 @cached
 def _passes(pipeline: str, context: ir.Context) -> passmanager.PassManager:
-    """Passes that do not verify what they make."""
+    """Return a pass manager for a pipeline, memoized, that does not verify between passes."""
     _register_passes()
     manager = passmanager.PassManager.parse(f"builtin.module({pipeline})", context=context)
     manager.enable_verifier(False)
@@ -167,9 +168,9 @@ def _passes(pipeline: str, context: ir.Context) -> passmanager.PassManager:
 
 
 def operations_named(root: ir.Module | ir.Operation, *names: str) -> list[ir.Operation]:
-    """Every op of these names below `root`, in the order of the text, inner ones first.
+    """Return every op of these names below `root`, in post-order: inner ones first.
 
-    MLIR's driver of patterns calls Python for these ops alone; `walk` does for each op there is.
+    MLIR's pattern driver calls Python for these ops alone; `walk` would call it for every op.
     """
     found: list[ir.Operation] = []
 
@@ -188,7 +189,7 @@ def operations_named(root: ir.Module | ir.Operation, *names: str) -> list[ir.Ope
 def operations_where(
     root: ir.Module | ir.Operation, wanted: Callable[[ir.Operation], Any]
 ) -> list[ir.Operation]:
-    """Every op at or below `root` that is wanted, inner ones first."""
+    """Return every op at or below `root` for which `wanted` is true, inner ones first."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -206,9 +207,9 @@ class _AnyField:
 
 
 def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
-    """How many fields with data and static fields a class has that JAX takes apart in C++.
+    """Return the numbers of data and of static fields of a registered dataclass.
 
-    None for a class that `jax.tree_util.register_dataclass` has not registered.
+    None for a class that is not registered by `jax.tree_util.register_dataclass`.
     """
     entry = _tree_util._registry.get(kind)
     flatten = getattr(entry, "to_iter", None)
@@ -222,9 +223,9 @@ def fields_of_dataclass(kind: type) -> tuple[int, int] | None:
 
 
 def output_avals(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[core.ShapedArray]:
-    """Result types; inside shard_map they vary over every axis that an input varies over.
+    """Return result types; inside shard_map they vary over every axis that an input varies over.
 
-    A result lies on a mesh with explicit axes as its type says, if that is the mesh that is set.
+    Outside, a result has the sharding in its type if that is on the explicit mesh that is set.
     """
     varying = frozenset().union(*(aval.mat.varying for aval in inputs))
     if not varying:
@@ -247,13 +248,13 @@ def _lying_as_typed(out: Any) -> core.ShapedArray:
 
 
 def _sharding_here(aval: Any) -> Any:
-    """How a value lies on the explicit mesh that is set; None if its type names no such mesh."""
+    """Return a type's sharding if it is on the explicit mesh that is set; otherwise None."""
     found = aval.sharding
     return found if found and found.mesh.abstract_mesh == get_abstract_mesh() else None
 
 
 def explicit_axis(args: Sequence[Any], axes: Sequence[int | None]) -> Any:
-    """The axis of a mesh, or several, along which a batch lies as its arguments' types say."""
+    """Return the mesh axis, or axes, over which the arguments' types shard the batch dimension."""
     given = [(core.typeof(x).sharding.spec, axis) for x, axis in zip(args, axes, strict=True)]
     names = (spec[axis] for spec, axis in given if axis is not None and len(spec) > axis)
     return next((name for name in names if name is not None), None)
@@ -262,7 +263,7 @@ def explicit_axis(args: Sequence[Any], axes: Sequence[int | None]) -> Any:
 def lying_along(
     name: Any, outs: Sequence[Any], axes: Sequence[int | None], items: Sequence[Any]
 ) -> list[Any]:
-    """The results of a batched call, which lie on an explicit mesh as the types of items say."""
+    """Reshard the results of a batched call: `name` for the batch, the rest as `items` say."""
     return [
         x if axis is None or name is sharding is None else _lying_along(name, x, axis, sharding)
         for x, axis, sharding in zip(outs, axes, map(_sharding_here, items), strict=True)
@@ -275,16 +276,16 @@ def _lying_along(name: Any, x: Any, axis: int, sharding: Any) -> Any:
 
 
 def be_one_step(function: Any, name: str) -> None:
-    """Let `jax_debug_nans` blame a jitted function by name: it has no Python to look through."""
+    """Mark a jitted function as one primitive, which `jax_debug_nans` reports by `name`."""
     function._apply_primitive = True
     function.__qualname__ = name
 
 
 def tell_of_checks(primitive: Any, tell: Callable[..., None]) -> None:
-    """Let `checkify` call `tell(errors, **params)` where it meets a primitive.
+    """Register a `checkify` rule that calls `tell(errors, **params)` for a primitive.
 
-    `errors` are the names of the errors that it is asked to look for. It takes the primitive for
-    one that makes none.
+    `errors` are the names of the errors that `checkify` is asked for. If `tell` returns, the
+    primitive counts as one without errors.
     """
 
     def rule(*given: Any, **params: Any) -> Any:  # jax 0.12 has one more argument in front
@@ -296,19 +297,19 @@ def tell_of_checks(primitive: Any, tell: Callable[..., None]) -> None:
 
 
 def hold_weakly(kind: type) -> None:
-    """Let JAX's cache of result types not keep alive what is of this class among parameters."""
+    """Let JAX's cache of result types hold parameters of this class by weak references only."""
     _util.weakref_cache_key_types.add(kind)
 
 
 def unify_varying(args: Sequence[Any]) -> Sequence[Any]:
-    """Inside shard_map, let every argument vary over the axes that any of them varies over."""
+    """Cast arguments, inside shard_map, to vary over every axis that any of them varies over."""
     return core.auto_insert_reshard(*args)
 
 
 def emit_call(
     rule_context: Any, entry: str, args: Sequence[ir.Value], outputs: Sequence[Any]
 ) -> Sequence[ir.Value]:
-    """A func.call of `entry` at the point where JAX is lowering; results lie as `outputs` say."""
+    """Emit a func.call of `entry` where JAX is lowering, with the shardings of `outputs`."""
     kinds = [mlir.aval_to_ir_type(rule_context.module_context, a) for a in rule_context.avals_out]
     call = func.CallOp(kinds, ir.FlatSymbolRefAttr.get(entry), list(args))
     return [
@@ -320,41 +321,41 @@ def emit_call(
 
 
 def is_zero(tangent: Any) -> bool:
-    """Whether JAX knows this tangent to be zero."""
+    """Return True if a tangent is a symbolic zero."""
     return type(tangent) is ad.Zero
 
 
 def zero_tangent(primal: Any) -> Any:
-    """The zero tangent of a value that cannot move."""
+    """Return the symbolic zero tangent of a primal value."""
     return ad.Zero(core.typeof(primal).to_tangent_aval())
 
 
 def instantiate(cotangent: Any) -> Any:
-    """An array, also for a cotangent JAX knows to be zero."""
+    """Return a cotangent as an array, also if it is a symbolic zero."""
     return ad.instantiate_zeros(cotangent)
 
 
 def is_undefined_primal(value: Any) -> bool:
-    """Whether transposition is with respect to this argument."""
+    """Return True if transposition is with respect to this argument."""
     return ad.is_undefined_primal(value)
 
 
 def clients() -> list[Any]:
-    """The PJRT clients of every backend that initialises here."""
+    """Return the PJRT clients of every backend that initialises here."""
     return list(xla_bridge.backends().values())
 
 
 def symbols_in(avals: Sequence[Any]) -> tuple[str, ...]:
-    """The symbolic dimensions in some types, in the order in which functions take their sizes."""
+    """Return the symbolic dimensions in types, in the order in which functions take their sizes."""
     return tuple(_shape_poly.all_dim_vars(avals))
 
 
 def sizes_of_symbols(
     avals: Sequence[Any], tree: Any, shapes: Sequence[tuple[int, ...]]
 ) -> dict[str, int]:
-    """What each symbol stands for, where arguments of these types have these shapes.
+    """Solve for the size of each symbolic dimension, given the arguments' types and shapes.
 
-    Raises: ValueError where they do not fit, or break a constraint.
+    Raises: ValueError if the shapes do not fit the types, or break a constraint.
     """
     solution, constraints, given = _shape_poly.solve_dim_vars(tuple(avals), args_kwargs_tree=tree)
     evaluator = _shape_poly.ShapeEvaluator(
@@ -365,25 +366,25 @@ def sizes_of_symbols(
 
 
 def element_type(dtype: Any) -> ir.Type:
-    """MLIR element type of a NumPy dtype, in the current context."""
+    """Return the MLIR element type of a NumPy dtype, in the current context."""
     return mlir.dtype_to_ir_type(dtype)
 
 
 def callbacks_of(lowered: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Host callbacks and keepalives of a `jax.stages.Lowered`, as `compile` takes them."""
+    """Return host callbacks and keepalives of a `jax.stages.Lowered`, as `compile` takes them."""
     args = lowered._lowering.compile_args
     return tuple(args["host_callbacks"]), tuple(args["keepalive"])
 
 
 def custom_call_targets(platform: str) -> Collection[str]:
-    """Return the names under which something is registered for a platform, as XLA calls it."""
+    """Return the custom-call targets registered for a platform, given by XLA's name for it."""
     backends = xla_bridge.backends()  # what comes with a platform is registered when it starts
     return _xla_client.custom_call_targets(platform) if backends else ()
 
 
 @functools.cache
 def load_lapack() -> None:
-    """Fill in the LAPACK functions that XLA's CPU backend calls.
+    """Initialise the LAPACK functions that XLA's CPU backend calls.
 
     JAX does this when it lowers such a call; a process that only runs a loaded module would call
     a null pointer.

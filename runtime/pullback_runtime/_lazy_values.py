@@ -1,4 +1,4 @@
-"""What is made when it is asked for, and kept, whichever thread asks."""
+"""Lazy and memoized values that threads share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class Lazy(Sequence[Item]):
-    """So many items, which `make` makes, all at once and once only, whichever thread asks."""
+    """A sequence of `count` items, all made by one call of `make` when the first is read."""
 
     def __init__(self, count: int, make: Callable[[], Sequence[Item]]) -> None:
         self._count = count
@@ -32,7 +32,7 @@ class Lazy(Sequence[Item]):
 
 
 def made_once(make: Callable[[], Item]) -> Callable[[], Item]:
-    """Decorator: what a function makes, the same for all threads, also those that ask at once."""
+    """Memoize a function without arguments; it runs once even if threads call it at once."""
     lock = threading.Lock()
     found: list[Item] = []
 
@@ -48,7 +48,7 @@ def made_once(make: Callable[[], Item]) -> Callable[[], Item]:
 
 
 class Recent:
-    """What was made for the last so many keys, the same for all threads."""
+    """A least-recently-used cache of `most` values, which threads share."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -59,7 +59,7 @@ class Recent:
         return len(self._found)
 
     def get(self, key: Hashable) -> Any:
-        """What was made for a key; None if that is not known any more."""
+        """Return the value of a key; None if it was never kept, or was evicted."""
         with self._lock:
             found = self._found.get(key)
             if found is not None:
@@ -67,9 +67,9 @@ class Recent:
             return found
 
     def keep(self, key: Hashable, made: Item) -> Item:
-        """What is kept for the key: this, unless another thread was first.
+        """Keep `made` for a key, unless another thread was first; return what is kept.
 
-        What was asked for longest ago makes room.
+        The value that was asked for longest ago is evicted when there are too many.
         """
         with self._lock:
             kept: Item = self._found.setdefault(key, made)
@@ -78,6 +78,6 @@ class Recent:
             return kept
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Remove all values."""
         with self._lock:
             self._found.clear()

@@ -16,13 +16,13 @@ PLATFORMS = {
     "hipsparse_": "rocm",
     "hip_": "rocm",
 }
-"""By how the names of custom calls begin."""
+"""The platform of each library, by the prefix of its custom calls."""
 
 OF_TPUS = ("Eigh", "LuDecomposition", "ProductOfElementaryHouseholderReflectors", "Qr")
-"""Whole names of custom calls."""
+"""Custom calls of the TPU platform, by whole names."""
 
 EXPANDED = frozenset(OF_TPUS) - {"LuDecomposition"}
-"""Those that XLA makes of other ops, on platforms that have no such routine."""
+"""Custom calls of TPUs that XLA expands to other ops, on platforms without such a routine."""
 
 _MARKS = (*map(str.encode, PLATFORMS), *(name.encode() + bytes(1) for name in OF_TPUS))
 """A module in bytes without one of these has no such call: a string ends with 0, and `Qr` is short,
@@ -30,14 +30,14 @@ so that numbers would have it by chance."""
 
 
 def home_of(target: str) -> str | None:
-    """The platform that has the library of a custom call; None if it is of none of these."""
+    """Return the one platform that has the library of a custom call; None for other calls."""
     if target in OF_TPUS:
         return "tpu"
     return next((PLATFORMS[each] for each in PLATFORMS if target.startswith(each)), None)
 
 
 def check_libraries(content: bytes, made_for: tuple[str, ...], platform: str) -> None:
-    """Raise ModuleError for a module that calls a library which a platform does not have."""
+    """Raise ModuleError if a module calls a library that the platform does not have."""
     if not any(mark in content for mark in _MARKS):
         return
     module = _module.parse(content)  # ops do not keep it alive

@@ -55,7 +55,7 @@ class LoadedProgram:
 
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
-        """The program on its pytrees, which are taken apart only while JAX traces."""
+        """The program as a jitted function of pytrees, flattened only while JAX traces."""
         device = _backend.pick_device(self.backend, None)
         if self.opened.exported is not None:  # JAX runs what it has exported itself
             self._check_registered(self.opened.exported)
@@ -79,7 +79,7 @@ class LoadedProgram:
         return _meshes.here(axes, self.backend)
 
     def _check_registered(self, exported: Any) -> None:
-        """Raise CompileError for a custom call that is not here, in what JAX itself lowers."""
+        """Raise CompileError if an exported function calls a target not registered here."""
         platform = self.backend or _backend.default_backend()
         content = bytes(exported.mlir_module_serialized)
         if exported.platforms == (platform,) and _custom_calls.may_be_in(content):
@@ -97,7 +97,7 @@ class LoadedProgram:
         return program
 
     def flat(self, *leaves: Any) -> list[Any]:
-        """Calls the program with the leaves of its arguments, and returns those of its result."""
+        """Call the program with the leaves of its arguments; return the leaves of its result."""
         if _symbolic.METADATA in self.metadata:
             return list(self.symbolic(*leaves))
         if self.opened.exported is not None:
@@ -110,7 +110,7 @@ class LoadedProgram:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the file says about itself; empty for a module that pullback did not write."""
+        """The file's metadata; empty for a module that pullback did not write."""
         return self.opened.metadata or {}
 
     @functools.cached_property
@@ -197,13 +197,13 @@ class LoadedProgram:
 
     @property
     def _entry(self) -> str:
-        """The entry for where the program runs, or that of its first platform."""
+        """The entry for the platform where the program runs, `main` if there is none."""
         entries = _variants.entries_of(self.metadata)
         return entries.get(self.backend or _backend.default_backend(), "main")
 
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
-        """The large constants of the program: on the backend that was named, or free to move."""
+        """The large constants of the program, on the backend if one was named, else uncommitted."""
         device = None if self._mesh else _backend.pick_device(self.backend, None)
         return tuple(_backend.put_to_keep(self.opened.constants, device, may_alias=True))
 
@@ -211,7 +211,7 @@ class LoadedProgram:
 def _handle(
     module: Any, entries: dict[str, str], names: list[str] | None, entry: str
 ) -> ModuleHandle:
-    """The handle of an entry, which knows those for other platforms."""
+    """Return the handle of an entry, which leads to the entries for other platforms."""
 
     def elsewhere(platform: str) -> ModuleHandle | None:
         other = entries.get(platform)
@@ -223,7 +223,7 @@ def _handle(
 
 
 def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:
-    """Trees of a function of positional arrays; one result comes back bare, more as a tuple."""
+    """Return trees of positional arguments, and of results: a leaf if it is one, else a tuple."""
     in_tree = jax.tree.structure(((0,) * arguments, {}))
     return in_tree, LEAF if results == 1 else jax.tree.structure((0,) * results)
 

@@ -14,10 +14,10 @@ from pullback_runtime._meshes import MESH
 
 
 def merge(context: Any, handle: ModuleHandle, platform: str | None = None) -> str:
-    """The name the handle's entry got in `context.module`, JAX's module being lowered.
+    """Merge a handle's module into the one JAX is lowering, once; return its entry's new name.
 
-    Raises: CompileError for a custom call that the platform does not have, unless another process
-      is to run what is lowered.
+    Raises: CompileError for a custom call that the platform does not have, unless JAX lowers for
+      export.
     """
     merged = context.cached_primitive_lowerings
     key = ("pullback_runtime", handle)
@@ -34,7 +34,7 @@ def merge(context: Any, handle: ModuleHandle, platform: str | None = None) -> st
 
 
 def _move_symbols(context: Any, source: ir.Module, entry: str) -> str:
-    """Rename what clashes, make everything private, and move it; returns the entry's name."""
+    """Rename clashing symbols, make all private, and move them; return the entry's name."""
     taken, symbols = context.symbol_table, ir.SymbolTable(source.operation)
     renamed = _rename_clashes(source, symbols, taken, entry)
     with context.context:
@@ -85,7 +85,7 @@ def _is_same_mesh(op: Any, taken: ir.SymbolTable) -> bool:
 
 
 def _drop_entry_attributes(op: Any) -> None:
-    """Argument attributes speak to XLA's entry point (aliasing, names); a callee has none."""
+    """Drop argument and result attributes, such as aliasing: they are for XLA's entry point."""
     for name in ("arg_attrs", "res_attrs"):
         if name in op.attributes:
             del op.attributes[name]

@@ -23,10 +23,10 @@ Axes = tuple[tuple[str, int], ...]
 
 
 def on_devices_of(mesh: Mesh | None, leaves: Sequence[Any]) -> list[Any]:
-    """The operands of a traced call, the first one tied to the mesh's devices.
+    """Constrain the first operand of a traced call to the mesh's devices.
 
     JAX looks for the devices of a jitted function in the shardings that its jaxpr names, and does
-    not see the mesh inside a module. How the operand lies on the devices is left open. Where the
+    not see the mesh inside a module. The constraint leaves the partitioning open. Where the
     caller has set a mesh, or is inside `shard_map`, JAX knows the devices already.
     """
     if mesh is None or not leaves or jax.sharding.get_abstract_mesh().axis_names:
@@ -38,14 +38,14 @@ def on_devices_of(mesh: Mesh | None, leaves: Sequence[Any]) -> list[Any]:
 
 
 def axes_of_mesh(mesh: Mesh | None) -> Axes:
-    """Names and sizes of a mesh's axes: a file does not know which devices there are."""
+    """Return names and sizes of a mesh's axes, which a file has in place of the devices."""
     return () if mesh is None else tuple(mesh.shape.items())
 
 
 def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
-    """The axes of the mesh that a file was written for; none for a program of one device.
+    """Return the axes of the mesh that a file was written for; none for one device.
 
-    A module of other origin has no metadata: there its own largest mesh tells.
+    A module that pullback did not write has no metadata: its own largest mesh counts.
     """
     if not metadata:
         return max(map(_jax.mesh_axes, _meshes_in(module)), key=size, default=())
@@ -59,7 +59,7 @@ def axes_of(metadata: dict[str, Any], module: Any) -> Axes:
 
 
 def _meshes_in(module: Any) -> list[Any]:
-    """The meshes that a module names, or has in the shardings themselves."""
+    """Return the `sdy.mesh` ops of a module; those inlined in shardings only if there are none."""
     named = _named_meshes(module)
     if named or not shardings(module):
         return named
@@ -73,12 +73,12 @@ def _named_meshes(module: Any) -> list[Any]:
 
 
 def shardings(module: Any) -> list[Any]:
-    """Ops of Shardy: they say how values lie on several devices."""
+    """Return the ops of Shardy, which say how values are partitioned over devices."""
     return _jax.operations_where(module, lambda op: op.name.startswith(SHARDY))
 
 
 def drop_without_axes(module: Any) -> None:
-    """Removes, in place, what is said of a mesh without axes: `jax.export` does of PRNG keys."""
+    """Erase ops of Shardy if no mesh has axes, as `jax.export` writes for PRNG keys."""
     if any(map(_jax.mesh_axes, _named_meshes(module))):
         return
     with erasing():
@@ -90,17 +90,17 @@ def drop_without_axes(module: Any) -> None:
 
 
 def size(axes: Axes) -> int:
-    """The number of devices."""
+    """Return the number of devices of a mesh with these axes."""
     return math.prod(size for _, size in axes)
 
 
 def text(axes: Axes) -> str:
-    """Such as `rows: 2, columns: 4`."""
+    """Format axes for messages, such as `rows: 2, columns: 4`."""
     return ", ".join(f"{name}: {size}" for name, size in axes)
 
 
 def here(axes: Axes, backend: str | None) -> Mesh | None:
-    """A mesh with these axes on the devices of this process, in the order of `jax.make_mesh`."""
+    """Make a mesh with these axes on the devices present here, as `jax.make_mesh` orders them."""
     if not axes:
         return None
     names, sizes = zip(*axes, strict=True)

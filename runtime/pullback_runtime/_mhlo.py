@@ -14,10 +14,10 @@ from pullback_runtime._jax import ir
 
 MHLO = "mhlo."
 OTHER_NAMES = {"topk": "chlo.top_k"}
-"""Ops that are called otherwise; the counterpart of all others has the same name."""
+"""Ops whose counterpart has another name."""
 
 COPY = "mhlo.copy"
-"""The value itself: where it lies in memory is XLA's affair."""
+"""An op that is replaced by its operand: it only tells XLA to copy in memory."""
 
 DEFAULTS = {
     "backend_config": '""',
@@ -25,7 +25,7 @@ DEFAULTS = {
     "has_side_effect": "false",
     "largest": "true",
 }
-"""Attributes that say nothing with these values, and that the counterpart need not have."""
+"""Default values of attributes, with which the counterpart may lack them."""
 
 _SPELT_OTHERWISE = re.compile(r"#mhlo\.(rng_algorithm|rng_distribution)<(\w+)>")
 _IN_BYTES = re.compile(rb'\0mhlo\0|mhlo\.[\w.]+"?(\(|\s+(?!=))')
@@ -54,8 +54,8 @@ def counterpart(name: str, context: ir.Context) -> str | None:
 def read(module: ir.Module) -> None:
     """Replace each op of MHLO that has a counterpart, in place.
 
-    One that says more than its counterpart can say, such as `topk` for the smallest elements, stays
-    what it is, for XLA runs it.
+    An op that its counterpart cannot express, such as `topk` for the smallest elements, stays as it
+    is, because XLA runs it.
     """
     with erasing():
         for op in _found_in(module):
@@ -83,9 +83,9 @@ def _found_in(module: ir.Module) -> list[ir.Operation]:
 
 
 def replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> bool:
-    """Replace an op by one of this name, if that can say what the attributes say.
+    """Replace an op by one of this name, moving its regions, if that can have the attributes.
 
-    Regions move along. Returns False, and leaves the op, where it cannot.
+    Returns False, and leaves the op in place, if it cannot.
     """
     with op.context, op.location, ir.InsertionPoint(op):
         try:
@@ -112,10 +112,10 @@ def replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) ->
 
 
 def _is_whole(op: ir.Operation) -> bool:
-    """True if an op has what it needs, and no attributes but its own and those of dialects.
+    """Return True if a new op is valid, after other attributes with default values are dropped.
 
-    Others that say nothing are erased. What is wrong with an op that has regions, or ends one,
-    shows when its module is verified.
+    It is not valid if an attribute remains that is neither its own nor a dialect's. An op with
+    regions, or that ends one, is verified only with its module.
     """
     own = _own(op.opview.__class__)
     for key in [key for key in op.attributes if "." not in key and key not in own]:
@@ -130,7 +130,7 @@ def _is_whole(op: ir.Operation) -> bool:
 
 @functools.cache
 def _own(view: type) -> set[str]:
-    """The attributes that ops of this class have; what is a result or operand cannot be set."""
+    """Return the attributes of an op class: its settable properties, unlike operands or results."""
     members = vars(view).items()
     return {name for name, x in members if isinstance(x, property) and x.fset is not None}
 
@@ -140,7 +140,7 @@ def _in_stablehlo(kind: ir.Type) -> ir.Type:
 
 
 def _attribute(op: ir.Operation, name: str, value: ir.Attribute) -> ir.Attribute:
-    """The same in the other dialect, whose lists of numbers are arrays and no tensors."""
+    """Convert an attribute of MHLO to one for op `name`, with arrays in place of dense tensors."""
     if isinstance(value, ir.DenseElementsAttr):
         return _array(value) if op.name.startswith(MHLO) and op.name != "mhlo.constant" else value
     if isinstance(value, ir.ArrayAttr):

@@ -17,7 +17,7 @@ ALIGNMENT = 64  # what XLA asks of memory that it takes over as it is
 
 
 def read_or_map(path: str | os.PathLike[str]) -> Any:
-    """The bytes of a small file; a large one is mapped into memory."""
+    """Read a small file; map a large one into memory."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         size = os.fstat(file).st_size
@@ -34,7 +34,7 @@ def read_or_map(path: str | os.PathLike[str]) -> Any:
 
 
 def chunks(content: Any, start: int = 0, end: int | None = None) -> Iterator[memoryview]:
-    """The content in turn; pages that were handed out count no longer as memory of ours."""
+    """Yield the content in chunks; pages of a mapped file are released after each."""
     view = memoryview(content)[start : len(content) if end is None else end]
     for position in range(0, len(view), CHUNK):
         yield view[position : position + CHUNK]
@@ -42,7 +42,7 @@ def chunks(content: Any, start: int = 0, end: int | None = None) -> Iterator[mem
 
 
 def let_go(content: Any, start: int, length: int) -> None:
-    """Drops the whole pages of a mapped file in this range; they are read again when needed."""
+    """Release the pages of a mapped file in this range; they are read again when needed."""
     if isinstance(content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         length = min(start + length, len(content)) - first
@@ -50,9 +50,9 @@ def let_go(content: Any, start: int, length: int) -> None:
 
 
 def read_array(content: Any, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of these bytes, which are in memory already, or of a mapped file.
+    """Return an array over these bytes, or a copy of them if they are of a mapped file.
 
-    A file may change later, so its bytes are copied, to where XLA on a CPU can use them.
+    A file may change later. The copy is aligned so that XLA on a CPU can use it in place.
     """
     if not isinstance(content, mmap.mmap):
         count = math.prod(shape)
@@ -66,7 +66,7 @@ def read_array(content: Any, start: int, dtype: np.dtype, shape: tuple[int, ...]
 
 
 def aligned_empty(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """An array whose data begin at a multiple of 64 bytes."""
+    """Return an uninitialised array whose data begin at a multiple of 64 bytes."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     room = np.empty(size + ALIGNMENT, np.uint8)
     skipped = -room.ctypes.data % ALIGNMENT

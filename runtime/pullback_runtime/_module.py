@@ -32,7 +32,7 @@ PULLBACK_COMPOSITES = "pullback."
 PULLBACK_LINEAR_CALL = "pullback.linear_call"
 TRANSPOSE_ONLY = "transpose_only"
 PREPARED_APART = 1 << 18
-"""A module of more bytes is made ready in a context of its own."""
+"""A module of more bytes is prepared in a context of its own."""
 
 Aval: TypeAlias = jax.ShapeDtypeStruct
 
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def read(module: Any) -> bytes:
-    """The bytes of `module`: bytecode as it stands, or text in UTF-8."""
+    """Return the bytes of `module`: bytecode as it is, or text in UTF-8."""
     if isinstance(module, bytes | bytearray):
         return bytes(module)
     if isinstance(module, os.PathLike) or (isinstance(module, str) and _is_path(module)):
@@ -64,7 +64,7 @@ def read(module: Any) -> bytes:
 
 
 def _is_path(text: str) -> bool:
-    """A module's text always has a brace; the path of a file that has one must be a Path."""
+    """Return True if a string is a path: it has no brace, as the text of a module always has."""
     return "{" not in text
 
 
@@ -79,7 +79,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def to_bytecode(module: ir.Module) -> bytes:
-    """MLIR bytecode of `module`."""
+    """Write `module` as MLIR bytecode."""
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
@@ -88,11 +88,11 @@ def to_bytecode(module: ir.Module) -> bytes:
 def parse(
     content: bytes, context: ir.Context | None = None, *, strings: bytes | None = None
 ) -> ir.Module:
-    """A fresh module from text, bytecode or a portable artifact.
+    """Parse a new module from text, bytecode or a portable artifact.
 
     Args:
-      strings: the section of strings of what a save wrote, which had its module verified; the
-        context is one that stays.
+      strings: the section of strings of a file that a save wrote, whose module was verified then;
+        `context` must be one that is kept, because passes are memoized for it.
     """
     context = context or _jax.context()
     _contexts.keeps(context, len(content))
@@ -119,12 +119,12 @@ _FLAG = re.compile(r"\.? If this is intended, please .*")
 
 
 def without_flags(said: str) -> str:
-    """Return what MLIR says of a module without its advice to set a flag, which jaxlib has not."""
+    """Remove from a message of MLIR the advice to set a flag, which jaxlib does not have."""
     return _FLAG.sub("", said)
 
 
 def remedy_of(said: str) -> str | None:
-    """Return what to do about a dialect that jaxlib does not have, if MLIR speaks of one."""
+    """Return what to do if a message of MLIR is about a dialect jaxlib lacks; otherwise None."""
     if "unregistered" not in said:
         return None
     if re.search(r"\bquant\b", said):
@@ -159,7 +159,7 @@ def prepare(content: bytes, entry: str = "main") -> Prepared:
 
 
 def find_entry(module: ir.Module, entry: str) -> Any:
-    """The function called `entry`."""
+    """Return the function with this name; raise ModuleError if it is missing or has no body."""
     symbols = ir.SymbolTable(module.operation)
     if entry in symbols and is_function(found := symbols[entry]):
         if found.is_external:
@@ -178,12 +178,12 @@ def find_entry(module: ir.Module, entry: str) -> Any:
 
 
 def is_function(op: Any) -> bool:
-    """Whether `op` is a func.func."""
+    """Return True if `op` is a func.func."""
     return op.operation.name == "func.func"
 
 
 def make_private(module: ir.Module, keep: str) -> None:
-    """Let only `keep` be seen from outside, so that symbol-dce can drop the rest."""
+    """Make every function but `keep` private, so that symbol-dce can drop the unreached."""
     with module.context:
         private, public = ir.StringAttr.get("private"), ir.StringAttr.get("public")
     for op in module.body.operations:
@@ -192,15 +192,15 @@ def make_private(module: ir.Module, keep: str) -> None:
 
 
 def drop_unreached(module: ir.Module) -> None:
-    """Erase the private functions that no function seen from outside calls or names."""
+    """Erase the private functions that no public function reaches, by symbol-dce."""
     _jax.run_passes(module, "builtin.module(symbol-dce)")
 
 
 def lower_composites(module: ir.Module, content: bytes) -> None:
     """Turn pullback's composites into calls; composites that XLA may know by name stay.
 
-    XLA would run a composite's decomposition too, but keeps every symbol its attributes name:
-    rule functions would be compiled that nothing calls.
+    XLA would run a composite's decomposition too, but it keeps every symbol that the attributes
+    name, and so would compile rule functions that nothing calls.
     """
     if b"composite" not in content:
         return
@@ -217,9 +217,9 @@ def lower_composites(module: ir.Module, content: bytes) -> None:
 
 
 def _mark_unknown(op: ir.Operation) -> None:
-    """Puts a call that no backend has in the place of a map that is known by its transpose only.
+    """Replace a linear map known by its transpose only by a custom call that no backend has.
 
-    Its function would compute NaN. XLA drops the call where nothing needs the value.
+    The map's decomposition would compute NaN. XLA removes the call where its results are unused.
     """
     given = op.attributes.get("composite_attributes", None)
     if given is None or TRANSPOSE_ONLY not in given:
@@ -247,10 +247,10 @@ def refuse_fatal(module: Any) -> None:
 
 
 def refuse_fatal_calls(module: Any) -> None:
-    """Raises ModuleError for calls by which XLA would end the process.
+    """Raise ModuleError for calls by which XLA would end the process.
 
-    These are recursion, and calls of what has no body or, as MLIR allows a custom call, is not
-    there. XLA compiles the functions of modules inside of the module as well.
+    These are recursion, and calls of functions without a body, or of missing ones, which MLIR
+    allows a custom call to name. Nested modules are checked too, because XLA compiles them.
     """
     for op in module.body.operations:
         if op.operation.name == "builtin.module":
@@ -291,7 +291,7 @@ _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
 def _calls_in(function: Any) -> Iterator[tuple[ir.Operation, ir.FlatSymbolRefAttr]]:
-    """The calls in a function, each with what it calls: a custom call may name several."""
+    """Yield each call in a function with its callee; a custom call may have several."""
     for name, attribute in _CALLS.items():
         for call in _jax.operations_named(function.operation, name):
             yield call, call.attributes[attribute]
@@ -301,7 +301,7 @@ def _calls_in(function: Any) -> Iterator[tuple[ir.Operation, ir.FlatSymbolRefAtt
 
 
 def signature(function: Any, entry: str) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
-    """Shapes and dtypes of a function's arguments and results."""
+    """Return shapes and dtypes of a function's arguments and results."""
     kind = function.type
     known: dict[ir.Type, Aval] = {}
     return (
@@ -348,5 +348,5 @@ def _aval(kind: ir.Type, where: str) -> Aval:
 
 @functools.lru_cache(maxsize=1024)
 def _struct(shape: tuple[int, ...], dtype: np.dtype) -> Aval:
-    """Types recur: in a program, in its derivatives, in other programs."""
+    """Return a type, memoized: the same types recur in a program, its derivatives and others."""
     return Aval(shape, dtype)

@@ -36,11 +36,11 @@ _WITH_REGIONS = (
 
 @dataclass
 class _Nested:
-    """Note the nesting inside one function.
+    """The nesting inside one function.
 
     Attributes:
       depth: of the operation `deepest`, which has regions; 0 for none.
-      calls: of each function called, the largest depth of a call of it.
+      calls: the largest depth of a call, by the name of the function called.
     """
 
     depth: int = 0
@@ -49,9 +49,9 @@ class _Nested:
 
 
 def nesting(module: Any) -> tuple[int, Any]:
-    """Return how many operations with regions, and calls, are nested, and the innermost one.
+    """Return the depth to which operations with regions and calls nest, and the innermost one.
 
-    It does not recurse. A call in a cycle counts as one that calls nothing.
+    The search does not recurse. A call in a cycle of calls counts as one of an empty function.
     """
     functions: dict[str, _Nested] = {}
     todo = [(op.operation, 0, _Nested()) for op in module.body.operations]
@@ -88,7 +88,7 @@ def _through_calls(functions: dict[str, _Nested]) -> tuple[int, Any]:
 
 
 def refuse_deep(module: Any) -> None:
-    """Raise ModuleError for a module that is nested so deep that XLA would end the process."""
+    """Raise ModuleError if a module is nested so deep that XLA would end the process."""
     if len(_jax.operations_named(module, *_WITH_REGIONS)) <= MOST:  # most are, in no time
         return
     depth, operation = nesting(module)

@@ -66,7 +66,7 @@ def _lower(
 
 
 def _for_platform(handle: ModuleHandle, platform: str | None) -> ModuleHandle:
-    """The handle that is for a platform; as it is where there is none, and it can run there."""
+    """Return the variant of a handle for a platform, or itself if it has none and can run there."""
     if platform is None or handle.elsewhere is None or platform in handle.platforms:
         return handle
     found = handle.elsewhere(platform)
@@ -116,8 +116,8 @@ class JVPRule(Protocol):
 class TransposeRule(Protocol):
     """`rule(handle, linear, given)`: a module `(other args…, cotangents of outs…) -> (cts…)`.
 
-    And the positions of the args whose cotangents it gives, and of these outs: at least those in
-    `linear` and in `given`.
+    The rule also returns the positions of the args whose cotangents the module returns, and of the
+    outs whose cotangents it takes. They include `linear` and `given`, respectively.
     """
 
     def __call__(
@@ -196,7 +196,7 @@ def _transpose(cotangents: Any, *args: Any, handle: ModuleHandle) -> list[Any]:
 
 
 def _of_dtype(cotangent: Any, dtype: Any) -> Any:
-    """A cotangent in the dtype of its primal value: rules of JAX may give another one."""
+    """Convert a cotangent to its primal's dtype, because rules of JAX may give another one."""
     if cotangent.dtype == dtype:
         return cotangent
     if jax.numpy.iscomplexobj(cotangent) and not jax.dtypes.issubdtype(dtype, complex):
@@ -216,7 +216,7 @@ def _batch(args: Any, axes: Any, *, handle: ModuleHandle) -> tuple[list[Any], tu
 
 
 def _check(errors: Sequence[str], *, handle: ModuleHandle) -> None:
-    """Raise MissingTransformError if `checkify` would miss an error of this kind."""
+    """Raise MissingTransformError if `checkify` would miss errors of these kinds in a module."""
     missed = [name for name in errors if name != _FAILED_CHECK or handle.lost_checks]
     if missed:
         raise MissingTransformError(
@@ -230,7 +230,7 @@ def _check(errors: Sequence[str], *, handle: ModuleHandle) -> None:
 
 
 _FAILED_CHECK = "FailedCheckError"
-"""Of `checkify.check`, which is no part of a module: JAX refuses to trace one alone."""
+"""The error of `checkify.check`, which no module contains: JAX refuses to lower it alone."""
 
 _jax.tell_of_checks(call_module_p, _check)
 _jax.ad.primitive_jvps[call_module_p] = _jvp

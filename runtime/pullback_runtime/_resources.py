@@ -34,7 +34,7 @@ _NAME = re.compile(r'dense_resource<("?)(.+?)\1>')
 
 
 def attribute(name: str, array: np.ndarray, kind: Any) -> Any:
-    """The value of a constant of this type, whose data are the array's own memory."""
+    """Make the attribute of a constant of this type that shares the array's memory."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return ir.DenseResourceElementsAttr.get_from_buffer(
         data, name, kind, alignment=ALIGNMENT, context=kind.context
@@ -53,7 +53,7 @@ def constants(module: ir.Module) -> list[tuple[str, ir.Operation]]:
 def _name(op: ir.Operation) -> str | None:
     """Return the name of the resource that is a constant's value; None for a plain constant.
 
-    The text of an operation does not tell: a plain value that is left out of it looks the same.
+    The attribute is asked, because an elided plain value looks like a resource in text.
     """
     try:
         value = op.attributes["value"]
@@ -68,13 +68,13 @@ def _text(op: ir.Operation) -> str:
 
 
 def replace(op: ir.Operation, value: Any) -> None:
-    """Puts another value in the place of a constant's."""
+    """Replace a constant by another value, and erase it."""
     op.results[0].replace_all_uses_with(value)
     erase(op)
 
 
 def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:
-    """Turns constants that are resources with these data into plain ones, in place."""
+    """Replace constants that are resources with these data by plain ones, in place."""
     for name, op in constants(module) if data else ():
         array = as_array(by_name(data, name), op)
         with ir.Location.unknown(module.context), ir.InsertionPoint(op):
@@ -82,12 +82,12 @@ def make_plain(module: ir.Module, data: Mapping[str, Any]) -> None:
 
 
 def by_name(data: Mapping[str, Any], name: str) -> Any:
-    """The data of a resource; a context that has the name already appends a number to it."""
+    """Look up a resource's data; a context that had the name has appended a number to it."""
     return data[name] if name in data else data[name.rpartition("_")[0]]
 
 
 def as_array(data: Any, op: ir.Operation) -> np.ndarray:
-    """The data of a constant, as an array of its type."""
+    """View the data of a constant as an array of its type; raise ModuleError if they do not fit."""
     kind = op.results[0].type
     dtype = element_dtype(kind.element_type, "a constant")
     expected = math.prod(kind.shape) * dtype.itemsize
@@ -103,10 +103,10 @@ def as_array(data: Any, op: ir.Operation) -> np.ndarray:
 
 
 def read(content: bytes) -> dict[str, memoryview | None]:
-    """The data of the resources in a module's bytecode, by name; views of the bytes.
+    """Return the data of the resources in a module's bytecode by name, as views of the bytes.
 
-    None for one that is named only, as where its data were left out. Nothing where the bytes are
-    no whole bytecode: what parses them says so.
+    The data are None for a resource that is only named, because they were elided. The result is
+    empty for bytes that are not whole bytecode: the parser reports those.
     """
     try:
         parts = {part.number: part for part in sections(content)} if is_bytecode(content) else {}
@@ -130,7 +130,7 @@ def read(content: bytes) -> dict[str, memoryview | None]:
 
 
 def _entries(content: bytes, table: Any) -> Iterator[tuple[int, int, int]]:
-    """Name, size and kind of each resource: first those of tools, then those of dialects."""
+    """Yield name, size and kind of each resource: first those of tools, then those of dialects."""
     _, position = read_varint(content, table.start)  # how many are for tools
     while position < table.end:
         _, position = read_varint(content, position)  # the tool's or the dialect's name
@@ -143,7 +143,7 @@ def _entries(content: bytes, table: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def _strings(section: bytes) -> list[str]:
-    """The strings of a module: how many, their lengths from last to first, and the characters."""
+    """Decode the section of strings: their count, their lengths from last to first, the bytes."""
     count, position = read_varint(section, 0)
     lengths = []
     for _ in range(count):

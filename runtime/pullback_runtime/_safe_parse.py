@@ -27,7 +27,7 @@ _process: subprocess.Popen[bytes] | None = None
 
 
 def parse_elsewhere(content: bytes) -> bytes:
-    """Plain bytecode of a module that parsed whole in the helper process.
+    """Parse a module in the helper process; return it as plain bytecode.
 
     Raises: ArtifactError when it is refused there, crashes there, or takes too long.
     """
@@ -35,7 +35,7 @@ def parse_elsewhere(content: bytes) -> bytes:
 
 
 def parse_exported_elsewhere(content: bytes) -> bytes:
-    """The same for the module inside what `jax.export` serialised."""
+    """Parse a `jax.export` file in the helper process; return its module as plain bytecode."""
     return _ask(worker.EXPORTED, content)
 
 
@@ -98,12 +98,12 @@ def _running() -> subprocess.Popen[bytes]:
 
 
 def _strict_heap() -> dict[str, str]:
-    """Lets glibc check its heap, so that what corrupts it ends the child at once."""
+    """Return the environment in which glibc checks its heap and aborts on corruption."""
     return {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3"}
 
 
 def stop() -> None:
-    """Ends the helper process, if it runs."""
+    """End the helper process, if it runs."""
     global _process
     process, _process = _process, None
     if process is not None:

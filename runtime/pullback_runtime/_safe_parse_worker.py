@@ -40,7 +40,7 @@ MEMORY_FLOOR = 256 << 20
 
 
 def main() -> None:
-    """Answers requests until standard input ends."""
+    """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     context = _quiet_context()
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _quiet_context() -> ir.Context:
-    """A context without threads, for threads do not survive a fork."""
+    """Return a context without threads, because threads do not survive a fork."""
     context = _jax.mlir.make_ir_context()
     context.enable_multithreading(False)
     return context
@@ -80,7 +80,7 @@ def _try_in_child(
 def _run_child(
     kind: bytes, content: bytes, seconds: int, context: ir.Context, result: IO[bytes]
 ) -> None:
-    """Parses within the limits, writes the outcome, and leaves without any clean-up."""
+    """Parse within the limits, write the outcome, and exit without any clean-up."""
     try:
         signal.alarm(seconds)
         _limit_memory(len(content))
@@ -104,7 +104,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _parsed(content: bytes, context: ir.Context) -> bytes:
-    """Parses text, bytecode or a portable artifact; returns plain bytecode."""
+    """Parse text, bytecode or a portable artifact; return plain bytecode."""
     module = _module.parse(content, context)
     module.operation.verify()
     module.operation.walk(_read_names)
@@ -116,12 +116,12 @@ def _parsed(content: bytes, context: ir.Context) -> bytes:
 
 
 def _spelt(module: ir.Module) -> str:
-    """The text of a module, without large constants."""
+    """Print a module without large constants."""
     return module.operation.get_asm(large_elements_limit=8, large_resource_limit=8)
 
 
 def _read_names(op: ir.Operation) -> ir.WalkResult:
-    """Reads every attribute's name: the bindings end the process on one that is not UTF-8."""
+    """Read every attribute's name: the bindings end the process on one that is not UTF-8."""
     attributes = op.attributes
     _read_entries(attributes, map(attributes.__getitem__, range(len(attributes))))
     return ir.WalkResult.ADVANCE
@@ -142,7 +142,7 @@ def _read_nested_names(attribute: ir.Attribute) -> None:
 
 
 def _exported(content: bytes, context: ir.Context) -> bytes:
-    """Reads what `jax.export` serialised; returns the module inside as plain bytecode."""
+    """Parse a `jax.export` file; return the module inside as plain bytecode."""
     exported = jax.export.deserialize(bytearray(content))
     return _parsed(bytes(exported.mlir_module_serialized), context)
 

@@ -23,19 +23,19 @@ METADATA = "symbolic"
 
 
 def is_symbolic(aval: Any) -> bool:
-    """Whether some dimension of a type is not a number."""
+    """Return True if some dimension of a type is symbolic."""
     return any(not isinstance(size, numbers.Integral) for size in getattr(aval, "shape", ()))
 
 
 def sizes(
     leaves: Sequence[Any], avals: Sequence[Any], tree: Any, paths: Sequence[str]
 ) -> dict[str, int]:
-    """What each symbol stands for, given arguments or their types.
+    """Solve for the size of each symbolic dimension, given arguments or their types.
 
     Args:
       avals: the types that the program takes, by leaf.
       tree: the structure of its arguments.
-      paths: how messages call each leaf.
+      paths: the names of the leaves for messages.
 
     Raises: DimensionError where the arguments do not fit.
     """
@@ -77,7 +77,7 @@ def _misfit(path: str, what: str, aval: Any, found: Any, do: str) -> DimensionEr
 
 
 def describe(exported: Any) -> dict[str, Any]:
-    """What `restore` needs besides the module, as JSON."""
+    """Return as JSON what `restore` needs besides the module."""
     return {
         "in_avals": list(map(_describe_aval, exported.in_avals)),
         "out_avals": list(map(_describe_aval, exported.out_avals)),
@@ -94,7 +94,7 @@ def _describe_aval(aval: Any) -> list[str]:
 
 
 def constraints_of(avals: Sequence[Any]) -> list[str]:
-    """What the user said of the dimensions, such as `b >= 2`."""
+    """Return the user's constraints on the dimensions, such as `b >= 2`."""
     sizes = (size for aval in avals for size in aval.shape)
     scope = next((size.scope for size in sizes if not isinstance(size, int)), None)
     return [] if scope is None else [c.debug_str for c in scope._explicit_constraints]
@@ -113,7 +113,7 @@ def _refusing_damage() -> Iterator[None]:
 
 @_refusing_damage()
 def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Types of the arguments and of the results."""
+    """Return the types of the arguments and of the results."""
     scope = jax.export.SymbolicScope(described["constraints"])
     shape = functools.cache(functools.partial(jax.export.symbolic_shape, scope=scope))
 
@@ -128,7 +128,7 @@ def signature(described: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 @_refusing_damage()
 def restore(module: ir.Module, described: Any, platforms: Sequence[str], name: str) -> Any:
-    """The exported function whose `@main` is that of the module, with flat arguments."""
+    """Return a `jax.export.Exported` of flat arguments whose `@main` is the module's."""
     in_avals, out_avals = signature(described)
     version = _jax.stablehlo.get_current_version()
     with module.context, ir.Location.unknown(module.context):

@@ -11,7 +11,7 @@ from pullback_runtime._errors import BackendNotFoundError
 
 
 def topology_device(name: str) -> jax.Device:
-    """The first device of a TPU topology such as "v5e:2x2"."""
+    """Return the first device of a TPU topology such as "v5e:2x2"."""
     if importlib.util.find_spec("libtpu") is None:
         raise BackendNotFoundError(
             f"cannot compile for {name!r}: libtpu is not installed",

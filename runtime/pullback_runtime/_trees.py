@@ -69,7 +69,7 @@ register_pytree_with_keys(Fields, _flatten_fields, _unflatten_fields)
 
 
 def describe(tree: PyTreeDef, *, depth: int = 0) -> Any:
-    """The tree as JSON values: `"*"` is a leaf, null is None.
+    """Return the tree as JSON values: `"*"` is a leaf, null is None.
 
     Raises: ArtifactError for a tree that `restore` would refuse.
     """
@@ -114,7 +114,7 @@ def _name_of(kind: type) -> str:
 
 
 def _text_of(static: Any) -> str | None:
-    """Static data as text, the same in every process; None where there may be several."""
+    """Return static data as text, the same in every process; None if that is not certain."""
     try:
         text = _OF_THIS_PROCESS.sub("", _spelled(static))
     except Exception:  # the class's own code
@@ -123,7 +123,7 @@ def _text_of(static: Any) -> str | None:
 
 
 def _spelled(static: Any) -> str:
-    """As `repr` gives it, but dictionaries, which are equal in any order, in one."""
+    """Return the `repr` of a value, with the items of dictionaries sorted."""
     if type(static) is dict:
         items = (f"{_spelled(key)}: {_spelled(item)}" for key, item in static.items())
         return f"{{{', '.join(sorted(items))}}}"
@@ -135,7 +135,7 @@ def _spelled(static: Any) -> str:
 
 
 def field_names(tree: PyTreeDef) -> list[str]:
-    """The names of a node's children, from JAX's key paths; their numbers where these tell none."""
+    """Return the names of a node's children, from JAX's key paths, or else their numbers."""
     children = tree.children()
     placeholders = [object() for _ in children]
     node = PyTreeDef.from_node_data_and_children(
@@ -150,7 +150,7 @@ def field_names(tree: PyTreeDef) -> list[str]:
 
 
 def _names(keys: list[Any]) -> list[str]:
-    """A name for each key: of an ordered dictionary, 1 and "1" may be two."""
+    """Return a name for each key, or numbers if two are the same, such as 1 and "1"."""
     names = list(map(_key_name, keys))
     return names if len(set(names)) == len(names) else _numbered(names)
 
@@ -167,10 +167,10 @@ def _key_name(key: Any) -> str:
 
 
 def _encode(value: Any, owner: type | None = None) -> Any:
-    """Static data of a class as JSON; TypeError when it holds more than plain values.
+    """Return static data of a class as JSON; raise TypeError for values without a JSON form.
 
     Args:
-      owner: the class, beside which other objects are looked for by name.
+      owner: the class, if objects in modules beside it may be written by name.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -187,7 +187,7 @@ def _encode(value: Any, owner: type | None = None) -> Any:
 
 
 def _decode(value: Any, owner: type | None = None) -> Any:
-    """What `_encode` wrote; LookupError for a name that is not found beside the class."""
+    """Decode what `_encode` wrote; raise LookupError for a name not found beside the class."""
     if not isinstance(value, dict):
         return value
     ((kind, items),) = value.items()
@@ -201,7 +201,7 @@ def _decode(value: Any, owner: type | None = None) -> Any:
 
 
 def _name_beside(value: Any, owner: type) -> str | None:
-    """The name `module:path` by which a module beside the class has an object; None without one."""
+    """Return the name `module:path` of an object in a module beside the class; None without one."""
     kind, module = type(value), sys.modules.get(type(value).__module__)
     if isinstance(value, enum.Enum):
         name = f"{_name_of(kind)}.{value.name}"
@@ -216,10 +216,10 @@ def _name_beside(value: Any, owner: type) -> str | None:
 
 
 def _found_beside(name: str, owner: type | None) -> Any:
-    """What has this name, in the package of the class or of a base of it, or in JAX.
+    """Return the object of this name, in the package of the class or of a base of it, or in JAX.
 
-    Of NumPy, only types of numbers. So a file cannot name any function there is, and wait to be
-    called.
+    Elsewhere, only NumPy's scalar types are found. So a file cannot name an arbitrary function that
+    would be called later.
 
     Raises: LookupError for anything else.
     """
@@ -237,9 +237,9 @@ def _package_of(module_name: str) -> str:
 
 
 def _found_here(name: str) -> Any:
-    """What has the name `module:path`, if its module is imported; no code runs to find it.
+    """Return the object named `module:path` if its module is imported, without running code.
 
-    Raises: LookupError where nothing has.
+    Raises: LookupError when there is none.
     """
     module_name, _, path = str(name).partition(":")
     found: Any = sys.modules[module_name]
@@ -254,7 +254,7 @@ def _found_here(name: str) -> Any:
 
 
 def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
-    """The tree that `describe` wrote; raises ArtifactError when it is damaged."""
+    """Return the tree that `describe` wrote; raise ArtifactError when it is damaged."""
     try:
         return _restore(described, depth)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -264,7 +264,7 @@ def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
 
 
 def restore_arguments(described: Any) -> PyTreeDef:
-    """The tree of `(args, kwargs)` that `describe` wrote; ArtifactError for any other."""
+    """Restore a tree of `(args, kwargs)`; raise ArtifactError for any other."""
     tree = restore(described)
     nodes = [(part.node_data() or (None,))[0] for part in (tree, *tree.children())]
     if nodes != [tuple, tuple, dict]:
@@ -288,7 +288,7 @@ def _restore(described: Any, depth: int) -> PyTreeDef:
 
 
 def _restore_dict(keys: Any, children: list[PyTreeDef]) -> PyTreeDef:
-    """JAX reads a key for each child without asking how many there are, and wants them sorted."""
+    """Make a dictionary's tree, checking its keys: JAX trusts that they are sorted and enough."""
     if type(keys) is not list or keys != sorted(set(keys)) or len(keys) != len(children):
         raise ValueError(f"keys {keys} for {len(children)} children")
     return _node(dict, keys, children)
@@ -317,14 +317,14 @@ def _restore_class(described: dict[str, Any], children: list[PyTreeDef]) -> PyTr
 
 
 def _static_of(described: dict[str, Any], owner: type) -> Any:
-    """The static data of a class that is here; LookupError where they cannot be had."""
+    """Return the static data of a class that is here; raise LookupError if a name is missing."""
     if "static" in described:
         return _decode(described["static"])
     return _decode(described["static_by_name"], owner)
 
 
 def _has_such_parts(kind: type, static: Any, children: list[PyTreeDef]) -> bool:
-    """Whether the class has so many fields still, as far as JAX reads them without asking."""
+    """Return False for a dataclass with other numbers of fields, which JAX would not check."""
     fields = fields_of_dataclass(kind)
     return fields is None or (isinstance(static, tuple) and fields == (len(children), len(static)))
 
@@ -334,7 +334,7 @@ def _node(kind: type, static: Any, children: list[PyTreeDef]) -> PyTreeDef:
 
 
 def _class_here(name: str) -> type | None:
-    """The class, if its module is imported already; a file never causes an import."""
+    """Return the class of this name if its module is imported already; otherwise None."""
     with contextlib.suppress(LookupError):
         found = _found_here(name)
         return found if isinstance(found, type) else None
@@ -342,7 +342,7 @@ def _class_here(name: str) -> type | None:
 
 
 def has_fields(tree: PyTreeDef) -> bool:
-    """Whether somewhere in the tree a dictionary stands for a class that is not here."""
+    """Return True if somewhere in the tree `Fields` stands for a class that is not here."""
     node = tree.node_data()
     if node is not None and node[0] is Fields:
         return True
@@ -350,7 +350,7 @@ def has_fields(tree: PyTreeDef) -> bool:
 
 
 def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The leaves of a call's arguments in the order of `in_tree`; see `flatten_arguments`."""
+    """Return the leaves of a call's arguments as `flatten_arguments` does, for `(args, kwargs)`."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if tree == in_tree:
         return leaves
@@ -370,7 +370,7 @@ def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
-    """The leaves of `arguments` in the order of `in_tree`.
+    """Return the leaves of `arguments` in the order of `in_tree`.
 
     Where the tree has a class that is not here, a dictionary by field name is taken, and so is
     an instance of any class that has the same fields.
@@ -403,7 +403,7 @@ def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
 
 
 def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None:
-    """Refuses an instance of the class that was saved, with other static data than it had then."""
+    """Raise ArgumentError for an instance of the saved class that has other static data."""
     class_name, _, text = expected
     kind, static = node.node_data() or (type(None), None)
     if text is None or _name_of(kind) != class_name or _text_of(static) in (None, text):
@@ -413,12 +413,12 @@ def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None
 
 
 def _node_of(value: Any) -> PyTreeDef:
-    """One level of a value: its children count as leaves."""
+    """Return the structure of one level of a value, with its children as leaves."""
     return jax.tree.structure(value, is_leaf=lambda part: part is not value)
 
 
 def _parts(kind: type, value: Any) -> dict[str, Any]:
-    """One level of a value, by name."""
+    """Return the children of a value by name."""
     if kind is Fields and isinstance(value, Mapping):
         return {str(name): part for name, part in value.items()}
     keyed = tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
@@ -427,7 +427,7 @@ def _parts(kind: type, value: Any) -> dict[str, Any]:
 
 
 def _spell(tree: PyTreeDef) -> str:
-    """A container with the names of its fields, and the static data of its class, if it has any."""
+    """Format a container for messages: its fields' names, and any static data of its class."""
     if tree == NONE:
         return "None"
     kind, static = tree.node_data()

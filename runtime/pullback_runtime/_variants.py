@@ -10,7 +10,7 @@ METADATA = "entries"
 
 
 def entries_of(metadata: dict[str, Any] | None) -> dict[str, str]:
-    """The entry for each platform that the file names; empty for a file of other origin."""
+    """Return the entry for each platform in the metadata; empty for a file without metadata."""
     platforms = (metadata or {}).get("platforms", [])
     entries = (metadata or {}).get(METADATA)
     if entries is None and isinstance(platforms, list):
@@ -21,5 +21,5 @@ def entries_of(metadata: dict[str, Any] | None) -> dict[str, str]:
 
 
 def are_names(found: Any) -> TypeGuard[list[str]]:
-    """Whether this is a list of names."""
+    """Return True if this is a list of strings."""
     return isinstance(found, list) and all(isinstance(name, str) for name in found)
