@@ -114,7 +114,7 @@ class Reverse:
         place = self.active.get(v)
         return None if place is None else self.cts[place]
 
-    def run(self) -> None:
+    def run(self) -> None:  # noqa: C901 -- the hot loop: calls cost
         """Emit the cotangents of everything active, at the current place."""
         records, cts, here, known = self.records, self.cts, build.here, IN_REVERSE.known.get
         made: Any = here.made

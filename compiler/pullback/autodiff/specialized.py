@@ -91,7 +91,7 @@ def _kinds_in(function_type: Any) -> tuple[Sequence[Kind], Sequence[Kind]]:
 Reader = Callable[[Any, Rule], "Reading | tuple[()] | None"]
 
 
-def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) -> Reader:
+def reader(active: dict[Value, int], kinds: Kinds, frame: Any, forward: bool) -> Reader:  # noqa: C901 -- the hot loop: calls cost
     """Return a function that reads an op for a sweep, if its rule can be specialized.
 
     The function returns a `Reading`, and makes the result of the op active; `()` if no operand is

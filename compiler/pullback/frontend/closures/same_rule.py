@@ -143,7 +143,7 @@ class Identities:
         """Return a signature of an equation's parameters."""
         return tuple((name, self._parameter(value)) for name, value in sorted(params.items()))
 
-    def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:
+    def _value(self, value: Any, enclosing: tuple[int, ...]) -> Hashable:  # noqa: C901 -- a case for each kind
         kind = type(value)
         if kind in PLAIN or isinstance(value, type):
             return kind.__name__, value
