@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,14 +62,60 @@ def test_the_runtime_knows_nothing_of_the_compiler(path):
     assert not {m for m in imported_modules(path.read_text()) if within(m, "pullback")}
 
 
-LAYERS = [COMPILER / "dialect", COMPILER / "passes", COMPILER / "rules"]
+FLOORS = (
+    {"errors", "version"},
+    {"_jax"},
+    {"ir"},
+    {"autodiff"},
+    {"rules", "passes"},
+    {"program", "frontend", "files", "api"},
+    {"artifact", "dialect"},
+    {"tools"},
+)
+"""Folders and files of the compiler from below: each imports what is below it."""
+
+AROUND_PROGRAM = FLOORS[5]
+"""These know each other: a program has methods that save and derive it, which make programs."""
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.parent in LAYERS], ids=name)
-def test_what_works_on_modules_knows_nothing_of_jaxprs_and_files(path):
-    above = ("frontend", "artifact", "tools")
-    modules = set(imported_modules(path.read_text()))
-    assert not {m for m in modules for each in above if within(m, f"pullback.{each}")}
+def folder(module: str) -> str:
+    return module.split(".")[1]
+
+
+def floor_of(module: str) -> int:
+    return next(i for i, folders in enumerate(FLOORS) if folder(module) in folders)
+
+
+def ours_in(path: Path) -> set[str]:
+    """The modules of the compiler that a file imports, also for types only and in functions."""
+    known = {dotted(each) for each in SOURCES}
+    found = {m for m in imported_modules(path.read_text()) if m in known and within(m, "pullback")}
+    return found - {dotted(path), "pullback"}
+
+
+def dotted(path: Path) -> str:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
+    return module.removesuffix(".__init__")
+
+
+PACKAGED = [p for p in SOURCES if COMPILER in p.parents and p.parent != COMPILER]
+
+
+@pytest.mark.parametrize("path", PACKAGED, ids=name)
+def test_folders_import_what_is_below_them(path):
+    here = dotted(path)
+    others = {m for m in ours_in(path) if folder(m) != folder(here)}
+    if folder(here) in AROUND_PROGRAM:
+        others = {m for m in others if folder(m) not in AROUND_PROGRAM | {"artifact"}}
+    assert not {m for m in others if floor_of(m) >= floor_of(here)}
+
+
+def test_files_below_programs_import_in_no_circle():
+    paths = [p for p in PACKAGED if folder(dotted(p)) not in AROUND_PROGRAM | {"artifact"}]
+    packages = {dotted(p) for p in paths if p.name == "__init__.py"}
+    graph = {dotted(p): ours_in(p) - packages for p in paths if p.name != "__init__.py"}
+    below = {m: {each for each in found if each in graph} for m, found in graph.items()}
+    assert tuple(graphlib.TopologicalSorter(below).static_order())  # or a CycleError
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

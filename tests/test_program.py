@@ -23,7 +23,7 @@ import pullback_runtime
 from pullback import _jax, artifact
 from pullback._jax import ir
 from pullback.errors import ArgumentMismatchError
-from pullback.ir.modules import ReorderOperands, SelectResults
+from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.program import derivation
 
 

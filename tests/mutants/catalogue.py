@@ -632,7 +632,7 @@ DRIVERS = (
         ("tests/passes/test_minimum_cut.py",),
     ),
     Mutant(
-        "ir/modules.py",
+        "passes/as_run.py",
         "has_order(module) or any(map(is_unknown, ops.walk_calls(module)))",
         "has_order(module)",
         ("tests/test_user_rules.py",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.ir.modules import ReorderOperands, SelectResults
 from pullback.passes.base import NO_RULES
+from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.passes.manager import run_stages
 from pullback.passes.pipelines import parse_pipeline
 

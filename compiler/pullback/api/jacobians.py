@@ -15,10 +15,10 @@ from pullback.api import program_in_jax, static_arguments
 from pullback.api.transforms import program_of
 from pullback.errors import DerivativeTypeError
 from pullback.frontend.rules.trace_rule import converted
-from pullback.memo import derived_once
 from pullback.passes.differentiating_pass import Through
 from pullback.program import argument_leaves, derivation
 from pullback.program.argument_leaves import argnums_of, is_complex, positions, spell
+from pullback.program.memo import derived_once
 
 
 def jacfwd(

@@ -15,8 +15,8 @@ import jax
 
 from pullback._jax import named_axes, primitives
 from pullback.errors import ArgumentMismatchError
-from pullback.memo import has_hash
 from pullback.program.argument_leaves import is_float0
+from pullback.program.memo import has_hash
 
 
 def names_of(reduce_axes: Any) -> tuple[Any, ...]:

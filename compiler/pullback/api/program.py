@@ -13,13 +13,14 @@ import jax
 import pullback_runtime
 from pullback._jax import ir, prng_keys, tracing
 from pullback.errors import PullbackError
-from pullback.ir.modules import as_run, clone, result_types, type_of_entry
+from pullback.ir.environment import Environment
+from pullback.ir.modules import clone, result_types, type_of_entry
 from pullback.passes import manager
+from pullback.passes.as_run import as_run
 from pullback.passes.differentiating_pass import Through
 from pullback.passes.pipelines import Stage
 from pullback.program import batches, derivation, handles, platform_variants, static_parts
 from pullback.program.argument_leaves import Positions, one_of
-from pullback.program.environment import Environment
 from pullback.program.provenance import Recipe
 from pullback.program.record import AnyProgram, Interface, positions_by_argument, with_result_types
 from pullback_runtime import _backend, _trees

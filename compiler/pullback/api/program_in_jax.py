@@ -20,11 +20,11 @@ from pullback.errors import ArgumentMismatchError, MissingRuleError, PullbackErr
 from pullback.frontend.trace import trace
 from pullback.ir.modules import clone, element_types, result_types
 from pullback.ir.symbols import functions
-from pullback.memo import once
 from pullback.passes import manager
 from pullback.program import batches, derivation, platform_variants
 from pullback.program.argument_leaves import spell
 from pullback.program.handles import Origin, origin_of, program_of
+from pullback.program.memo import once
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram

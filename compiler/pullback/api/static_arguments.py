@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from pullback import memo
 from pullback.errors import ArgumentMismatchError, PullbackError
 from pullback.frontend.closures.same_rule import Identities
-from pullback.memo import has_hash
-from pullback.program import static_parts
+from pullback.program import memo, static_parts
+from pullback.program.memo import has_hash
 from pullback.program.static_parts import ExactTree
 from pullback_runtime._lazy_values import Recent
 

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from pullback import memo
 from pullback._jax import named_axes
 from pullback.api import (
     linear_maps,
@@ -32,9 +31,9 @@ from pullback.api.static_arguments import Specializing
 from pullback.errors import ArgumentMismatchError, NotLinearError, PullbackError, headline
 from pullback.frontend.trace import trace
 from pullback.ir.locations import user_line
-from pullback.memo import derived_once
 from pullback.passes.differentiating_pass import Through
-from pullback.program import argument_leaves, derivation, halves, platform_variants
+from pullback.program import argument_leaves, derivation, halves, memo, platform_variants
+from pullback.program.memo import derived_once
 from pullback.program.record import P
 from pullback.program.symbolic import SymbolicProgram
 

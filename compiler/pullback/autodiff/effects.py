@@ -16,11 +16,11 @@ from pullback.errors import NotLinearError
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.dependence import Dependence
+from pullback.ir.inline import inline_call
 from pullback.ir.locations import user_line
 from pullback.ir.purity import acts, is_used, target_of
 from pullback.ir.regions import BRANCHES, blocks, operations, terminator
 from pullback.ir.symbols import CALL, CALLS, called
-from pullback.passes.inline_calls import inline_call
 from pullback_runtime._erasure import erase
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from pullback._jax.inlining import inlined
 from pullback.autodiff.activity import Active, analyze, numbered
 from pullback.autodiff.checks import check_cotangents, is_custom_vjp, may_run_a_rule
+from pullback.autodiff.diagonal import have_one_shape
 from pullback.autodiff.pending import (
     ABSENT,
     WAITING,
@@ -49,7 +50,6 @@ from pullback.ir import build
 from pullback.ir.build import Value, inexact
 from pullback.ir.locations import user_line
 from pullback.ir.regions import latest
-from pullback.passes.diagonal import have_one_shape
 from pullback_runtime._erasure import retire
 
 

@@ -14,6 +14,7 @@ from pullback.autodiff.activity import analyze, numbered
 from pullback.errors import MissingRuleError, NotDifferentiableError
 from pullback.ir import build
 from pullback.ir.build import Value
+from pullback.ir.inline import emit_call, inline
 from pullback.ir.locations import user_line
 from pullback.ir.masks import masked
 from pullback.ir.purity import differs_again, is_used, target_of
@@ -296,3 +297,17 @@ class Differentiation:
 
 def _is_called_for_a_value(operation: Any) -> bool:
     return called(operation) is not None and any(map(is_used, operation.results))
+
+
+INLINE_LIMIT = 24  # ops; a call and its signature cost as much as a few of them
+
+
+def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Value]:
+    """Apply @name to `operands` and return its results: inlined if it is small, else by a call."""
+    known = diff.bodies.get(name)
+    if known is None:
+        large = len(diff.block(name).operations) > INLINE_LIMIT
+        function = diff.function(name).operation
+        known = diff.bodies[name] = emit_call if large else inline, function
+    emit, function = known
+    return emit(function, operands)

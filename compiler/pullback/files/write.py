@@ -20,7 +20,7 @@ from pullback.files.errors import ArtifactError, NotPortableError, as_ours
 from pullback.files.loaded_program import LOST_RULES, ORDER
 from pullback.files.symbolic import save_load
 from pullback.ir import locations, ops
-from pullback.ir.modules import as_run
+from pullback.passes.as_run import as_run
 from pullback.program.record import positions_by_argument
 from pullback.program.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes

@@ -12,7 +12,7 @@ from pullback._jax import ir, jaxprs, lowering
 from pullback.errors import PullbackError
 from pullback.ir import locations
 from pullback.ir.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
-from pullback.memo import has_hash
+from pullback.program.memo import has_hash
 from pullback_runtime import _module
 from pullback_runtime._erasure import erase
 

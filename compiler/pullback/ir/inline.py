@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
@@ -12,23 +12,8 @@ from pullback.errors import MissingRuleError
 from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.locations import user_line
+from pullback.ir.regions import replace_op
 from pullback.ir.symbols import symbol
-
-if TYPE_CHECKING:
-    from pullback.autodiff.state import Differentiation
-
-INLINE_LIMIT = 24  # ops; a call and its signature cost as much as a few of them
-
-
-def call(diff: Differentiation, name: str, operands: Sequence[Value]) -> list[Value]:
-    """Apply @name to `operands` and return its results: inlined if it is small, else by a call."""
-    known = diff.bodies.get(name)
-    if known is None:
-        large = len(diff.block(name).operations) > INLINE_LIMIT
-        function = diff.function(name).operation
-        known = diff.bodies[name] = emit_call if large else inline, function
-    emit, function = known
-    return emit(function, operands)
 
 
 def emit_call(function: Any, operands: Sequence[Value]) -> list[Value]:
@@ -53,3 +38,10 @@ def inline(function: Any, operands: Sequence[Value]) -> list[Value]:
     """Emit a copy of the function's body, whose ops keep their locations; return its results."""
     with build.here.ip, ir.Location.unknown(_jax.context()):
         return inlined(function, operands)
+
+
+def inline_call(call: ir.Operation, function: ir.Operation) -> None:
+    """Replace one call by a copy of the single-block body of `function`."""
+    with build.inserting(ir.InsertionPoint(call)):
+        returned = inline(function, list(call.operands))
+    replace_op(call, returned)

@@ -1,37 +1,15 @@
-"""Edits of a module and its entry: copies, operands in another order, fewer results."""
+"""Edits of a module and its entry: copies, another entry, fewer functions."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from pullback import _jax
 from pullback._jax import ir
-from pullback.autodiff.checks import is_unknown
-from pullback.ir import build, ops
-from pullback.ir.build import Value
-from pullback.ir.dead_ops import erase_dead_ops
-from pullback.ir.purity import Purity, is_used
-from pullback.ir.regions import replace_terminator, terminator
-from pullback.ir.signatures import keep_arguments, keep_results, set_signature
+from pullback.ir import build
 from pullback.ir.symbols import erase_unreachable, functions, make_public
-from pullback.passes.base import Pass, Rules
-from pullback.passes.manager import run_pipeline
-from pullback.passes.order_effects import has_order
 from pullback_runtime._erasure import erase
-
-STRUCTURED = frozenset(
-    {
-        "func.call",
-        "stablehlo.case",
-        "stablehlo.composite",
-        "stablehlo.if",
-        "stablehlo.while",
-    }
-)
-"""Ops that can be dead in part, or that use values in their regions."""
 
 
 def clone(module: ir.Module) -> ir.Module:
@@ -43,20 +21,6 @@ def clone(module: ir.Module) -> ir.Module:
         place = ir.InsertionPoint(copy.body)
         for op in module.body.operations:
             op.operation.clone(ip=place)
-    return copy
-
-
-def as_run(module: ir.Module) -> ir.Module:
-    """Return the module as it runs: a copy with a token from each ordered effect to the next.
-
-    The module itself, if it has no ordered effects and no map that is known by its transpose only.
-
-    Raises: MissingRuleError if it needs a value of a map that is known by its transpose only.
-    """
-    if not (has_order(module) or any(map(is_unknown, ops.walk_calls(module)))):
-        return module
-    copy = clone(module)
-    run_pipeline(copy, "lower-custom-derivatives,order-effects")
     return copy
 
 
@@ -86,7 +50,9 @@ def type_of_entry(module: ir.Module) -> str | None:
 
 def result_types(module: ir.Module) -> Sequence[ir.Type]:
     """Return the types of the results of the entry."""
-    return ir.FunctionType(ir.TypeAttr(_entry(module)[0].attributes["function_type"]).value).results
+    return ir.FunctionType(
+        ir.TypeAttr(entry_of(module)[0].attributes["function_type"]).value
+    ).results
 
 
 def element_types(types: Sequence[ir.Type]) -> tuple[str, ...]:
@@ -100,80 +66,7 @@ def drop_function(module: ir.Module, name: str) -> None:
     erase_unreachable(module)
 
 
-@dataclass(frozen=True)
-class ReorderOperands(Pass):
-    """Put the operand at `order[i]` of the entry at position i; others go."""
-
-    name: ClassVar[str] = "reorder-operands"
-    order: tuple[int, ...] = ()
-
-    def run(self, module: ir.Module, rules: Rules) -> None:
-        """Change the entry in place."""
-        function, block = _entry(module)
-        if self.order != tuple(range(len(block.arguments))):
-            keep_arguments(function, self.order)
-
-
-@dataclass(frozen=True)
-class SelectResults(Pass):
-    """Let the entry return the results at these positions only, in this order."""
-
-    name: ClassVar[str] = "select-results"
-    order: tuple[int, ...] = ()
-
-    def run(self, module: ir.Module, rules: Rules) -> None:
-        """Change the entry in place, and erase what was only needed for other results."""
-        function, block = _entry(module)
-        results = list(terminator(block).operands)
-        if self.order == tuple(range(len(results))):
-            return
-        keep_results(function, self.order)
-        kept = frozenset(self.order)
-        dropped = [v for i, v in enumerate(results) if i not in kept]
-        table = functions(module)
-        if not _erase_producers(dropped, Purity(table)):
-            erase_dead_ops(block, table)
-
-
-@dataclass(frozen=True)
-class ConvertResults(Pass):
-    """Convert the results of the entry to these element types; of complex ones the real part."""
-
-    name: ClassVar[str] = "convert-results"
-    elements: tuple[str, ...] = ()
-
-    def run(self, module: ir.Module, rules: Rules) -> None:
-        """Change the entry in place."""
-        function, block = _entry(module)
-        end = terminator(block)
-        with _jax.working_in(module), build.inserting(ir.InsertionPoint(end), end.location):
-            types = map(build.element_type, self.elements)
-            pairs = zip(end.operands, types, strict=True)
-            results = [build.converted(v, build.with_element(v.type, e)) for v, e in pairs]
-        replace_terminator(block, results)
-        set_signature(function)
-
-
-def _erase_producers(values: list[Value], purity: Purity) -> bool:
-    """Erase the plain ops that only these values needed; return False if others may be dead too."""
-    todo, complete = dict.fromkeys(values), True  # a set in order: no value is erased twice
-    while todo:
-        value, _ = todo.popitem()
-        if isinstance(value, ir.BlockArgument) or is_used(value):
-            continue
-        op = value.owner
-        if op.name in STRUCTURED:
-            complete = False
-        if op.name in STRUCTURED or any(map(is_used, op.results)) or not purity.is_pure(op):
-            continue
-        operands = list(op.operands)
-        for result in op.results:
-            todo.pop(result, None)
-        erase(op)
-        todo.update(dict.fromkeys(operands))
-    return complete
-
-
-def _entry(module: ir.Module) -> tuple[ir.Operation, Any]:
+def entry_of(module: ir.Module) -> tuple[ir.Operation, Any]:
+    """Return the entry @main and its block."""
     function = functions(module)["main"]
     return function, function.regions[0].blocks[0]

@@ -14,8 +14,8 @@ from pullback.errors import MissingRuleError
 from pullback.ir import ops
 
 if TYPE_CHECKING:
+    from pullback.ir.environment import Environment
     from pullback.ir.symbols import Symbols
-    from pullback.program.environment import Environment
 
 
 class Rules(Protocol):

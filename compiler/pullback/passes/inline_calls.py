@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from pullback._jax import ir, remat
 from pullback._jax.ordering import ORDERED
-from pullback.ir import build
-from pullback.ir.inline import inline
-from pullback.ir.regions import replace_op
+from pullback.ir.inline import inline_call
 from pullback.ir.symbols import (
     CALL,
     callee,
@@ -19,13 +17,6 @@ from pullback.ir.symbols import (
     is_public,
 )
 from pullback.passes.base import Pass, Rules
-
-
-def inline_call(call: ir.Operation, function: ir.Operation) -> None:
-    """Replace one call by a copy of the single-block body of `function`."""
-    with build.inserting(ir.InsertionPoint(call)):
-        returned = inline(function, list(call.operands))
-    replace_op(call, returned)
 
 
 @dataclass

@@ -14,11 +14,11 @@ from pullback.autodiff.state import Differentiation
 from pullback.errors import ArgumentMismatchError, PullbackError
 from pullback.ir.modules import clone
 from pullback.ir.symbols import erase_unreachable
-from pullback.memo import once
 from pullback.passes import manager
 from pullback.passes.vmap import VMap
 from pullback.program import argument_leaves
 from pullback.program.derivation import INLINE, result_paths
+from pullback.program.memo import once
 from pullback.program.platform_variants import for_each
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram

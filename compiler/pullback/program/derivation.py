@@ -22,21 +22,13 @@ from pullback.errors import (
     PullbackError,
 )
 from pullback.ir.dependence import Dependence
-from pullback.ir.modules import (
-    ConvertResults,
-    ReorderOperands,
-    SelectResults,
-    clone,
-    drop_function,
-    result_types,
-    take_entry,
-)
+from pullback.ir.modules import clone, drop_function, result_types, take_entry
 from pullback.ir.purity import acts
 from pullback.ir.regions import terminator
 from pullback.ir.symbols import functions, is_public
-from pullback.memo import once
 from pullback.passes import manager
 from pullback.passes.differentiating_pass import Through
+from pullback.passes.entry_edits import ConvertResults, ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.linearize import Linearize
@@ -53,6 +45,7 @@ from pullback.program.argument_leaves import (
     one_of,
     slots,
 )
+from pullback.program.memo import once
 from pullback.program.platform_variants import for_each
 from pullback.program.record import AnyProgram, Interface, P, with_result_types
 from pullback_runtime import _module

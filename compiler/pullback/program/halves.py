@@ -9,11 +9,12 @@ import jax
 
 from pullback._jax import ir
 from pullback.autodiff.zeros import is_zero
-from pullback.ir.modules import SelectResults, clone
+from pullback.ir.modules import clone
 from pullback.ir.purity import is_used
 from pullback.ir.regions import terminator
 from pullback.ir.symbols import functions
 from pullback.passes import manager
+from pullback.passes.entry_edits import SelectResults
 from pullback.program.derivation import Signature, Split
 from pullback.program.platform_variants import after, other_residuals
 

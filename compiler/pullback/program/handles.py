@@ -16,11 +16,11 @@ import jax
 
 from pullback import _jax
 from pullback._jax import prng_keys
-from pullback.ir.modules import as_run
+from pullback.ir.environment import Environment
 from pullback.ir.purity import acts
-from pullback.memo import once
+from pullback.passes.as_run import as_run
 from pullback.program import platform_variants
-from pullback.program.environment import Environment
+from pullback.program.memo import once
 from pullback.program.record import Interface
 from pullback_runtime import ModuleHandle, _module
 from pullback_runtime._handle import LOST_CHECKS

@@ -18,7 +18,7 @@ from pullback._jax import derivatives, jaxprs
 from pullback._jax.tangent_types import is_inexact
 from pullback._jax.user_rules import BACKWARD_ONLY
 from pullback.errors import MissingRuleError, PullbackError
-from pullback.ir.modules import ReorderOperands, SelectResults
+from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.passes.jvp import JVP
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP

@@ -11,7 +11,7 @@ import jax
 
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
-from pullback.ir.modules import as_run
+from pullback.passes.as_run import as_run
 from pullback.passes.options import parse_number
 from pullback.program.argument_leaves import spell
 from pullback.program.derivation import Signature

@@ -21,8 +21,8 @@ from pullback.files.platform_variants import alone
 from pullback.files.symbolic import with_rules as keeping
 from pullback.frontend import link
 from pullback.ir import locations
-from pullback.ir.modules import SelectResults
 from pullback.ir.symbols import make_private
+from pullback.passes.entry_edits import SelectResults
 from pullback.passes.jvp import JVP as ForwardMode
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP as ReverseMode

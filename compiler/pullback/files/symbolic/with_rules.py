@@ -27,19 +27,20 @@ from pullback.frontend.closures import lift
 from pullback.frontend.keep import without_mutable_arrays
 from pullback.frontend.rules.rule_table import RuleTable
 from pullback.ir import ops
+from pullback.ir.environment import Environment
 from pullback.ir.locations import user_line_of
-from pullback.ir.modules import ReorderOperands, SelectResults, clone, take_entry
+from pullback.ir.modules import clone, take_entry
 from pullback.ir.regions import replace_op, terminator
 from pullback.ir.signatures import drop_arguments, set_signature
 from pullback.ir.symbols import CALL, CALLS, called, callee, functions, make_private, symbol
 from pullback.passes.base import NO_RULES
+from pullback.passes.entry_edits import ReorderOperands, SelectResults
 from pullback.passes.inline_calls import InlineCalls
 from pullback.passes.jvp import JVP
 from pullback.passes.manager import run_stages
 from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP
-from pullback.program.environment import Environment
 from pullback.program.platform_variants import together
 from pullback.program.record import Interface
 from pullback_runtime._jax import operations_named, symbols_in

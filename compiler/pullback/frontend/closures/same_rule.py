@@ -22,7 +22,7 @@ import numpy as np
 
 from pullback._jax import hijax, jaxprs, reflect, tracing, user_rules
 from pullback.frontend.closures.reflect import contents
-from pullback.memo import has_hash
+from pullback.program.memo import has_hash
 
 PLAIN: frozenset[Any] = frozenset({str, bytes, int, bool, type(None), types.CodeType})
 NUMBERS: frozenset[Any] = frozenset({float, complex})  # equal zeros may differ by sign

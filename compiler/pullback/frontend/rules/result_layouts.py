@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from pullback._jax import jaxprs, primitives
-from pullback.memo import has_hash
+from pullback.program.memo import has_hash
 
 _INLINED = {
     "jit": "jaxpr",

@@ -23,10 +23,10 @@ from pullback.frontend.rewrites import pallas_kernels
 from pullback.frontend.rules import leaked_values, stage_all, trace_rule
 from pullback.frontend.rules.kept_call import Batch, Rule
 from pullback.ir import build, masks
+from pullback.ir.environment import Environment
 from pullback.ir.modules import clone
 from pullback.ir.ops import BATCHING_RULES
 from pullback.ir.symbols import Symbols
-from pullback.program.environment import Environment
 from pullback_runtime._handle import LOST_CHECKS
 
 LEAKS = (leaked_values.LeakedError, jax.errors.UnexpectedTracerError)

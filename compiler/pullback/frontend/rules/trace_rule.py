@@ -28,8 +28,8 @@ from pullback.frontend.rewrites.pallas_kernels import as_loops
 from pullback.frontend.rewrites.reduce_as_fold import as_fold
 from pullback.frontend.rules import batched_rules
 from pullback.ir import locations
-from pullback.memo import has_hash
 from pullback.program import argument_leaves
+from pullback.program.memo import has_hash
 from pullback_runtime._dtypes import dtype_named
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from pullback.autodiff.state import Differentiation
 from pullback.ir import build, loop_carries, ops
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
+from pullback.ir.inline import inline_call
 from pullback.ir.purity import is_used
 from pullback.ir.regions import (
     BRANCHES,
@@ -33,7 +34,6 @@ from pullback.ir.regions import (
 from pullback.ir.signatures import drop_arguments, set_signature
 from pullback.ir.symbols import callee
 from pullback.ir.while_loops import Loop, read_loop
-from pullback.passes.inline_calls import inline_call
 from pullback.rules.loops.stacks import Stack, stacks_of
 from pullback_runtime._erasure import erase
 

@@ -26,12 +26,11 @@ from pullback.autodiff.registry import (
 )
 from pullback.autodiff.residuals import asks_for_equality
 from pullback.autodiff.reverse import check_no_term
-from pullback.autodiff.state import Differentiation
+from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import given_zeros
 from pullback.errors import LeakedValueError, MissingRuleError, NotLinearError
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
-from pullback.ir.inline import call
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, behind, mask_of, masked, within
 from pullback.ir.regions import terminator

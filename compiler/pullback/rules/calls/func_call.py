@@ -10,17 +10,17 @@ from pullback._jax import ir, remat
 from pullback._jax.ordering import ORDERED
 from pullback.autodiff.batch_rules import MappedOp, batch, batch_type
 from pullback.autodiff.cotangent_reach import reached_in
+from pullback.autodiff.diagonal import diagonal_results
 from pullback.autodiff.forward import jvp_function
 from pullback.autodiff.functions import Split, split
 from pullback.autodiff.registry import Op, Tangents, jointly, rule
-from pullback.autodiff.state import Differentiation
+from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import is_nan, stays_zero
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.inline import call, emit_call
+from pullback.ir.inline import emit_call
 from pullback.ir.masks import mask_of
 from pullback.ir.symbols import callee
-from pullback.passes.diagonal import diagonal_results
 from pullback.rules.calls.checkpoint_policy import recomputation, with_marks_outside
 
 

@@ -10,11 +10,10 @@ from pullback.autodiff.forward import Refused, unrefused
 from pullback.autodiff.functions import Split, split
 from pullback.autodiff.registry import Op, Tangents
 from pullback.autodiff.reverse import check_no_term
-from pullback.autodiff.state import Differentiation
+from pullback.autodiff.state import Differentiation, call
 from pullback.errors import MissingRuleError, NotDifferentiableError, NotLinearError
 from pullback.ir import build, ops
 from pullback.ir.build import Value, add, inexact
-from pullback.ir.inline import call
 from pullback.ir.locations import user_line
 from pullback.ir.masks import Asked, mask_of
 from pullback.ir.regions import terminator

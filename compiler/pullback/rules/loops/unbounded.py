@@ -25,12 +25,11 @@ from pullback._jax import ir
 from pullback.autodiff.effects import without_effects
 from pullback.autodiff.functions import Constants, split
 from pullback.autodiff.registry import Op, Tangents
-from pullback.autodiff.state import Differentiation
+from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import stays_zero
 from pullback.ir import build, loop_carries
 from pullback.ir.build import Value
 from pullback.ir.dead_ops import erase_dead_ops
-from pullback.ir.inline import call
 from pullback.ir.masks import mask_of
 from pullback.ir.purity import is_used
 from pullback.ir.regions import blocks, captures, operations, replace_terminator, terminator
