@@ -63,7 +63,7 @@ def test_the_runtime_knows_nothing_of_the_compiler(path):
 
 
 FLOORS = (
-    {"errors", "version"},
+    {"errors"},
     {"_jax"},
     {"ir"},
     {"autodiff"},
