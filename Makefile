@@ -82,10 +82,10 @@ rule: setup
 layers: setup
 	$(RUN) $(BIN)/python -m tests.layers
 
-# The same tests with the newest Python and JAX that are to be had, half of the cases.
+# The same part of the tests with the newest Python and JAX that are to be had.
 test-newer:
 	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 to 3.14 found" >&2; exit 1; }
-	$(MAKE) test THIN=2 VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
+	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
 	  PIP_ARGS="--upgrade --upgrade-strategy=eager"
 
 newer-python:
