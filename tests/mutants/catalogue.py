@@ -411,7 +411,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
-        'raise _counted_for_each(rule, shared[0], "")',
+        'raise _counted_for_each(rule, i, "")',
         "pass",
         ("tests/test_batches.py",),
     ),

@@ -153,7 +153,7 @@ def check_results_of_items(rule: Rule, axes: Sequence[Axes] | None) -> None:
             raise _gives_all(rule, i)
 
 
-def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
+def check_shared_results(rule: Rule, needed: Mapping[int, bool] | None = None) -> None:
     """Refuse a backward rule that may count the cotangent of a shared result more than once.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
@@ -161,20 +161,22 @@ def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
     argument that the items share too; JAX raises in this case from 0.12 on.
 
     Args:
-      needed: by result, whether the backward rule makes something of its cotangent.
+      needed: by result, whether the backward rule makes something of its cotangent; None before
+        that rule is traced, which JAX refuses from 0.12 on where the items share an argument.
 
     Raises:
       RuleResultError: there is such a result.
     """
     avals = rule.call.in_avals
     for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
-        shared = [i for i in rule.inexact_results if batch.out_axes[i] is None and needed[i]]
+        shared = [i for i in rule.inexact_results if batch.out_axes[i] is None]
         ins = dict(zip(range(len(avals) - len(batch.in_axes), len(avals)), batch.in_axes))
         arguments = [i for i in rule.inexact if ins.get(i, 0) is None]
         if shared and arguments:
             raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
-        if shared:
-            raise _counted_for_each(rule, shared[0], "")
+        for i in shared:
+            if needed is not None and needed[i]:
+                raise _counted_for_each(rule, i, "")
 
 
 def _counted_for_each(rule: Rule, result: int, why: str) -> RuleResultError:
