@@ -411,7 +411,7 @@ DRIVERS = (
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
-        'raise _counted_for_each(rule, i, "")',
+        "raise _counted_for_each(rule, i)",
         "pass",
         ("tests/test_batches.py",),
     ),
@@ -1198,7 +1198,7 @@ AROUND = (
     ),
     Mutant(
         "frontend/rules/wanted_rules.py",
-        '            self._parts(found, rule, "jvp")',
+        '            self._add_for_other_sets(found, rule, "jvp")',
         "            pass",
         ("tests/artifact/test_rules_that_see_zeros.py",),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
 
@@ -13,10 +12,9 @@ from pullback import _jax
 from pullback._jax import ir
 from pullback_runtime._erasure import erase, erase_arguments, erasing, retire
 from tests import erased
+from tests.passes.programs import WS, XS, nested
 
 POLICIES = jax.checkpoint_policies
-XS = np.linspace(0.5, 1.5, 4, dtype=np.float32)
-WS = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
 
 
 def network(ws, x):
@@ -42,16 +40,6 @@ def bounded(ws, x):
         return i + 1, jnp.cos(y @ ws)
 
     return jnp.sum(lax.while_loop(lambda carry: carry[0] < 3, step, (0, x))[1])
-
-
-def nested(ws, x):
-    def inner(c, w):
-        return lax.cond(jnp.sum(c) > 1, lambda: jnp.sin(c * w), lambda: c + jnp.prod(w)), None
-
-    def outer(c, w):
-        return lax.scan(inner, c * w, ws)[0], None
-
-    return jnp.sum(lax.scan(outer, x, ws)[0])
 
 
 def branches(ws, x):

@@ -6,25 +6,12 @@ import gc
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
 
 import pullback as pb
 from pullback._jax import ir
-
-XS = np.linspace(0.5, 1.5, 4, dtype=np.float32)
-WS = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
-
-
-def nested(ws, x):
-    def inner(c, w):
-        return lax.cond(jnp.sum(c) > 1, lambda: jnp.sin(c * w), lambda: c + jnp.prod(w)), None
-
-    def outer(c, w):
-        return lax.scan(inner, c * w, ws)[0], None
-
-    return jnp.sum(lax.scan(outer, x, ws)[0])
+from tests.passes.programs import WS, XS, nested
 
 
 def unbounded(ws, x):

@@ -402,7 +402,7 @@ def _for_used(rule: Any, used: tuple[bool, ...]) -> Any:
 
 
 class BatchOfRule(NamedTuple):
-    """What `jax.vmap` adds to the forward rule of a call.
+    """A batch that `jax.vmap` adds to the forward rule of a call.
 
     Attributes:
       name: the axis that collectives may name, or None.

@@ -145,7 +145,7 @@ class VJP:
 
     @property
     def out_nzs(self) -> Any:
-        """For each result, whether it has a tangent that may be nonzero; structured as the result.
+        """Flags of the results that may have a nonzero tangent, in the structure of the result.
 
         Containers that are no tuples, lists or dictionaries are tuples there.
         """
@@ -264,7 +264,7 @@ class PushForward:
 
     @property
     def out_nzs(self) -> Any:
-        """For each result, whether it has a tangent that may be nonzero; as in `VJP`."""
+        """Flags of the results that may have a nonzero tangent; as in `VJP`."""
         return tree_prefix.mirrored(jax.tree.structure(self.out), self.nonzero)
 
 

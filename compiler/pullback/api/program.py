@@ -62,7 +62,7 @@ class Program(AnyProgram):
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """Which platforms the program was lowered for: 'cpu', 'cuda', 'rocm', 'tpu'."""
+        """The platforms that the program was lowered for, of 'cpu', 'cuda', 'rocm', 'tpu'."""
         return platform_variants.platforms_of(self)
 
     def for_platform(self, platform: str) -> Program:

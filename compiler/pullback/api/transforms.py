@@ -43,7 +43,7 @@ _DERIVATION = "_pullback_derivation"
 
 @dataclass(frozen=True)
 class Step:
-    """One way to make a Program of a Program: a function of `derivation` and its options."""
+    """A transformation of programs: a function of `derivation` and its options."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Derivation:
-    """How a function was made here: the function it came from, and the steps since."""
+    """The origin of a function made here: the function it came from, and the steps since."""
 
     function: Callable[[], Any]  # a weak reference to whom it is about
     base: Any

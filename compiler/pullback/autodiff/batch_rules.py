@@ -25,7 +25,7 @@ from pullback.ir.build import Value
 
 
 class MappedOp:
-    """One op as a batching rule sees it.
+    """An op as a batching rule sees it.
 
     Attributes:
       name: of the op.

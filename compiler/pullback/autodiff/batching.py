@@ -442,7 +442,7 @@ def _copy_for_item(operation: Any, values: dict[Value, Value], index: Value) -> 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the functions of a call's rules take and give, and what of it is batched.
+    """The arguments and results of the functions of a call's rules, and which are batched.
 
     Attributes:
       flags: which operands are batched.

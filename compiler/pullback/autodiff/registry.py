@@ -33,7 +33,7 @@ Tangents = Sequence[Value | None]
 
 
 class Op:
-    """One op as a rule sees it: read once, with its primal values at hand."""
+    """An op as a rule sees it: read once, with its primal values at hand."""
 
     __slots__ = ("active", "frame", "info", "operands", "operation", "results", "rule", "wide")
 
@@ -149,7 +149,7 @@ Vjp = Callable[[Op, Tangents], Sequence[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """How to differentiate one op; see the module's docstring."""
+    """The derivative rules of an op; see the docstring of the module."""
 
     name: str
     jvp: Jvp

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class Asked(NamedTuple):
-    """What a rule is asked for, as the text `operands`, `operands|results` or all three.
+    """A request for a rule, as the text `operands`, `operands|results` or all three.
 
     Attributes:
       operands: a mask of the inexact operands: '1' for one that is perturbed.

@@ -94,7 +94,7 @@ class DerivativeCall:
 
     @property
     def closed_over(self) -> int:
-        """How many leading operands the function closes over: no rule of a user knows of them."""
+        """The number of leading operands that the function closes over; user rules take none."""
         attribute = self._get("closed_over")
         return 0 if attribute is None else ir.IntegerAttr(attribute).value
 
@@ -255,7 +255,7 @@ class LinearCall(DerivativeCall):
 
     @property
     def num_residuals(self) -> int:
-        """How many leading operands are residuals."""
+        """The number of leading operands that are residuals."""
         attribute = self._get("num_residuals")
         return 0 if attribute is None else ir.IntegerAttr(attribute).value
 

@@ -22,7 +22,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Loop:
-    """What reverse mode needs to know of a loop.
+    """Facts of a loop that reverse mode needs.
 
     `counter` is the one that the condition compares, or another carry that counts, if there is
     one. `bound` is the upper bound of the trip count that an attribute states.

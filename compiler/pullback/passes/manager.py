@@ -52,7 +52,7 @@ class Instrumentation:
 
     @property
     def prints_ir(self) -> bool:
-        """Whether MLIR's own IR printing is on."""
+        """True if MLIR's own IR printing is on."""
         return bool(
             self.print_before_all
             or self.print_after_all

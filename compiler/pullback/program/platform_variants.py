@@ -27,7 +27,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Retarget:
-    """How a program is made for another platform.
+    """A recipe that makes a program for another platform.
 
     Attributes:
       traced: gives the program of the traced function, without its large constants.

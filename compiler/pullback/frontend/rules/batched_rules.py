@@ -153,33 +153,49 @@ def check_results_of_items(rule: Rule, axes: Sequence[Axes] | None) -> None:
             raise _gives_all(rule, i)
 
 
-def check_shared_results(rule: Rule, needed: Mapping[int, bool] | None = None) -> None:
-    """Refuse a backward rule that may count the cotangent of a shared result more than once.
+def check_shared_arguments(rule: Rule) -> None:
+    """Refuse a backward rule if items of a batch share a result and an argument of its function.
+
+    `jax.vmap` sums what the rules of all items return for the argument, and each of these is given
+    the cotangent of the result from all items. JAX raises in this case from 0.12 on, when it traces
+    the rule.
+
+    Raises:
+      RuleResultError: there are such a result and argument.
+    """
+    count = len(rule.call.in_avals)
+    for batch, shared in _shared_results(rule):
+        ins = dict(zip(range(count - len(batch.in_axes), count), batch.in_axes))
+        arguments = [i for i in rule.inexact if ins.get(i, 0) is None]
+        if shared and arguments:
+            raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
+
+
+def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
+    """Refuse a backward rule that makes anything of the cotangent of a shared result.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
-    rule of each item is given the whole, and makes cotangents of it. `jax.vmap` sums those for an
-    argument that the items share too; JAX raises in this case from 0.12 on.
+    rule of each item is given the whole.
 
     Args:
-      needed: by result, whether the backward rule makes something of its cotangent; None before
-        that rule is traced, which JAX refuses from 0.12 on where the items share an argument.
+      needed: by result, whether cotangents that the rule returns depend on that of the result.
 
     Raises:
       RuleResultError: there is such a result.
     """
-    avals = rule.call.in_avals
-    for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
-        shared = [i for i in rule.inexact_results if batch.out_axes[i] is None]
-        ins = dict(zip(range(len(avals) - len(batch.in_axes), len(avals)), batch.in_axes))
-        arguments = [i for i in rule.inexact if ins.get(i, 0) is None]
-        if shared and arguments:
-            raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
+    for _, shared in _shared_results(rule):
         for i in shared:
-            if needed is not None and needed[i]:
-                raise _counted_for_each(rule, i, "")
+            if needed[i]:
+                raise _counted_for_each(rule, i)
 
 
-def _counted_for_each(rule: Rule, result: int, why: str) -> RuleResultError:
+def _shared_results(rule: Rule) -> Iterator[tuple[Any, list[int]]]:
+    """Yield each batch of a call, and the results with cotangents that all of its items share."""
+    for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
+        yield batch, [i for i in rule.inexact_results if batch.out_axes[i] is None]
+
+
+def _counted_for_each(rule: Rule, result: int, why: str = "") -> RuleResultError:
     return RuleResultError(
         f"result {result} of `{rule.key}` is the same for all items of a jax.vmap{why}: the "
         "cotangent of that result would be counted once for each item",

@@ -111,7 +111,7 @@ class _Module:
 
     def complete(self) -> None:
         """Stage all rules, also for cotangents of other types where a rule makes such."""
-        with Progress() as self.progress:
+        with self.progress:
             self._complete()
             while self.table.hands_on and self._stage_for_types():
                 self._complete()

@@ -134,7 +134,7 @@ def vjp_rule(
     forward, pull = _own_vjp(rule, chosen) or _vjp(rule, chosen, given or inexact, types)
     axes = batched_rules.axes_of_results(rule, forward)
     batched_rules.check_results_of_items(rule, axes)
-    batched_rules.check_shared_results(rule)
+    batched_rules.check_shared_arguments(rule)
     if axes is not None:
         forward = batched_rules.moved(forward, [each.to_function for each in axes])
     _check_results(rule, "vjp", forward, outs)

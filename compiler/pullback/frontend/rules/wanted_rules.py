@@ -16,6 +16,7 @@ from pullback.ir.masks import Asked, jointly, mask_of, parted, singles
 from pullback.ir.modules import clone
 from pullback.ir.ops import REFUSED, RuleName
 from pullback.ir.symbols import Symbols, functions
+from pullback.passes.base import Pass
 from pullback.passes.jvp import JVP
 from pullback.passes.vjp import VJP
 
@@ -30,14 +31,14 @@ Arguments = Sequence[Sequence[int]]
 """For each argument of a program, the positions of its leaves."""
 
 ByKey = dict[str, dict[tuple[str, Asked], None]]
-"""By key of a rule, what is asked of it: the kind, the operands and the results."""
+"""By key of a rule, what derivatives ask of it: the kind, and the operands and results."""
 
 Found = dict[str, Any]
 """The attributes of a call that name its rules; under `REFUSED`, the errors of the others."""
 
 
 class Wanted(NamedTuple):
-    """What derivatives want of the rules of equal calls.
+    """Requirements of derivatives on the rules of equal calls.
 
     Attributes:
       mask: the operands that they perturb.
@@ -102,9 +103,10 @@ class CallRules:
         derivatives perturb together.
         """
         self.add(found, rule, "jvp", [rule.own_mask])
-        if rules_in(found) and rule.sees_zeros:
-            self._parts(found, rule, "jvp")
-        if rules_in(found) or (REFUSED in found and not rule.knows_operands_apart):
+        if rules_in(found):
+            self._add_for_other_sets(found, rule, "jvp")
+            return
+        if REFUSED in found and not rule.knows_operands_apart:
             return
         if rule.sees_zeros:
             if REFUSED not in found:
@@ -146,10 +148,10 @@ class CallRules:
 
         If they refuse these, add them for those among them that they accept.
         """
-        accepted = self._pair(found, rule, Asked(rule.own_mask))
-        if accepted and rule.sees_zeros:
-            self._parts(found, rule, "vjp")
-        if accepted or not rule.knows_operands_apart:
+        if self._pair(found, rule, Asked(rule.own_mask)):
+            self._add_for_other_sets(found, rule, "vjp")
+            return
+        if not rule.knows_operands_apart:
             return
         asked = self._asked_of(rule, wanted, "vjp")
         for each in asked:
@@ -161,12 +163,12 @@ class CallRules:
         if "1" in (joint := self._accepted(found, rule, "vjp", wanted.mask)):
             self._pair(found, rule, Asked(joint))
 
-    def _parts(self, found: Found, rule: Rule, kind: str) -> None:
-        """Add the rules for other sets of operands and results, which may differ from the first.
+    def _add_for_other_sets(self, found: Found, rule: Rule, kind: str) -> None:
+        """Add the rules for other operands and results, if the rule sees which these are.
 
         One that fails is left out: who asks for it is told that it is not there.
         """
-        for asked in self._recorded(rule, kind):
+        for asked in self._recorded(rule, kind) if rule.sees_zeros else ():
             part = Found()
             with contextlib.suppress(Exception):  # the user's rule may raise anything
                 if kind == "vjp":
@@ -291,6 +293,13 @@ class _Asked:
         self._note(key, kind, mask)
         return found
 
+    def differentiate(self, module: ir.Module, *passes: Pass) -> None:
+        """Run passes on a copy of a module, up to one that fails: who asks for it will be told."""
+        copy = clone(module)
+        with contextlib.suppress(Exception):
+            for each in passes:
+                each.run(copy, self)
+
     def _note(self, key: str, kind: str, mask: str) -> None:
         asked = Asked.parse(mask)
         if asked.types:
@@ -316,23 +325,21 @@ def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Argume
         VJP().run(clone(module), asked)
     except Exception:  # whoever asks for it will be told
         return {}
+    sets = [wrt for wrt in _sets(list(filter(None, groups))) if len(wrt) < len(every)]
     alone = [VJP(outs=(i,)) for i in results if len(results) > 1]
-    parts = [each(wrt=wrt) for wrt in _parts(list(filter(None, groups))) for each in (VJP, JVP)]
-    twice = [(a, b(wrt=tuple(every))) for a in (VJP(), JVP()) for b in (VJP, JVP)]
-    for passes in [*((each,) for each in (*alone, *parts)), *twice]:
-        copy = clone(module)
-        with contextlib.suppress(Exception):
-            for each in passes:
-                each.run(copy, asked)
+    for first in (*alone, *[each(wrt=wrt) for wrt in sets for each in (VJP, JVP)]):
+        asked.differentiate(module, first)
+    for of_all, again in itertools.product((VJP(), JVP()), (VJP, JVP)):
+        asked.differentiate(module, of_all, again(wrt=tuple(every)))
     return asked.masks
 
 
-def _parts(arguments: Arguments) -> list[tuple[int, ...]]:
+def _sets(arguments: Arguments) -> list[tuple[int, ...]]:
     """Return sets of arguments to differentiate by: if there are many, of one, all but one, all."""
     count = len(arguments)
     sizes = range(1, count + 1) if count <= _FEW else (1, count - 1, count)
-    parts = [part for size in sizes for part in itertools.combinations(arguments, size)]
-    return [tuple(itertools.chain(*part)) for part in parts]
+    chosen = [some for size in sizes for some in itertools.combinations(arguments, size)]
+    return [tuple(itertools.chain(*some)) for some in chosen]
 
 
 def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
@@ -343,12 +350,9 @@ def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any
     _, gives = kinds_in(functions(module)["main"])
     outs = [i for i, kind in enumerate(gives) if kind.inexact]
     asked = _Asked(table)
+    again = (VJP(),) * (min(order, 2) - 1)
     for chosen in (None, *((i,) for i in outs if len(outs) > 1)):
-        copy = clone(module)
-        with contextlib.suppress(Exception):  # whoever asks for it will be told
-            for _ in range(min(order, 2)):
-                VJP(outs=chosen).run(copy, asked)
-                chosen = None
+        asked.differentiate(module, VJP(outs=chosen), *again)
     return list(asked.typed)
 
 

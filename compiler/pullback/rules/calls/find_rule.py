@@ -20,8 +20,9 @@ from pullback.rules.calls.func_call import scatter
 from pullback.rules.calls.linear_call import (
     check_not_refused,
     cotangent_types,
+    holds_exact_rules,
+    missing_exact_rule,
     missing_rule_of,
-    missing_rule_that_sees,
     staged_for_types,
 )
 
@@ -80,9 +81,9 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
     found = find_rule(op.frame.diff, view, "jvp", mask)
     if found is not None:
         return [(mask, found)]
-    if view.sees_zeros and len(view.symbols) > 0:
+    if holds_exact_rules(view):
         check_not_refused(view, "jvp", [full])
-        raise missing_rule_that_sees(view, "jvp", Asked(mask))
+        raise missing_exact_rule(view, "jvp", Asked(mask))
     if (staged := view.covering(mask)) is not None:
         return [staged]
     if mask.count("1") > 1:  # one that refuses may see what is perturbed: its parts are no sum
@@ -190,14 +191,15 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     types = cotangent_types(op)
     for fwd, bwd, covered, given in view.pairs():
         if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):
-            if types and (found := view.backward_for(covered, types)) is not None:
+            whole = types and "0" not in given  # the pairs for some results have no such `bwd`
+            if whole and (found := view.backward_for(covered, types)) is not None:
                 return fwd, found, covered
             if types and (staged := staged_for_types(op, "vjp", Asked(covered), types)) is not None:
                 return *staged, covered
             return fwd, bwd, covered
     check_not_refused(view, "vjp", [mask, *singles(mask), view.mask])
-    if view.rule_key is None and view.sees_zeros and view.symbols:
-        raise missing_rule_that_sees(view, "vjp", Asked(mask, present))
+    if holds_exact_rules(view):
+        raise missing_exact_rule(view, "vjp", Asked(mask, present))
     if view.rule_key is None:
         raise missing_rule_of(view, "vjp")
     asked = Asked(mask, present if "0" in present else "")

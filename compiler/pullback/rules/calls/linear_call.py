@@ -31,7 +31,12 @@ def missing_rule_of(view: Any, kind: str, which: str = "") -> MissingRuleError:
     )
 
 
-def missing_rule_that_sees(view: Any, kind: str, asked: Asked) -> MissingRuleError:
+def holds_exact_rules(view: Any) -> bool:
+    """Return True if a call names all rules that there are, and each is for exactly its mask."""
+    return view.rule_key is None and view.sees_zeros and bool(view.symbols)
+
+
+def missing_exact_rule(view: Any, kind: str, asked: Asked) -> MissingRuleError:
     """Return the error of a call whose rules in the file see zeros and are for other operands."""
     operands = [str(i) for i, m in enumerate(asked.operands) if m == "1"]
     which = f"tangents of inexact operands {', '.join(operands)} alone"
@@ -42,8 +47,8 @@ def missing_rule_that_sees(view: Any, kind: str, asked: Asked) -> MissingRuleErr
         f"the file has no {kind} rule of `{view.decomposition}` for {which}; the rule sees "
         "which are zero (symbolic_zeros), so that another one may say something else",
         where=user_line(view.op.location),
-        do="save the derivative instead of the function: pb.save(program.grad(…), …) in the "
-        "process that traces it",
+        do="save the derivative instead of the function, where it is traced: "
+        "program.grad(…).save(…)",
     )
 
 
