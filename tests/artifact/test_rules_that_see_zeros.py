@@ -126,6 +126,34 @@ def test_batches_and_second_derivatives():
     np.testing.assert_allclose(file.grad().grad()(2.0), jax.grad(jax.grad(f))(2.0), rtol=1e-5)
 
 
+@jax.custom_vjp
+def widening(x):
+    return 2 * x, 3 * x
+
+
+def widening_bwd(_, cts):
+    """The cotangent of a float16 argument is a float32, as those of the results may be."""
+    weight = 1000.0 if is_zero(cts[1]) else 1.0
+    return (sum((weight * ct.astype(jnp.float32) for ct in cts if not is_zero(ct)), 0.0),)
+
+
+widening.defvjp(lambda x: (widening(x.value), None), widening_bwd, symbolic_zeros=True)
+up = jax.custom_vjp(lambda y: y.astype(jnp.float32))
+up.defvjp(lambda y: (up(y), None), lambda _, ct: (1e-6 * ct,))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_cotangents_wider_than_some_results(count):
+    """1e-6 is not a float16."""
+
+    def f(x):
+        return sum(map(up, widening(x.astype(jnp.float16))[:count]))
+
+    expected = jax.grad(f)(1.0)
+    np.testing.assert_allclose(expected, {1: 1e-3, 2: 2e-6}[count], rtol=1e-6)
+    np.testing.assert_allclose(loaded(pb.trace(f)(1.0)).grad()(1.0), expected, rtol=1e-6)
+
+
 def test_what_is_not_in_the_file_is_said():
     """Derivatives by two of five arguments are not tried when a file is written."""
 

@@ -235,10 +235,12 @@ class CustomVJPCall(DerivativeCall):
             for name in names
         ]
 
-    def backward_for(self, mask: str, types: Sequence[str]) -> str | None:
+    def backward_for(self, mask: str, types: Sequence[str], results: str = "") -> str | None:
         """Return the name of the `bwd` for a mask and cotangents of these element types."""
-        found = self._symbol(str(RuleName("bwd", mask, tuple(types))))
-        if found is None and mask == self.own_mask:
+        if "0" not in results:
+            results = ""
+        found = self._symbol(str(RuleName("bwd", mask, tuple(types), results)))
+        if found is None and mask == self.own_mask and not results:
             return self._symbol(str(RuleName("bwd", "", tuple(types))))
         return found
 

@@ -259,11 +259,12 @@ class CallRules:
         rule, mask = self.table[key], asked.operands
         staged = self.table.stage(self.linked, key, kind, str(asked))
         if kind == "vjp":
-            own = self.linked.functions[self._stage(rule, "vjp", mask)[1]]
+            name = RuleName.parse(_pair_names(asked)[1])._replace(types=asked.types)
+            own = self.linked.functions[self._stage(rule, "vjp", str(asked._replace(types=())))[1]]
             other, count = self.linked.functions[staged[1]], len(asked.types)
             if _inputs(own)[:-count] != _inputs(other)[:-count]:
                 return None
-            return RuleName("bwd", mask if "0" in mask else "", asked.types), staged[1]
+            return name, staged[1]
         mask = "" if rule.op == "pullback.linear_call" else mask
         return RuleName("transpose", mask, asked.types), str(staged)
 
@@ -302,12 +303,12 @@ class _Asked:
 
     def _note(self, key: str, kind: str, mask: str) -> None:
         asked = Asked.parse(mask)
+        if not self._table[key].sees_zeros or "0" not in asked.results:
+            asked = asked._replace(results="")
         if asked.types:
-            self.typed[key, kind, asked._replace(results="")] = None
+            self.typed[key, kind, asked] = None
         if kind != "transpose":
-            sees = self._table[key].sees_zeros
-            asked = Asked(asked.operands, asked.results if sees and "0" in asked.results else "")
-            self.masks.setdefault(key, {})[kind, asked] = None
+            self.masks.setdefault(key, {})[kind, asked._replace(types=())] = None
 
 
 def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Arguments) -> ByKey:

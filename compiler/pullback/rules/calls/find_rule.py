@@ -191,8 +191,7 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     types = cotangent_types(op)
     for fwd, bwd, covered, given in view.pairs():
         if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):
-            whole = types and "0" not in given  # the pairs for some results have no such `bwd`
-            if whole and (found := view.backward_for(covered, types)) is not None:
+            if types and (found := view.backward_for(covered, types, given)) is not None:
                 return fwd, found, covered
             if types and (staged := staged_for_types(op, "vjp", Asked(covered), types)) is not None:
                 return *staged, covered
