@@ -14,7 +14,7 @@ QUIET = 2.0
 
 
 class Progress:
-    """A line on the terminal that goes when the work is done; nothing where there is none.
+    """A line on the terminal that goes when the work is done; rich shows none elsewhere.
 
     Args:
       console: where to show it; standard error by default.
@@ -39,7 +39,7 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Show what is being done, if it takes long already."""
-        if not self._console.is_terminal or time.monotonic() < self._show_at:
+        if time.monotonic() < self._show_at:
             return
         if self._status is None:
             self._status = Status(text, console=self._console)
