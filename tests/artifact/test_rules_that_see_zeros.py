@@ -113,6 +113,15 @@ def test_all_leaves_of_one_argument():
     jax.tree.map(np.testing.assert_allclose, found, expected)
 
 
+def test_all_leaves_of_the_second_argument():
+    def f(p, q):
+        return seen(p["a"], q["a"], q["b"]) + p["b"]
+
+    args = {"a": 2.0, "b": 1.0}, {"a": 3.0, "b": 4.0}
+    found = loaded(pb.trace(f)(*args)).grad(1)(*args)
+    jax.tree.map(np.testing.assert_allclose, found, jax.grad(f, 1)(*args))
+
+
 def test_batches_and_second_derivatives():
     def f(x):
         return jnp.sin(seen(x, jnp.float32(3.0), x))

@@ -69,6 +69,15 @@ def test_views(module: ir.Module) -> None:
     assert [len(linear.residuals), len(linear.linear_operands)] == [1, 1]
 
 
+def test_a_backward_rule_for_other_types_is_of_the_pair_for_the_same_results(module) -> None:
+    _, vjp, _ = ops.walk_calls(module)
+    vjp.update(**{"bwd[f64]": "g.bwd"})
+    found = [vjp.backward_for("1", ["f64"], results) for results in ("", "1", "0")]
+    assert found == ["g.bwd", "g.bwd", None]
+    vjp.update(**{"bwd[f64].1.0": "g.wide"})
+    assert vjp.backward_for("1", ["f64"], "0") == "g.wide"
+
+
 def test_other_ops_have_no_view(module: ir.Module) -> None:
     block = module.body.operations[0].regions[0].blocks[0]
     assert [ops.view(op) is None for op in block.operations] == [False] * 3 + [True] * 3
