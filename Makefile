@@ -66,10 +66,10 @@ lit: setup
 	$(RUN) lit --verbose -j $(JOBS) --num-shards=$(THIN) --run-shard=1 lit_tests
 
 # One or more of each area, where these take no time: a minute. That is no reason to skip the rest.
-QUICK := $(addprefix tests/,test_layering.py test_public_api.py dialect frontend/test_link.py \
+QUICK := $(addprefix tests/,test_layering.py test_public_api.py ir frontend/test_link.py \
 	frontend/test_trace.py passes/test_pipelines.py passes/test_captured.py rules/test_rules.py \
-	artifact/test_golden.py artifact/test_blobs.py runtime/test_callable.py tools/test_opt.py \
-	test_api_grad.py test_api_maps.py)
+	files/test_golden.py files/test_blobs.py runtime/test_callable.py tools/test_opt.py \
+	api/test_grad.py api/test_maps.py)
 quick: setup
 	$(RUN) $(BIN)/python -m pytest -n $(JOBS) --thin=1000 $(QUICK)
 
@@ -112,13 +112,13 @@ FUZZ_CASES ?= 5000
 
 portability: setup
 	test -x $(NEWER)/bin/python || $(MAKE) setup VENV=$(NEWER) PYTHON=$(NEWER_PYTHON)
-	$(RUN) $(BIN)/python -m tests.artifact.portability $(BIN)/python $(NEWER)/bin/python
+	$(RUN) $(BIN)/python -m tests.files.portability $(BIN)/python $(NEWER)/bin/python
 
 engines: setup
 	test -x $(IREE)/bin/python || $(BIN)/python -m venv $(IREE)
 	$(IREE)/bin/python -m pip install --quiet $(PIP_ARGS) iree-base-compiler iree-base-runtime
-	$(RUN) $(BIN)/python -m tests.artifact.engines $(IREE)/bin/python
-	$(RUN) $(BIN)/python -m tests.artifact.other_languages iree $(abspath $(IREE))/bin
+	$(RUN) $(BIN)/python -m tests.files.engines $(IREE)/bin/python
+	$(RUN) $(BIN)/python -m tests.files.other_languages iree $(abspath $(IREE))/bin
 
 # Derivatives from C++, through PJRT's C API. Its header comes out of TensorFlow's wheel.
 PJRT ?= .venv-pjrt
@@ -128,7 +128,7 @@ PJRT_HEADER = xla/pjrt/c/pjrt_c_api.h
 pjrt: setup $(PJRT_INCLUDE)/$(PJRT_HEADER)
 	test -x $(PJRT)/bin/python || $(BIN)/python -m venv $(PJRT)
 	$(PJRT)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps fastatomstruct-xla-cpu
-	$(RUN) $(BIN)/python -m tests.artifact.other_languages pjrt $(PJRT_PLUGIN) $(PJRT_INCLUDE)
+	$(RUN) $(BIN)/python -m tests.files.other_languages pjrt $(PJRT_PLUGIN) $(PJRT_INCLUDE)
 
 $(PJRT)/tensorflow/include/$(PJRT_HEADER): | $(STAMP)
 	$(BIN)/python -m pip download --quiet --no-deps --dest $(PJRT)/wheel tensorflow-cpu
@@ -137,7 +137,7 @@ $(PJRT)/tensorflow/include/$(PJRT_HEADER): | $(STAMP)
 	rm -r $(PJRT)/wheel
 
 fuzz: setup
-	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/artifact/test_damage.py \
+	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \
 	  -o faulthandler_timeout=0
 
 # JAX's own corpus of primitives, all of it: ten minutes. Stopped runs go on where they stopped.
@@ -180,7 +180,7 @@ tpu:
 gpu: setup
 	$(RUN) JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest \
 	  XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(JOBS) \
-	  tests/test_gpu.py tests/artifact/test_linear_algebra.py::test_derivatives
+	  tests/test_gpu.py tests/files/test_linear_algebra.py::test_derivatives
 
 clean:
 	rm -rf .venv .venv-* build dist out

@@ -15,8 +15,8 @@ from jax import lax
 import pullback as pb
 import pullback_runtime
 from pullback import artifact
-from tests.artifact.models import of_export
-from tests.artifact.test_linear_algebra import CASES, S, weighed
+from tests.files.models import of_export
+from tests.files.test_linear_algebra import CASES, S, weighed
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),

@@ -20,7 +20,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import pullback as pb
 from pullback._jax import kernels
-from tests.api_checks import assert_agrees
+from tests.api.checks import assert_agrees
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.uniform(0.5, 1.5, (2, 16, 16))

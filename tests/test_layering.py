@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import graphlib
 import re
 from collections.abc import Iterator
@@ -116,6 +117,13 @@ def test_files_below_programs_import_in_no_circle():
     graph = {dotted(p): ours_in(p) - packages for p in paths if p.name != "__init__.py"}
     below = {m: {each for each in found if each in graph} for m, found in graph.items()}
     assert tuple(graphlib.TopologicalSorter(below).static_order())  # or a CycleError
+
+
+def test_no_two_classes_have_one_name():
+    trees = (ast.parse(path.read_text()) for path in SOURCES)
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    found = collections.Counter(node.name for node in nodes)
+    assert {each for each, count in found.items() if count > 1} <= {"ArtifactError"}  # a subclass
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -8,7 +8,7 @@ import pytest
 
 import pullback as pb
 from pullback import artifact
-from tests.api_checks import assert_agrees
+from tests.api.checks import assert_agrees
 
 A, B = jnp.array([[1.2, 0.3], [-0.4, 0.9]]), jnp.array([0.7, -1.1])
 X, Y = jnp.array([0.5, 0.2]), jnp.array([-0.3, 0.8])

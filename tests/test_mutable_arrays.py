@@ -16,7 +16,7 @@ import pytest
 
 import pullback as pb
 from pullback._jax import references
-from tests.api_checks import assert_agrees
+from tests.api.checks import assert_agrees
 
 X = np.array([0.3, 0.4, 0.5])
 

@@ -27,7 +27,7 @@ _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Options:
+class CompileOptions:
     """Everything but the module that makes one executable differ from another."""
 
     device: jax.Device | None
@@ -69,7 +69,7 @@ def compile(
         _check_absent(topology, backend, device)
     if mesh is not None:
         _check_whole(mesh, device, topology)
-    options = Options(
+    options = CompileOptions(
         device=None if topology or mesh else _backend.pick_device(backend, device),
         donate_argnums=(donate_argnums,) if isinstance(donate_argnums, int) else (*donate_argnums,),
         topology=topology,
@@ -101,7 +101,7 @@ def clear_cache() -> None:
             convention.executables.clear()
 
 
-def _build(content: bytes, options: Options, keepalives: Sequence[Any]) -> Executable:
+def _build(content: bytes, options: CompileOptions, keepalives: Sequence[Any]) -> Executable:
     handle = make_handle(
         content,
         entry=options.entry,

@@ -137,7 +137,7 @@ def _fills_bytes(dtype: np.dtype) -> bool:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredConstant:
     """A constant that was left out when the module was parsed, and the splat in its place."""
 
     stub: str
@@ -196,7 +196,7 @@ def put_in(content: bytes, stored: Sequence[tuple[Stub, np.ndarray]]) -> list[An
     return _bytecode_constants.replace(content, tables, places)
 
 
-def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
+def take_out(content: Any, described: Any) -> tuple[bytes, list[StoredConstant]]:
     """Replace the large constants of a file by stubs; return the new file and the arrays.
 
     64-bit constants stay where JAX would make them 32-bit.
@@ -216,12 +216,12 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[Stored]]:
         if name not in narrowed:
             stubs[blob] = bytes.fromhex(data)
             array = _mmap.read_array(content, blob.start, dtype, tuple(shape))
-            stored.append(Stored(text, array))
+            stored.append(StoredConstant(text, array))
     return b"".join(_bytecode_constants.replace(content, tables, stubs)), stored
 
 
 def hoist_stored(
-    module: ir.Module, stored: Sequence[Stored], entries: Iterable[str]
+    module: ir.Module, stored: Sequence[StoredConstant], entries: Iterable[str]
 ) -> tuple[np.ndarray, ...]:
     """Turn the stubs in each entry's body into leading arguments; return their arrays in order.
 

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import pytest
 
-from tests.artifact.models import of_export
 from tests.conformance.comparison import compare
 from tests.conformance.exceptions import EXCEPTIONS, IN_FILES, explanation
 from tests.conformance.harnesses import sample
+from tests.files.models import of_export
 
 SAMPLE = sample(per_primitive=1, share=0.02)
 

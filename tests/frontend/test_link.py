@@ -82,7 +82,7 @@ def test_meshes_of_one_name_must_be_equal():
 
 def test_symbols_are_found_again_as_functions_come_and_go():
     target = Symbols(module(function("f", "sine") + function("f_1", "cosine")))
-    source = link.Source(link.Library(module(function("f", "cosine"))), "f")
+    source = link.LinkSource(link.Library(module(function("f", "cosine"))), "f")
     assert link.merge_source(target, source) == "f_1"
     target.remove("f_1").erase()
     assert link.merge_source(target, source) == "f_0"
@@ -93,7 +93,7 @@ def test_symbols_are_found_again_as_functions_come_and_go():
 
 def test_what_a_pass_changes_is_never_shared():
     target = Symbols(module(""))
-    again = link.Source(link.Library(module(function("f", "sine"))), "f")
+    again = link.LinkSource(link.Library(module(function("f", "sine"))), "f")
     made = again.library.functions["f"].operation
     with _jax.context(), ir.Location.unknown(_jax.context()):
         target.add("f", made.clone(ir.InsertionPoint(target.module.body)).operation)
@@ -110,7 +110,7 @@ def test_each_of_many_rules_is_read_once(monkeypatch):
           %c = stablehlo.constant dense<{i}.0> : tensor<f32>
           return %c : tensor<f32>
         }}"""
-        link.merge_source(target, link.Source(link.Library(module(text)), "f"))
+        link.merge_source(target, link.LinkSource(link.Library(module(text)), "f"))
     assert len(names(target.module)) == 20
     assert len(read) <= 20
 
@@ -119,9 +119,9 @@ def test_a_copy_that_is_not_complete_is_not_taken_for_another_function():
     """@f, which refers to itself by way of @g, is copied before it is known what @g is called."""
     target = Symbols(module(function("g", "cosine") + caller("h", "g")))
     calls = caller("f", "g") + caller("g", "f_1") + caller("f_1", "f")
-    assert link.merge_source(target, link.Source(link.Library(module(calls)), "f")) == "f"
+    assert link.merge_source(target, link.LinkSource(link.Library(module(calls)), "f")) == "f"
     other = link.Library(module(function("g", "cosine") + caller("f", "g")))
-    assert link.merge_source(target, link.Source(other, "f")) == "f_0"
+    assert link.merge_source(target, link.LinkSource(other, "f")) == "f_0"
     assert target.module.operation.verify()
     callees = [
         name

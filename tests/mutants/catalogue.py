@@ -349,26 +349,26 @@ DRIVERS = (
         "files/jax_export/compare_ops.py",
         "if self.alike(v.owner) != step.alike or",
         "if v.owner.name != step.alike[0] or",
-        ("tests/artifact/test_expansions.py",),
+        ("tests/files/test_expansions.py",),
     ),
     Mutant(
         "files/jax_export/compare_ops.py",
         "return self._are_same(given.setdefault(key, v), v)",
         "return given.setdefault(key, v) is not None",
-        ("tests/artifact/test_expansions.py",),
+        ("tests/files/test_expansions.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         "if not _shows_r(reflectors, makes_q):",
         "if _shows_r is None:",
-        ("tests/artifact/test_linear_algebra.py",),
+        ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         "v = jnp.conj(jnp.swapaxes(vh, -1, -2))",
         "v = jnp.swapaxes(vh, -1, -2)",
         (
-            "tests/artifact/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
+            "tests/files/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
         ),
     ),
     Mutant(
@@ -376,20 +376,20 @@ DRIVERS = (
         'return {1: s, 2: vh, 3: u} if options["transposed"] else {1: s, 2: u, 3: vh}',
         "return {1: s, 2: u, 3: vh}",
         (
-            "tests/artifact/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
+            "tests/files/test_linear_algebra.py::test_singular_vectors_as_routines_for_gpus_give_them",
         ),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         "shown = _is_leading_part(user) and _limit(user, dim) <= count",
         "shown = _is_leading_part(user)",
-        ("tests/artifact/test_linear_algebra.py::test_what_has_no_derivative_on_gpus",),
+        ("tests/files/test_linear_algebra.py::test_what_has_no_derivative_on_gpus",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         'platform = home_of(target_of(call) or "")',
         'platform = "cpu"',
-        ("tests/artifact/test_linear_algebra.py",),
+        ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
@@ -407,13 +407,13 @@ DRIVERS = (
         "frontend/rules/batched_rules.py",
         "if shared and arguments:",
         "if False:",
-        ("tests/test_batches.py",),
+        ("tests/program/test_batches.py",),
     ),
     Mutant(
         "frontend/rules/batched_rules.py",
         "raise _counted_for_each(rule, i)",
         "pass",
-        ("tests/test_batches.py",),
+        ("tests/program/test_batches.py",),
     ),
     Mutant(
         "frontend/rules/result_layouts.py",
@@ -425,61 +425,61 @@ DRIVERS = (
         "program/derivation.py",
         "{block.arguments[i] for i in unknown}",
         "{block.arguments[i] for i in list(unknown)[1:]}",
-        ("tests/test_api_compose.py",),
+        ("tests/api/test_compose.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         r'"([01]),1,\d+,',
         r'"([01]),[01],\d+,',
-        ("tests/artifact/test_linear_algebra.py",),
+        ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "program/platform_variants.py",
         "retarget = before.retarget and before.retarget.then(step)",
         "retarget = before.retarget",
-        ("tests/test_retarget.py",),
+        ("tests/program/test_retarget.py",),
     ),
     Mutant(
         "program/platform_variants.py",
         "if _called(split[-1].module) == _called(other[-1].module):",
         "if split is not None:",
-        ("tests/test_retarget.py",),
+        ("tests/program/test_retarget.py",),
     ),
     Mutant(
         "frontend/rules/rule_table.py",
         "table._checked_axes, table.settings = self._checked_axes, self.settings",
         "table._checked_axes = self._checked_axes",
-        ("tests/test_retarget.py",),
+        ("tests/program/test_retarget.py",),
     ),
     Mutant(
         "rules/calls/derivative_ops.py",
         "if own is None and not name.startswith(ops.PREFIX):",
         "if name is None:",
-        ("tests/artifact/test_high_level.py",),
+        ("tests/files/test_high_level.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         "if len(expected) == rank and by_columns:",
         "if len(expected) == rank and by_columns is None:",
-        ("tests/artifact/test_linear_algebra.py",),
+        ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "files/jax_export/match_library_calls.py",
         "if given and len(results) > 1 and all(map(_asks_for_success, status.uses)):",
         "if given and len(results) > 1:",
-        ("tests/artifact/test_linear_algebra.py",),
+        ("tests/files/test_linear_algebra.py",),
     ),
     Mutant(
         "autodiff/checks.py",
         "each.name in _SHIFTS and (build.one_number(each.operands[1]) or 0) >= digits",
         "each.name in _SHIFTS",
-        ("tests/artifact/test_exported.py",),
+        ("tests/files/test_exported.py",),
     ),
     Mutant(
         "autodiff/reachable_calls.py",
         "for rule, name in [*self._rules(below), *self._transposed(below)]:",
         "for rule, name in self._rules(below):",
-        ("tests/artifact/test_transposed_calls.py",),
+        ("tests/files/test_transposed_calls.py",),
     ),
     Mutant(
         "rules/loops/batched_stacks.py",
@@ -503,19 +503,19 @@ DRIVERS = (
         "files/jax_export/compare_ops.py",
         "yield self.alike(view), tuple(numbers[v] for v in view.operands)",
         "yield self.alike(view)",
-        ("tests/artifact/test_steps.py",),
+        ("tests/files/test_steps.py",),
     ),
     Mutant(
         "files/jax_export/match_expansions.py",
         "(1, -1)),",
         "(1, 1)),",
-        ("tests/artifact/test_expansions.py",),
+        ("tests/files/test_expansions.py",),
     ),
     Mutant(
         "files/jax_export/match_expansions.py",
         "return scaled(build.sub(beside, half))",
         "return build.sub(beside, half)",
-        ("tests/artifact/test_expansions.py",),
+        ("tests/files/test_expansions.py",),
     ),
     Mutant(
         "autodiff/pending.py",
@@ -557,19 +557,19 @@ DRIVERS = (
         "frontend/rules/stage_all.py",
         "if self.wanted[key][:2] != known[:2]:",
         "if False:",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "autodiff/reachable_calls.py",
         'rule.startswith("transpose") == is_odd',
         "not is_odd",
-        ("tests/passes/test_meetings.py", "tests/artifact/test_derivatives.py"),
+        ("tests/passes/test_meetings.py", "tests/files/test_derivatives.py"),
     ),
     Mutant(
         "autodiff/reachable_calls.py",
         "self._moving = _Perturbation(functions)",
         "self._moving = Dependence(functions)",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "autodiff/zeros.py",
@@ -587,13 +587,13 @@ DRIVERS = (
         "frontend/rules/wanted_rules.py",
         "self._known.get(alike, perturbed)",
         "perturbed",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "frontend/rules/wanted_rules.py",
         'elif "1" in (joint :=',
         'elif "2" in (joint :=',
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "rules/shape.py",
@@ -653,13 +653,13 @@ DRIVERS = (
         "files/vhlo_gaps.py",
         'if name is None or "mhlo.backend_config" in call.attributes:',
         "if name is None:",
-        ("tests/artifact/test_high_level.py",),
+        ("tests/files/test_high_level.py",),
     ),
     Mutant(
         "rules/calls/derivative_ops.py",
         'return "" if op.operation.context.is_registered_operation(name) else name',
         "return name",
-        ("tests/artifact/test_high_level.py",),
+        ("tests/files/test_high_level.py",),
     ),
     Mutant(
         "_jax/user_rules.py",
@@ -677,19 +677,19 @@ DRIVERS = (
         "files/write.py",
         "            program.jvp()\n",
         "            pass\n",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "files/write.py",
         "        with contextlib.suppress(NotLinearError):\n            program.jvp()\n",
         "        program.jvp()\n",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "rules/calls/find_rule.py",
         'if mask.count("1") > 1:',
         "if False:",
-        ("tests/artifact/test_refusals.py",),
+        ("tests/files/test_refusals.py",),
     ),
     Mutant(
         "autodiff/specialized.py",
@@ -950,15 +950,15 @@ DRIVERS = (
         "rules/loops/unbounded.py",
         "self.again = without_effects(self.diff, self.pair.forward)",
         "self.again = self.pair.forward",
-        ("tests/test_program.py::test_an_effect_of_a_loop_without_a_bound_happens_once",),
+        ("tests/program/test_program.py::test_an_effect_of_a_loop_without_a_bound_happens_once",),
     ),
     Mutant(
         "passes/order_effects.py",
         "    operation.operands[index] = token\n",
         "    operation.operands[index] = operation.operands[index]\n",
         (
-            "tests/test_program.py::test_effects_have_jax_s_order_wherever_they_are",
-            "tests/test_program.py::test_a_condition_has_effects_in_order",
+            "tests/program/test_program.py::test_effects_have_jax_s_order_wherever_they_are",
+            "tests/program/test_program.py::test_a_condition_has_effects_in_order",
         ),
     ),
     Mutant(
@@ -1021,9 +1021,9 @@ def items(*cases: str) -> tuple[str, ...]:
     return tuple(f"{test}[{case}]" for case in cases)
 
 
-RULES_OF_BATCHES = ("tests/test_batches.py::test_rules_are_batched_with_their_calls",)
+RULES_OF_BATCHES = ("tests/program/test_batches.py::test_rules_are_batched_with_their_calls",)
 ITEMS_BY_THEMSELVES = (
-    "tests/test_batches.py::test_each_item_leaves_a_loop_and_takes_a_branch_by_itself",
+    "tests/program/test_batches.py::test_each_item_leaves_a_loop_and_takes_a_branch_by_itself",
 )
 
 BATCHES = (
@@ -1062,7 +1062,7 @@ BATCHES = (
         "moving = [v for v in own if v not in fixed or size[v] <= room]",
         "moving = []",
         (
-            "tests/test_batches.py::test_an_item_that_has_left_a_loop_makes_no_gradient_of_a_sum_nan",
+            "tests/program/test_batches.py::test_an_item_that_has_left_a_loop_makes_no_gradient_of_a_sum_nan",
         ),
     ),
     Mutant(
@@ -1075,7 +1075,7 @@ BATCHES = (
         "rules/branches.py",
         "moved = build.select(along(flag, build.shape(t)[1:]), t, build.zeros(t.type))",
         "moved = t",
-        ("tests/test_batches.py::test_a_branch_not_taken_makes_no_gradient_of_a_sum_nan",),
+        ("tests/program/test_batches.py::test_a_branch_not_taken_makes_no_gradient_of_a_sum_nan",),
     ),
     Mutant(
         "autodiff/batching.py",
@@ -1087,13 +1087,13 @@ BATCHES = (
         "rules/loops/while_loop.py",
         "if apart and frame.diff.found_in(",
         "if frame.diff.found_in(",
-        ("tests/test_batches.py::test_an_item_that_has_left_a_loop_calls_nobody",),
+        ("tests/program/test_batches.py::test_an_item_that_has_left_a_loop_calls_nobody",),
     ),
     Mutant(
         "autodiff/batching.py",
         "forward, found = batching.function(names[0], self.flags, wanted)",
         "forward, found = batching.function(names[0], self.flags)",
-        ("tests/test_batches.py::test_a_result_that_all_items_share_has_its_rule_too",),
+        ("tests/program/test_batches.py::test_a_result_that_all_items_share_has_its_rule_too",),
     ),
     Mutant(
         "rules/calls/derivative_ops.py",
@@ -1194,13 +1194,13 @@ AROUND = (
         "rules/calls/find_rule.py",
         "if (mask, present) == (covered, given) if view.sees_zeros else within(mask, covered):",
         "if within(mask, covered):",
-        ("tests/artifact/test_rules_that_see_zeros.py",),
+        ("tests/files/test_rules_that_see_zeros.py",),
     ),
     Mutant(
         "frontend/rules/wanted_rules.py",
         '            self._add_for_other_sets(found, rule, "jvp")',
         "            pass",
-        ("tests/artifact/test_rules_that_see_zeros.py",),
+        ("tests/files/test_rules_that_see_zeros.py",),
     ),
     Mutant(
         "frontend/rules/leaked_values.py",
@@ -1226,13 +1226,13 @@ AROUND = (
         "api/named_axes.py",
         "_times(gradient, axis.size) if dim is None",
         "gradient if dim is None",
-        ("tests/test_api_named_axes.py",),
+        ("tests/api/test_named_axes.py",),
     ),
     Mutant(
         "api/named_axes.py",
         "if axis.name in axes and of_primal is None:",
         "if axis.name in axes:",
-        ("tests/test_api_named_axes.py",),
+        ("tests/api/test_named_axes.py",),
     ),
 )
 

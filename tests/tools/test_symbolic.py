@@ -11,7 +11,7 @@ from jax.export import symbolic_shape
 import pullback
 from pullback.files.symbolic import refine_types
 from pullback.tools.arguments import parse_arguments
-from tests.artifact import models
+from tests.files import models
 
 X = np.linspace(-1.0, 1.0, 6, dtype=np.float32).reshape(3, 2)
 W = np.array([0.5, -1.5], np.float32)

@@ -116,7 +116,7 @@ def _is_mark(value: Any) -> bool:
 
 @jax.tree_util.register_pytree_node_class
 @dataclass(eq=False)
-class VJP:
+class CotangentMap:
     """The map of cotangents that `pb.vjp` returns: a pytree, with attributes that JAX's has too.
 
     Attributes:
@@ -193,7 +193,7 @@ class VJP:
                 )
         return jax.tree_util.Partial(_put, self, places)
 
-    def replace(self, **changes: Any) -> VJP:
+    def replace(self, **changes: Any) -> CotangentMap:
         """Return the map with other attributes, such as `args_res`."""
         return dataclasses.replace(self, **changes)
 
@@ -202,7 +202,7 @@ class VJP:
         return (self.args_res, self.opaque_residuals, self.primals), (self.fun, self.reduce_axes)
 
     @classmethod
-    def tree_unflatten(cls, static: Any, children: Any) -> VJP:
+    def tree_unflatten(cls, static: Any, children: Any) -> CotangentMap:
         """Invert `tree_flatten`."""
         (fun, reduce_axes), (args_res, others, primals) = static, children
         return cls(fun, args_res, others, reduce_axes, primals)
@@ -217,7 +217,7 @@ def _holds(place: Any, aval: Any) -> bool:
     return not is_inexact(aval) or (place.shape, place.dtype) == (aval.shape, aval.dtype)
 
 
-def _put(pull: VJP, places: Any, *cotangents: Any) -> Any:
+def _put(pull: CotangentMap, places: Any, *cotangents: Any) -> Any:
     """Put cotangents of arguments in their places; return what of them is to be returned."""
 
     def put(place: Any, ct: Any) -> Any:
@@ -264,7 +264,7 @@ class PushForward:
 
     @property
     def out_nzs(self) -> Any:
-        """Flags of the results that may have a nonzero tangent; as in `VJP`."""
+        """Flags of the results that may have a nonzero tangent; as in `CotangentMap`."""
         return tree_prefix.mirrored(jax.tree.structure(self.out), self.nonzero)
 
 

@@ -42,7 +42,7 @@ _DERIVATION = "_pullback_derivation"
 
 
 @dataclass(frozen=True)
-class Step:
+class Transformation:
     """A transformation of programs: a function of `derivation` and its options."""
 
     name: str
@@ -58,14 +58,14 @@ class Derivation:
 
     function: Callable[[], Any]  # a weak reference to whom it is about
     base: Any
-    steps: tuple[Step, ...]
+    steps: tuple[Transformation, ...]
 
 
-def _note(function: Any, base: Any, steps: tuple[Step, ...]) -> None:
+def _note(function: Any, base: Any, steps: tuple[Transformation, ...]) -> None:
     setattr(function, _DERIVATION, Derivation(weakref.ref(function), base, steps))
 
 
-def _origin(fun: Any) -> tuple[Any, tuple[Step, ...]]:
+def _origin(fun: Any) -> tuple[Any, tuple[Transformation, ...]]:
     """Return the function that one is derived from, and the steps since.
 
     A function that was not made here, or that only wraps one that was, is derived from itself.
@@ -94,7 +94,7 @@ def program_of(
     return program
 
 
-def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
+def _transformed(fun: Callable[..., Any], step: Transformation) -> Callable[..., Any]:
     """Return a function that calls the program that a step derives from that of `fun`."""
     static_arguments.check_function(fun)
     base, before = _origin(fun)
@@ -109,7 +109,7 @@ def _transformed(fun: Callable[..., Any], step: Step) -> Callable[..., Any]:
     return function
 
 
-def _derived(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
+def _derived(steps: tuple[Transformation, ...], get: Callable[[], Any]) -> Any:
     options = dict(steps[-1].options)
 
     def make(get: Callable[[], Any]) -> Callable[..., Any]:
@@ -129,7 +129,7 @@ def _derived(steps: tuple[Step, ...], get: Callable[[], Any]) -> Any:
 
 
 def _with_gradients(
-    results: Any, args: tuple[Any, ...], step: Step, change: Callable[[Any, Any], Any]
+    results: Any, args: tuple[Any, ...], step: Transformation, change: Callable[[Any, Any], Any]
 ) -> Any:
     """Replace the gradients among the results with `change(gradients, primals)`."""
     options = dict(step.options)
@@ -142,7 +142,9 @@ def _with_gradients(
     return change(results, primals)
 
 
-def _derivative(fun: Callable[..., Any], step: Step, reduce_axes: Any) -> Callable[..., Any]:
+def _derivative(
+    fun: Callable[..., Any], step: Transformation, reduce_axes: Any
+) -> Callable[..., Any]:
     """Return a function that gives gradients, which are totals over the axes named."""
     function = _transformed(fun, step)
     if reduce_axes == ():
@@ -211,14 +213,16 @@ def value_and_grad(
     return _derivative(fun, step, reduce_axes)
 
 
-def _step(name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool) -> Step:
+def _step(
+    name: str, argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool
+) -> Transformation:
     options = {
         "argnums": argument_leaves.positions(argnums),
         "has_aux": has_aux,
         "holomorphic": holomorphic,
         "allow_int": allow_int,
     }
-    return Step(name, tuple(options.items()))
+    return Transformation(name, tuple(options.items()))
 
 
 def jvp(
@@ -387,7 +391,7 @@ def _derived_vjp(has_aux: bool, perturbed: Sequence[bool] | None, get: Callable[
 
     def vjp(*primals: Any) -> Any:
         out, pull, residuals, *aux = call(primals, {})
-        return out, linear_maps.VJP(room.fetch(pull), None, residuals), *aux
+        return out, linear_maps.CotangentMap(room.fetch(pull), None, residuals), *aux
 
     return vjp
 

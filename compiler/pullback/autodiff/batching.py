@@ -2,7 +2,7 @@
 
 A value that depends on the batch gets the batch axis as its first dimension; what all items share
 stays as it is. `Batching` is the state of the pass, and the frame of one block is what its rules
-see. Rules of calls become functions of a batch as well: `Signature` says of what type.
+see. Rules of calls become functions of a batch as well: `BatchSignature` says of what type.
 
 An op without a batching rule runs for one item after the other, in a loop.
 """
@@ -441,7 +441,7 @@ def _copy_for_item(operation: Any, values: dict[Value, Value], index: Value) -> 
 
 
 @dataclass(frozen=True)
-class Signature:
+class BatchSignature:
     """The arguments and results of the functions of a call's rules, and which are batched.
 
     Attributes:
@@ -456,10 +456,12 @@ class Signature:
     inexact_results: int
 
     @staticmethod
-    def of(operands: Sequence[Value], results: Sequence[Value], flags: Flags) -> Signature:
+    def of(operands: Sequence[Value], results: Sequence[Value], flags: Flags) -> BatchSignature:
         """Return the signature of a call of one item."""
         count = len(ops.inexact_positions(results))
-        return Signature(tuple(flags), tuple(ops.inexact_positions(operands)), len(results), count)
+        return BatchSignature(
+            tuple(flags), tuple(ops.inexact_positions(operands)), len(results), count
+        )
 
     def functions(
         self, batching: Batching, kind: str, mask: str, names: Sequence[str]

@@ -32,7 +32,7 @@ from pullback_runtime._erasure import erase
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitFunction:
     """A function split into forward and backward.
 
     forward: (args…) → (kept outs…, residuals…); backward: (residuals…, cts…) → (cts of args…),
@@ -127,7 +127,7 @@ def split(
     constants: Constants = (),
     may_lose: bool = False,
     types: Sequence[Any] = (),
-) -> Split:
+) -> SplitFunction:
     """Split @name into forward and backward functions, once per combination of arguments.
 
     With `linear`, the masked arguments are the linear ones: forward loses them, and the results
@@ -138,7 +138,7 @@ def split(
     """
     types = tuple(types)
 
-    def derive() -> Split:
+    def derive() -> SplitFunction:
         return _split(diff, name, mask, ct_mask, linear, constants, may_lose, types)
 
     key = "split", name, mask, ct_mask, linear, str(constants), may_lose, types
@@ -154,7 +154,7 @@ def _split(
     constants: Constants,
     may_lose: bool,
     types: Sequence[Any],
-) -> Split:
+) -> SplitFunction:
     forward = diff.clone_function(name, f"{name}.fwd")
     draft, _ = diff.add_function(f"{name}.bwd.draft", (), (), diff.function(name).location)
     with _dropped_if_not_linear(diff, draft, forward):
@@ -188,7 +188,7 @@ def _split_between(
     linear: bool,
     constants: Constants,
     types: Sequence[Any],
-) -> Split:
+) -> SplitFunction:
     forward, draft = halves
     block, draft_block = diff.block(forward), diff.block(draft)
     with build.inserting(ir.InsertionPoint.at_block_begin(block), diff.function(name).location):
@@ -219,7 +219,7 @@ def _split_between(
     replace_terminator(block, [*(now[i] for i in kept), *stored])
     set_signature(diff.function(forward))
     backward = _finish_backward(diff, f"{name}.bwd", draft, chosen, residuals, cts)
-    return Split(forward, backward, kept, [ct is not None for ct in cts], compared)
+    return SplitFunction(forward, backward, kept, [ct is not None for ct in cts], compared)
 
 
 def split_entry(diff: Differentiation, entry: str, mask: str, ct_mask: str) -> str:

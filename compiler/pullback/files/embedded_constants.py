@@ -57,14 +57,14 @@ class Held:
             self.arrays[name] = _resources.as_array(found, op)
         return copy
 
-    def lowering_of(self, table: Any) -> Callable[[str, Any], link.Source]:
+    def lowering_of(self, table: Any) -> Callable[[str, Any], link.LinkSource]:
         """Return a function that lowers rules of a table, with large constants held here.
 
         It is used in place of the table's own `lowered.lower`.
         """
         return functools.partial(self._lower, link.Lowered(table, self.context))
 
-    def _lower(self, lowered: link.Lowered, symbol: str, closed: Any) -> link.Source:
+    def _lower(self, lowered: link.Lowered, symbol: str, closed: Any) -> link.LinkSource:
         hoisted, arrays = hoist(closed)
         source = lowered.lower(symbol, hoisted)
         function = source.library.functions[source.entry]

@@ -37,7 +37,7 @@ from pullback.ir import locations
 from pullback_runtime._symbolic import is_symbolic
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.kept_call import KeptCall
     from pullback.frontend.rules.rule_table import RuleTable
 
 BATCHED_BY_JAX = "custom_vmap_call"
@@ -211,7 +211,7 @@ class Keeper:
         rule = self.rules.register("pullback.custom_jvp_call", equation, debug_info, decomposition)
         return self._composite(equation, rule)
 
-    def _composite(self, equation: Any, rule: Rule) -> Any:
+    def _composite(self, equation: Any, rule: KeptCall) -> Any:
         return primitives.as_composite(
             equation,
             rule.op,

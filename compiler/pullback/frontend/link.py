@@ -93,7 +93,7 @@ class Lowered:
         self._context = context or _jax.context()
         self._now: tuple[Library, lowering.Lowering] | None = None
 
-    def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> Source:
+    def lower(self, symbol: str, closed: Any, *, entry: bool = False) -> LinkSource:
         """Lower a kept jaxpr to a function of this name, or of this name with a number appended."""
         library, into = self._now or self._begun()
         self._now = None  # where this fails, half a function may be in there
@@ -107,7 +107,7 @@ class Lowered:
             raise
         library.refresh()
         self._now = library, into
-        return Source(library, found)
+        return LinkSource(library, found)
 
     def _begun(self) -> tuple[Library, lowering.Lowering]:
         with self._context, ir.Location.unknown(self._context):
@@ -129,7 +129,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class LinkSource:
     """A function of a library, to be copied with all that it refers to."""
 
     library: Library
@@ -138,7 +138,7 @@ class Source:
 
 def merge(target: ir.Module, module: ir.Module, symbol: str) -> str:
     """Copy `symbol` and all it refers to into `target`; equal functions there are shared."""
-    return merge_source(Symbols(target), Source(Library(module), symbol))
+    return merge_source(Symbols(target), LinkSource(Library(module), symbol))
 
 
 def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> str:
@@ -155,7 +155,7 @@ def merge_main(target: ir.Module, content: bytes, instead_of: ir.Operation) -> s
     return name
 
 
-def merge_source(target: Symbols, source: Source) -> str:
+def merge_source(target: Symbols, source: LinkSource) -> str:
     """Copy a function of a library, and all it refers to, into the module of these symbols."""
     library, context = source.library, target.module.context
     if library.module.context != context:

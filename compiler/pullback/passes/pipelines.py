@@ -62,7 +62,7 @@ def parse_pipeline(text: str) -> tuple[Stage, ...]:
 
 
 def _stages(text: str) -> tuple[Stage, ...]:
-    elements = _Parser(text).parse()
+    elements = _PipelineParser(text).parse()
     if len(elements) == 1 and elements[0].name in MODULE_ANCHORS:
         elements = elements if elements[0].nested is None else elements[0].nested
     return tuple(stage for element in elements for stage in _resolve(element))
@@ -123,7 +123,7 @@ def _is_registered(name: str) -> bool:
     return True
 
 
-class _Parser:
+class _PipelineParser:
     """A recursive-descent reader of `name{options}(nested),…`."""
 
     def __init__(self, text: str):

@@ -21,7 +21,7 @@ Layout = list[int]  # batch, feature, spatial…; of a kernel: output feature, i
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvolutionWindow:
     """The attributes of a convolution."""
 
     lhs: Layout
@@ -36,7 +36,7 @@ class Window:
     batch_groups: int
 
 
-def read_window(op: Op | MappedOp) -> Window:
+def read_window(op: Op | MappedOp) -> ConvolutionWindow:
     """Return the attributes of a convolution, with defaults filled in."""
     d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     lhs = [d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions]
@@ -47,7 +47,7 @@ def read_window(op: Op | MappedOp) -> Window:
     ]
     out = [d.output_batch_dimension, d.output_feature_dimension, *d.output_spatial_dimensions]
     count = len(lhs) - 2
-    return Window(
+    return ConvolutionWindow(
         lhs,
         rhs,
         out,
@@ -134,7 +134,7 @@ def _dilated(size: int, dilation: int) -> int:
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
-def _spatial_sizes(op: Op, w: Window) -> list[tuple[int, int, int]]:
+def _spatial_sizes(op: Op, w: ConvolutionWindow) -> list[tuple[int, int, int]]:
     """Return the dilated sizes of input, kernel and output, per spatial dimension."""
     lhs, rhs, out = op.shape(0), op.shape(1), build.info(op.result_type).shape
     return [
@@ -147,7 +147,7 @@ def _spatial_sizes(op: Op, w: Window) -> list[tuple[int, int, int]]:
     ]
 
 
-def _lhs_padding(op: Op, w: Window) -> list[tuple[int, int]]:
+def _lhs_padding(op: Op, w: ConvolutionWindow) -> list[tuple[int, int]]:
     found = []
     for (lhs, rhs, out), (low, _) in zip(_spatial_sizes(op, w), w.padding, strict=True):
         before = rhs - low - 1
@@ -155,7 +155,7 @@ def _lhs_padding(op: Op, w: Window) -> list[tuple[int, int]]:
     return found
 
 
-def _rhs_padding(op: Op, w: Window) -> list[tuple[int, int]]:
+def _rhs_padding(op: Op, w: ConvolutionWindow) -> list[tuple[int, int]]:
     return [
         (low, out - lhs + rhs - low - 1)
         for (lhs, rhs, out), (low, _) in zip(_spatial_sizes(op, w), w.padding, strict=True)
@@ -165,7 +165,9 @@ def _rhs_padding(op: Op, w: Window) -> list[tuple[int, int]]:
 # ---------------------------------------------------------------------------------- builders
 
 
-def convolution(op: Op, lhs: Value, rhs: Value, w: Window, shape: Sequence[int]) -> Value:
+def convolution(
+    op: Op, lhs: Value, rhs: Value, w: ConvolutionWindow, shape: Sequence[int]
+) -> Value:
     """Emit a convolution with the precision of `op`, and without reversing the kernel."""
     attributes = {
         "window_strides": build.i64s(tuple(w.strides)),
@@ -182,7 +184,7 @@ def convolution(op: Op, lhs: Value, rhs: Value, w: Window, shape: Sequence[int])
     return build.emit1("stablehlo.convolution", result, [lhs, rhs], attributes)
 
 
-def _dimension_numbers(w: Window) -> Any:
+def _dimension_numbers(w: ConvolutionWindow) -> Any:
     return stablehlo.ConvDimensionNumbers.get(
         w.lhs[0], w.lhs[1], w.lhs[2:],
         w.rhs[1], w.rhs[0], w.rhs[2:],

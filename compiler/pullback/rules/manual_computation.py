@@ -163,7 +163,7 @@ class ManualComputation:
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        return _Reversed(op).run(cts)
+        return _ReversedBody(op).run(cts)
 
 
 def _where(flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
@@ -178,7 +178,7 @@ def _tangent_arguments(
     return {a: block.add_argument(a.type, loc) for a, t in pairs if t is not None}
 
 
-class _Reversed:
+class _ReversedBody:
     """The manual computation of the cotangents; its body gets arguments as it needs them."""
 
     def __init__(self, op: Op) -> None:

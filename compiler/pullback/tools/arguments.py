@@ -45,14 +45,14 @@ TOKEN = re.compile(
 
 def parse_arguments(text: str) -> tuple[Any, ...]:
     """Return one `jax.ShapeDtypeStruct`, Python scalar or container of them per argument."""
-    parser = _Parser(text)
+    parser = _TypeParser(text)
     try:
         return tuple(parser.items("", parser.argument))
     except RecursionError:
         parser.fail("too many brackets inside one another")
 
 
-class _Parser:
+class _TypeParser:
     """A recursive-descent parser; `index` is the token that comes next."""
 
     def __init__(self, text: str):

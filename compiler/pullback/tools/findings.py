@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback._jax.tangent_types import is_inexact
-from pullback.frontend.rules.kept_call import Rule
+from pullback.frontend.rules.kept_call import KeptCall
 from pullback.tools import slopes
 
 INPUTS = (0.1, 0.9)
@@ -31,7 +31,7 @@ class Finding:
     problem: str | None = None
 
     @staticmethod
-    def unknown(rule: Rule, problem: str, label: str = "") -> Finding:
+    def unknown(rule: KeptCall, problem: str, label: str = "") -> Finding:
         """Return the finding that there was nothing to compare."""
         return Finding(rule.key + label, "", rule.where, float("nan"), problem)
 

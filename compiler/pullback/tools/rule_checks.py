@@ -18,7 +18,7 @@ import pullback
 from pullback._jax import call_operands, jaxprs, source_info, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import MissingRuleError, headline
-from pullback.frontend.rules.kept_call import Rule
+from pullback.frontend.rules.kept_call import KeptCall
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, alike, apart, inexact, largest
 from pullback.tools.solve_checks import Solves, check_solve
@@ -130,14 +130,14 @@ def check_rules(
                 _enter_rules_of(rules, rule)
 
 
-def _enter_rules_of(rules: Any, rule: Rule) -> None:
+def _enter_rules_of(rules: Any, rule: KeptCall) -> None:
     for kind in ("jvp", "vjp"):
         with contextlib.suppress(Exception):  # one that is not there, or that is reported
             rules.traced_rule(rule, kind, rule.own_mask)
 
 
 @contextlib.contextmanager
-def _saying_what_takes_long(rule: Rule, inputs: Inputs) -> Iterator[None]:
+def _saying_what_takes_long(rule: KeptCall, inputs: Inputs) -> Iterator[None]:
     message = (
         f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end "
         f"at inputs in {inputs}; then interrupt, and compare this rule where it ends"
@@ -152,7 +152,7 @@ def _saying_what_takes_long(rule: Rule, inputs: Inputs) -> Iterator[None]:
 
 
 def _check(
-    rule: Rule, constants: Sequence[Any], inputs: Inputs, tolerance: float
+    rule: KeptCall, constants: Sequence[Any], inputs: Inputs, tolerance: float
 ) -> Iterator[Finding]:
     if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
         yield Finding.unknown(
@@ -178,7 +178,7 @@ def _check(
 
 
 def _check_by(
-    rule: Rule,
+    rule: KeptCall,
     label: str,
     call: Callable[..., Any],
     values: list[Any],
@@ -231,7 +231,7 @@ def _case(
 
 
 def _compared(
-    rule: Rule,
+    rule: KeptCall,
     label: str,
     case: Case,
     mode: str,

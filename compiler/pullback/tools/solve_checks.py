@@ -13,7 +13,7 @@ import numpy as np
 import pullback
 from pullback._jax import call_operands, tracing
 from pullback.errors import headline
-from pullback.frontend.rules.kept_call import Rule
+from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, apart, inexact, largest
@@ -32,7 +32,9 @@ class Solves:
         return list(call_operands.solves_met(self.target, [*arguments]))
 
 
-def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) -> Iterator[Finding]:
+def check_solve(
+    rule: KeptCall, solves: Solves, inputs: Inputs, tolerance: float
+) -> Iterator[Finding]:
     """Compare a solution with its system, and cotangents of right sides with solutions.
 
     Args:
@@ -54,7 +56,7 @@ def check_solve(rule: Rule, solves: Solves, inputs: Inputs, tolerance: float) ->
 
 
 def _check(
-    rule: Rule, met: call_operands.Solve, inputs: Inputs, tolerance: float
+    rule: KeptCall, met: call_operands.Solve, inputs: Inputs, tolerance: float
 ) -> Iterator[Finding]:
     call = tracing.equations_to_function(met.call)
     right = [inputs.of_type(jax.typeof(each)) for each in met.right]

@@ -22,7 +22,7 @@ from pullback.frontend.rules.result_layouts import same_layouts
 from pullback.program import argument_leaves
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.kept_call import KeptCall
 
 
 class Axes(NamedTuple):
@@ -45,7 +45,7 @@ Move = Callable[[Any], Any]
 """A change of the axes of one value."""
 
 
-def axes_of_results(rule: Rule, values: Any) -> list[Axes] | None:
+def axes_of_results(rule: KeptCall, values: Any) -> list[Axes] | None:
     """Return where the results of a rule and of its function have the batch axes.
 
     None where both are the same, as they are for calls that were not batched.
@@ -138,7 +138,7 @@ def moved(closed: Any, moves: Sequence[Move]) -> Any:
     return tracing.traced(function, *tracing.structs(closed.in_avals))
 
 
-def check_results_of_items(rule: Rule, axes: Sequence[Axes] | None) -> None:
+def check_results_of_items(rule: KeptCall, axes: Sequence[Axes] | None) -> None:
     """Refuse a forward rule that gives all items one result, where the function gives each its own.
 
     Args:
@@ -153,7 +153,7 @@ def check_results_of_items(rule: Rule, axes: Sequence[Axes] | None) -> None:
             raise _gives_all(rule, i)
 
 
-def check_shared_arguments(rule: Rule) -> None:
+def check_shared_arguments(rule: KeptCall) -> None:
     """Refuse a backward rule if items of a batch share a result and an argument of its function.
 
     `jax.vmap` sums what the rules of all items return for the argument, and each of these is given
@@ -171,7 +171,7 @@ def check_shared_arguments(rule: Rule) -> None:
             raise _counted_for_each(rule, shared[0], f", and so is its argument {arguments[0]}")
 
 
-def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
+def check_shared_results(rule: KeptCall, needed: Mapping[int, bool]) -> None:
     """Refuse a backward rule that makes anything of the cotangent of a shared result.
 
     The cotangent of a result that all items of a batch share is that of all items together. The
@@ -189,13 +189,13 @@ def check_shared_results(rule: Rule, needed: Mapping[int, bool]) -> None:
                 raise _counted_for_each(rule, i)
 
 
-def _shared_results(rule: Rule) -> Iterator[tuple[Any, list[int]]]:
+def _shared_results(rule: KeptCall) -> Iterator[tuple[Any, list[int]]]:
     """Yield each batch of a call, and the results with cotangents that all of its items share."""
     for batch in user_rules.batches_of_rule(rule.call.eqns[0]):
         yield batch, [i for i in rule.inexact_results if batch.out_axes[i] is None]
 
 
-def _counted_for_each(rule: Rule, result: int, why: str = "") -> RuleResultError:
+def _counted_for_each(rule: KeptCall, result: int, why: str = "") -> RuleResultError:
     return RuleResultError(
         f"result {result} of `{rule.key}` is the same for all items of a jax.vmap{why}: the "
         "cotangent of that result would be counted once for each item",
@@ -205,7 +205,7 @@ def _counted_for_each(rule: Rule, result: int, why: str = "") -> RuleResultError
     )
 
 
-def _gives_all(rule: Rule, result: int) -> RuleResultError:
+def _gives_all(rule: KeptCall, result: int) -> RuleResultError:
     return RuleResultError(
         f"the fwd rule of `{rule.key}` gives all items of a jax.vmap the same result {result}, "
         "where its function gives each its own",
@@ -215,7 +215,7 @@ def _gives_all(rule: Rule, result: int) -> RuleResultError:
     )
 
 
-def _cannot_tell(rule: Rule, aval: Any) -> RuleResultError:
+def _cannot_tell(rule: KeptCall, aval: Any) -> RuleResultError:
     return RuleResultError(
         f"jax.vmap has batched `{rule.key}` and its rule apart, and which axis of the result "
         f"{argument_leaves.spell(aval)} is the batch cannot be told: several have as many items",

@@ -22,13 +22,13 @@ from pullback.ir.ops import SEES_ZEROS
 class Batch:
     """A rule for a batch of calls: which operands have the batch axis, and its size."""
 
-    rule: Rule
+    rule: KeptCall
     flags: tuple[bool, ...]
     size: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class KeptCall:
     """One kept call: what it computes, and the original call that knows its derivatives."""
 
     key: str

@@ -12,7 +12,7 @@ import jax
 
 from pullback import _jax
 from pullback._jax import ir, jaxprs, named_axes, remat, tracing, user_rules
-from pullback.autodiff.batching import Batching, Signature
+from pullback.autodiff.batching import Batching, BatchSignature
 from pullback.autodiff.state import Differentiation
 from pullback.errors import MissingRuleError
 from pullback.frontend import keep, link
@@ -21,7 +21,7 @@ from pullback.frontend.closures.same_rule import Identities
 from pullback.frontend.keep import Keeper
 from pullback.frontend.rewrites import pallas_kernels
 from pullback.frontend.rules import leaked_values, stage_all, trace_rule
-from pullback.frontend.rules.kept_call import Batch, Rule
+from pullback.frontend.rules.kept_call import Batch, KeptCall
 from pullback.ir import build, masks
 from pullback.ir.environment import Environment
 from pullback.ir.modules import clone
@@ -46,11 +46,11 @@ class RuleTable:
         self.environment = Environment(platforms)  # of all that was kept until now
         self.hands_on = False  # a rule gives cotangents of other types than its operands have
         self.traces = 0
-        self._rules: dict[str, Rule] = {}
+        self._rules: dict[str, KeptCall] = {}
         self._keys: dict[Any, str] = {}
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
         self.lowered = link.Lowered(self)
-        self._sources_of: dict[int, link.Source] = {}
+        self._sources_of: dict[int, link.LinkSource] = {}
         self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
         self._generation = 0
         self._checked_axes = named_axes.axes_checked_here()
@@ -79,7 +79,7 @@ class RuleTable:
         self._mark(module)
         return clone(module) if self._rules else self.lowered.taken()
 
-    def __getitem__(self, key: str) -> Rule:
+    def __getitem__(self, key: str) -> KeptCall:
         return self._rules[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -120,7 +120,7 @@ class RuleTable:
         finally:
             self._checked_axes, self.policy, self.settings = outer
 
-    def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> Rule:
+    def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> KeptCall:
         """Return the rule of a kept equation: the one known for equal calls, or a new one."""
         key, identities = self._find(op, equation, decomposition)
         if key is None:
@@ -133,7 +133,7 @@ class RuleTable:
             reassigned.warn(rule, key, self.keeper.tracebacks, self.keeper.place)
         return self._rules[key]
 
-    def register_backward(self, equation: Any, debug_info: Any) -> Rule:
+    def register_backward(self, equation: Any, debug_info: Any) -> KeptCall:
         """Return the rule of a linear call that JAX knows by its transpose only.
 
         Its map is the transpose of the user's backward rule. Where that has none, the call is for
@@ -200,11 +200,11 @@ class RuleTable:
         for name in (name for name, holds in marks.items() if holds):
             module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
-    def sources(self, key: str, kind: str, mask: str) -> list[link.Source]:
+    def sources(self, key: str, kind: str, mask: str) -> list[link.LinkSource]:
         """Return what `stage` links, without linking it: a module for each function of the rule."""
         return self._sources(self._rules[key], kind, mask)
 
-    def _sources(self, rule: Rule, kind: str, mask: str) -> list[link.Source]:
+    def _sources(self, rule: KeptCall, kind: str, mask: str) -> list[link.LinkSource]:
         if not rule.sees_zeros:
             mask = str(masks.Asked.parse(mask)._replace(results=""))
         if rule.batch is not None:
@@ -212,13 +212,13 @@ class RuleTable:
         return self._lowered(rule, kind, mask, self.traced_rule(rule, kind, mask))
 
     def _lowered(
-        self, rule: Rule, kind: str, mask: str, traced: Sequence[Any]
-    ) -> list[link.Source]:
+        self, rule: KeptCall, kind: str, mask: str, traced: Sequence[Any]
+    ) -> list[link.LinkSource]:
         names = rule.symbols(kind, mask)
         with self._under(rule.checked_axes, rule.policy, rule.settings):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
-    def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.Source]:
+    def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.LinkSource]:
         """Batch the functions of a rule for one item, in a module of their own.
 
         JAX batches functions with a user's batching rules (`custom_vmap`) before they are lowered.
@@ -234,13 +234,13 @@ class RuleTable:
             names = [link.merge_source(symbols, source) for source in sources]
             rule = batch.rule
             results = len(rule.call.out_avals), len(rule.inexact_results)
-            signature = Signature(batch.flags, tuple(rule.inexact), *results)
+            signature = BatchSignature(batch.flags, tuple(rule.inexact), *results)
             with Differentiation(module, self) as functions:
                 batching = Batching(functions, batch.size)
                 names = list(signature.functions(batching, kind, mask, names))
                 batching.finish()
         library = link.Library(module)
-        return [link.Source(library, name) for name in names]
+        return [link.LinkSource(library, name) for name in names]
 
     def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
         """Return the key of the rule for a batch of calls with the flagged operands batched."""
@@ -271,7 +271,7 @@ class RuleTable:
         return stage_all.stage_all(self, module, order, arguments)
 
     @contextlib.contextmanager
-    def lowering(self, lower: Callable[..., link.Source]) -> Iterator[None]:
+    def lowering(self, lower: Callable[..., link.LinkSource]) -> Iterator[None]:
         """Run the body with rules lowered by `lower` in this thread, such as into another context.
 
         Callbacks and keep-alives that this adds are dropped afterwards.
@@ -286,7 +286,7 @@ class RuleTable:
             for each, count in zip(kept, counts, strict=True):
                 del each[count:]
 
-    def traced_rule(self, rule: Rule, kind: str, mask: str) -> tuple[Any, ...]:
+    def traced_rule(self, rule: KeptCall, kind: str, mask: str) -> tuple[Any, ...]:
         """Return the functions of a rule, kept but not lowered; raise what `stage` raises."""
         key = rule.key, kind, mask
         if key not in self._traced:
@@ -294,7 +294,7 @@ class RuleTable:
         return self._traced[key]
 
     def _trace(
-        self, rule: Rule, kind: str, mask: str, batch: Batch | None = None
+        self, rule: KeptCall, kind: str, mask: str, batch: Batch | None = None
     ) -> tuple[Any, ...]:
         """Trace the functions of a rule and keep them; if a batch is given, let JAX batch them."""
         asked = masks.Asked.parse(mask)
@@ -331,7 +331,7 @@ class RuleTable:
             self._generation = 0
             self.keeper.place = outer
 
-    def _lower(self, name: str, closed: Any) -> link.Source:
+    def _lower(self, name: str, closed: Any) -> link.LinkSource:
         """Lower a function of a rule on first request, and memoize the result."""
         here = self, self.lowered.lower, self._sources_of
         table, lower, lowered = _elsewhere.get() or here
@@ -372,8 +372,8 @@ class RuleTable:
         primal = None if decomposition is None else self._identities.jaxpr(decomposition)
         return types, function, primal, _literals(equation)
 
-    def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> Rule:
-        return Rule(
+    def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> KeptCall:
+        return KeptCall(
             key=key,
             op=op,
             primitive=jaxprs.name_of(equation),
@@ -401,7 +401,7 @@ class RuleTable:
         return key
 
 
-def _with_marks(rule: Rule, kind: str, closed: Sequence[Any]) -> list[Any]:
+def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
     """Return the functions of a rule with marks on what the checkpoint around it saves.
 
     A backward function gets none: it is not run again.

@@ -26,7 +26,7 @@ from pullback.ir.ops import REFUSED, RULE
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.kept_call import KeptCall
     from pullback.frontend.rules.rule_table import RuleTable
 
 LAST_ORDER = 9
@@ -250,7 +250,7 @@ def _wants_all_rules(met: Meeting) -> bool:
     return not met.transposed or isinstance(met.call, ops.LinearCall)
 
 
-def _warn_of_order(rule: Rule, order: int) -> None:
+def _warn_of_order(rule: KeptCall, order: int) -> None:
     warnings.warn(
         f"staging rules takes long: `{rule.key}`, called at {rule.where}, is for derivatives of "
         f"order {order}, and there may be ever more; order=1, or 2, stages those "
@@ -259,7 +259,7 @@ def _warn_of_order(rule: Rule, order: int) -> None:
     )
 
 
-def _endless(rules: list[Rule]) -> EndlessRulesError:
+def _endless(rules: list[KeptCall]) -> EndlessRulesError:
     """Return the error for rules of rules that come to no end, which names their primitive."""
     primitive, count = Counter(rule.primitive for rule in rules).most_common(1)[0]
     name = primitive.removesuffix(jaxprs.OF_A_LIBRARY)

@@ -33,7 +33,7 @@ from pullback.program.memo import has_hash
 from pullback_runtime._dtypes import dtype_named
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Batch, Rule
+    from pullback.frontend.rules.kept_call import Batch, KeptCall
 
 
 USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
@@ -49,7 +49,7 @@ STOPS = frozenset({"stop_gradient"})
 """Primitives that are there to have no derivative."""
 
 
-def _function_of(rule: Rule) -> Any:
+def _function_of(rule: KeptCall) -> Any:
     """Return the call as a function; operations of a user's rule have their lines in the rule."""
     if rule.primitive in OTHERWISE:
         return OTHERWISE[rule.primitive](rule.call)
@@ -57,7 +57,7 @@ def _function_of(rule: Rule) -> Any:
     return tracing.equations_to_function(rule.call, own_lines=rule.primitive in USERS)
 
 
-def jvp_rule(rule: Rule, chosen: list[int], *_: Any) -> tuple[Any, ...]:
+def jvp_rule(rule: KeptCall, chosen: list[int], *_: Any) -> tuple[Any, ...]:
     """Trace `(args, tangents of the chosen args) -> (outs, tangents of inexact outs)`."""
     call = _function_of(rule)
     results, outs = rule.call.out_avals, rule.inexact_results
@@ -98,7 +98,7 @@ def _by_linearize(function: Any, primals: Any, tangents: Any) -> tuple[Any, Any]
     return results, linear(*tangents)
 
 
-def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
+def _own_jvp(rule: KeptCall, chosen: list[int]) -> Any:
     """Return the jaxpr of a user's `jvp` rule, which JAX traces anyway, if that is enough.
 
     Return None if some operand has no tangent.
@@ -123,7 +123,7 @@ def _own_jvp(rule: Rule, chosen: list[int]) -> Any:
 
 
 def vjp_rule(
-    rule: Rule, chosen: list[int], given: list[int] | None = None, types: Sequence[str] = ()
+    rule: KeptCall, chosen: list[int], given: list[int] | None = None, types: Sequence[str] = ()
 ) -> tuple[Any, ...]:
     """Trace `args -> (outs, residuals)`, `(residuals, cotangents) -> cotangents of the chosen`.
 
@@ -159,7 +159,9 @@ Pull = Callable[[Sequence[Any], dict[int, Any]], list[Any]]
 """Maps residuals and the cotangents of results, by position, to those of chosen operands."""
 
 
-def _vjp(rule: Rule, chosen: list[int], given: list[int], types: Sequence[str]) -> tuple[Any, Pull]:
+def _vjp(
+    rule: KeptCall, chosen: list[int], given: list[int], types: Sequence[str]
+) -> tuple[Any, Pull]:
     """Trace `args -> (outs, residuals)` by `jax.vjp`; return also the pullback from `given`."""
     call = _function_of(rule)
     others = dict(zip(rule.inexact_results, types, strict=True)) if types else {}
@@ -196,7 +198,7 @@ def _with_cotangent(value: Any, element: str | None) -> Any:
     return function(value)
 
 
-def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
+def _own_vjp(rule: KeptCall, chosen: list[int]) -> tuple[Any, Pull] | None:
     """Do what `_vjp` does with the user's own `fwd`, which JAX traces anyway, and `bwd`.
 
     Return None if these see symbolic zeros, or if cotangents have parts on other devices.
@@ -220,7 +222,7 @@ def _own_vjp(rule: Rule, chosen: list[int]) -> tuple[Any, Pull] | None:
     return forward, pull
 
 
-def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
+def _whole(rule: KeptCall, aval: Any, ct: Any) -> Any:
     """Return the cotangent that a user's rule receives: in a checked `shard_map`, the whole.
 
     In the IR, the cotangent of a value that is equal on all devices is the sum of parts, one per
@@ -230,7 +232,7 @@ def _whole(rule: Rule, aval: Any, ct: Any) -> Any:
     return jax.lax.psum(jax.lax.pcast(ct, axes, to="varying"), axes) if axes else ct
 
 
-def _part(rule: Rule, aval: Any, ct: Any) -> Any:
+def _part(rule: KeptCall, aval: Any, ct: Any) -> Any:
     """Return one device's part of a cotangent that is equal on all of them."""
     axes = named_axes.equal_along(aval, rule.checked_axes)
     terms = named_axes.of_terms(jax.typeof(ct)) if axes else ()
@@ -251,7 +253,7 @@ def _typed(cotangents: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     ]
 
 
-def hands_on(rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any]) -> bool:
+def hands_on(rule: KeptCall, kind: str, chosen: list[int], functions: Sequence[Any]) -> bool:
     """Return True if a rule gives cotangents of other types than its operands have."""
     if kind == "jvp":
         return False
@@ -283,7 +285,7 @@ def converted(value: Any, dtype: Any) -> Any:
     return jax.lax.convert_element_type(value, dtype)
 
 
-def _as_it_is(rule: Rule, aval: Any, ct: Any) -> Any:
+def _as_it_is(rule: KeptCall, aval: Any, ct: Any) -> Any:
     return ct
 
 
@@ -294,7 +296,7 @@ def _of_types(cotangents: Sequence[Any], types: Sequence[str]) -> list[Any]:
 
 
 def transpose_rule(
-    rule: Rule, chosen: list[int], given: None = None, types: Sequence[str] = ()
+    rule: KeptCall, chosen: list[int], given: None = None, types: Sequence[str] = ()
 ) -> tuple[Any, ...]:
     """Trace `(other args, cotangents of inexact outs) -> cotangents of the chosen args`.
 
@@ -308,7 +310,7 @@ def transpose_rule(
 
 
 def _transposed(
-    rule: Rule,
+    rule: KeptCall,
     chosen: list[int],
     whole: Callable[..., Any] = _as_it_is,
     part: Callable[..., Any] = _as_it_is,
@@ -348,7 +350,7 @@ def _transposed(
     return tracing.traced(transpose, *types)
 
 
-def _taken_otherwise(rule: Rule) -> list[Any] | None:
+def _taken_otherwise(rule: KeptCall) -> list[Any] | None:
     """Return the dtypes that a linear call's transpose takes; None if they are its results'."""
     if rule.primitive != "linear_call":
         return None
@@ -356,7 +358,7 @@ def _taken_otherwise(rule: Rule) -> list[Any] | None:
     return None if taken == [aval.dtype for aval in rule.call.out_avals] else taken
 
 
-def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> Sequence[Any]:
+def _run_transpose(rule: KeptCall, kept: list[int], args: Any, cotangents: Any) -> Sequence[Any]:
     """Run JAX's transpose rule of the primitive; `args` are the operands at `kept`."""
     operands, cts = [None] * len(rule.call.in_avals), [None] * len(rule.call.out_avals)
     for places, values, full in (
@@ -368,7 +370,7 @@ def _run_transpose(rule: Rule, kept: list[int], args: Any, cotangents: Any) -> S
     return derivatives.run_transpose(rule.call.eqns[0], operands, cts)
 
 
-def _transposed_for(rule: Rule, chosen: list[int], types: Sequence[str]) -> Any:
+def _transposed_for(rule: KeptCall, chosen: list[int], types: Sequence[str]) -> Any:
     """Trace JAX's transpose rule of the primitive for cotangents of other element types.
 
     Raises:
@@ -407,7 +409,7 @@ def _restricted(call: Any, args: Any, chosen: list[int]) -> Any:
     return restricted
 
 
-def forward_of_backward(rule: Rule) -> Any:
+def forward_of_backward(rule: KeptCall) -> Any:
     """Return the linear map whose transpose is a call's rule, which alone defines the call."""
     count = rule.num_residuals or 0
     linear = list(range(count, len(rule.call.in_avals)))
@@ -423,7 +425,7 @@ def forward_of_backward(rule: Rule) -> Any:
     return tracing.traced(forward, avals[:count], avals[count:])
 
 
-def unknown_map(rule: Rule) -> Any:
+def unknown_map(rule: KeptCall) -> Any:
     """Return a stand-in for a linear map that is not known: NaN, linear in the same operands."""
     count = rule.num_residuals or 0
     avals = tracing.structs(rule.call.in_avals)
@@ -440,7 +442,7 @@ STAGES = {"jvp": jvp_rule, "vjp": vjp_rule, "transpose": transpose_rule}
 
 
 def traced(
-    rule: Rule,
+    rule: KeptCall,
     kind: str,
     chosen: list[int],
     given: list[int] | None = None,
@@ -463,7 +465,7 @@ def traced(
     return tuple(_placed(closed, rule.call.eqns[0]) for closed in found)
 
 
-def _key(rule: Rule, kind: str, chosen: list[int]) -> Any:
+def _key(rule: KeptCall, kind: str, chosen: list[int]) -> Any:
     """Return what the functions of a primitive's rule depend on; None if that may be anything."""
     (equation,) = rule.call.eqns
     if user_rules.rule_functions(equation) is not None or any(jaxprs.bodies_of(equation)):
@@ -487,7 +489,7 @@ def _stands_alone(closed: Any) -> bool:
 
 
 def batched(
-    rule: Rule, kind: str, chosen: list[int], functions: Sequence[Any], batch: Batch
+    rule: KeptCall, kind: str, chosen: list[int], functions: Sequence[Any], batch: Batch
 ) -> list[Any]:
     """Let JAX batch the functions of a rule, which have batching rules in them.
 
@@ -529,7 +531,7 @@ def _placed(closed: Any, place: Any) -> Any:
     return jaxprs.with_like_equations(closed, source_info.placed(closed.eqns, place))
 
 
-def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
+def _check_results(rule: KeptCall, kind: str, closed: Any, wanted: Sequence[Any]) -> None:
     """Raise RuleResultError if the results of a rule have other shapes than its function's.
 
     JAX batches a function and its rules each for itself, and keeps what does not depend on the
@@ -547,7 +549,7 @@ def _check_results(rule: Rule, kind: str, closed: Any, wanted: Sequence[Any]) ->
             )
 
 
-def says_missing(rule: Rule, kind: str, error: Exception) -> bool:
+def says_missing(rule: KeptCall, kind: str, error: Exception) -> bool:
     """Return whether an error says that there is no rule.
 
     JAX's own primitives say so in many ways. Whether one is linear in its operands is found out by

@@ -21,7 +21,7 @@ from pullback.passes.jvp import JVP
 from pullback.passes.vjp import VJP
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Rule
+    from pullback.frontend.rules.kept_call import KeptCall
     from pullback.frontend.rules.rule_table import RuleTable
 
 _FEW = 3
@@ -75,7 +75,7 @@ class CallRules:
         self._known: dict[tuple[str, str, int], str] = {}  # what the last call of a kind accepts
         self._missing: set[tuple[str, str]] = set()  # keys, and names of rules that there are not
 
-    def of(self, rule: Rule, wanted: Wanted, order: int) -> Found:
+    def of(self, rule: KeptCall, wanted: Wanted, order: int) -> Found:
         """Stage the rules that equal calls have and that derivatives up to an order want."""
         found: Found = {}
         if order_of("transpose", wanted.depth) > order:
@@ -96,7 +96,7 @@ class CallRules:
         refused = found.get(REFUSED, {}) | transposes.get(REFUSED, {})
         return found | transposes | ({REFUSED: refused} if refused else {})
 
-    def _pushforwards(self, found: Found, rule: Rule, wanted: Wanted) -> None:
+    def _pushforwards(self, found: Found, rule: KeptCall, wanted: Wanted) -> None:
         """Add the jvp for all operands; if there is none, for those perturbed that have one.
 
         A rule that sees which operands are perturbed, and refuses all, is staged for those that
@@ -123,7 +123,7 @@ class CallRules:
         alone = singles(wanted.mask)
         self.add(found, rule, "jvp", [mask for mask in alone if _name("jvp", mask) not in found])
 
-    def transposes(self, rule: Rule) -> Found:
+    def transposes(self, rule: KeptCall) -> Found:
         """Return the transposes of a call: for all operands, and for each that it is linear in.
 
         If it is linear in several operands beside residuals, these have a joint transpose, too. JAX
@@ -143,7 +143,7 @@ class CallRules:
             self.add(found, rule, "transpose", [joint] * (joint not in masks))
         return found
 
-    def _pairs(self, found: Found, rule: Rule, wanted: Wanted) -> None:
+    def _pairs(self, found: Found, rule: KeptCall, wanted: Wanted) -> None:
         """Add fwd and bwd for all operands; if they refuse, for those that are perturbed.
 
         If they refuse these, add them for those among them that they accept.
@@ -163,7 +163,7 @@ class CallRules:
         if "1" in (joint := self._accepted(found, rule, "vjp", wanted.mask)):
             self._pair(found, rule, Asked(joint))
 
-    def _add_for_other_sets(self, found: Found, rule: Rule, kind: str) -> None:
+    def _add_for_other_sets(self, found: Found, rule: KeptCall, kind: str) -> None:
         """Add the rules for other operands and results, if the rule sees which these are.
 
         One that fails is left out: who asks for it is told that it is not there.
@@ -177,7 +177,7 @@ class CallRules:
                     self.add(part, rule, kind, [asked.operands])
             found |= {name: part[name] for name in rules_in(part)}
 
-    def _pair(self, found: Found, rule: Rule, asked: Asked) -> bool:
+    def _pair(self, found: Found, rule: KeptCall, asked: Asked) -> bool:
         """Add fwd and bwd for some operands and results; return True if they accept these."""
         names = _pair_names(asked)
         with _noting(found, _name("vjp", asked.operands)):
@@ -185,7 +185,7 @@ class CallRules:
             return True
         return False
 
-    def _accepted(self, found: Found, rule: Rule, kind: str, perturbed: str) -> str:
+    def _accepted(self, found: Found, rule: KeptCall, kind: str, perturbed: str) -> str:
         """Return the mask of the perturbed operands that there is a rule for.
 
         It is found by bisection, after a try of what another call of the primitive accepts: there
@@ -206,12 +206,12 @@ class CallRules:
         self._known[alike] = jointly([part(first), part(rest)])
         return self._known[alike]
 
-    def _accepts(self, found: Found, rule: Rule, kind: str, mask: str) -> bool:
+    def _accepts(self, found: Found, rule: KeptCall, kind: str, mask: str) -> bool:
         """Return True if there is a rule for a mask; note the error if it refuses one operand."""
         notes = found if mask.count("1") == 1 else Found()
         return self._try(notes, rule, kind, mask, self.table.traced_rule) is not None
 
-    def _asked_of(self, rule: Rule, wanted: Wanted, kind: str) -> list[Asked]:
+    def _asked_of(self, rule: KeptCall, wanted: Wanted, kind: str) -> list[Asked]:
         """Return what derivatives ask of a rule that tells its operands apart, the widest last.
 
         That is what derivatives of the program ask for, and what rules may perturb.
@@ -221,21 +221,26 @@ class CallRules:
             found.append(Asked(jointly([*(each.operands for each in found), wanted.mask])))
         return list(dict.fromkeys(found))
 
-    def _recorded(self, rule: Rule, kind: str) -> list[Asked]:
+    def _recorded(self, rule: KeptCall, kind: str) -> list[Asked]:
         """Return what derivatives of the program ask of a rule, the widest last."""
         if self._asked is None:
             self._asked = _asked_by_derivatives(self.table, self.module, self.arguments)
         found = [asked for of, asked in self._asked.get(rule.key, ()) if of == kind]
         return sorted(found, key=lambda a: (a.operands.count("1"), a.results.count("1")))
 
-    def add(self, found: Found, rule: Rule, kind: str, masks: Iterable[str]) -> None:
+    def add(self, found: Found, rule: KeptCall, kind: str, masks: Iterable[str]) -> None:
         """Add the rules of this kind that exist to `found`."""
         for mask in masks:
             if (staged := self._try(found, rule, kind, mask, self._stage)) is not None:
                 found[_name(kind, mask)] = staged
 
     def _try(
-        self, found: Found, rule: Rule, kind: str, mask: str, get: Callable[[Rule, str, str], Any]
+        self,
+        found: Found,
+        rule: KeptCall,
+        kind: str,
+        mask: str,
+        get: Callable[[KeptCall, str, str], Any],
     ) -> Any:
         """Return what `get` gives for a rule; None if it is missing or refuses, which is noted."""
         name = _name(kind, mask)
@@ -248,7 +253,7 @@ class CallRules:
             self._missing.add((rule.key, name))
         return None
 
-    def _stage(self, rule: Rule, kind: str, mask: str) -> Any:
+    def _stage(self, rule: KeptCall, kind: str, mask: str) -> Any:
         return self.table.stage(self.linked, rule.key, kind, mask)
 
     def for_types(self, key: str, kind: str, asked: Asked) -> tuple[RuleName, str] | None:

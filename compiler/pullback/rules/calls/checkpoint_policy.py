@@ -15,7 +15,7 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir, remat
-from pullback.autodiff.functions import Split
+from pullback.autodiff.functions import SplitFunction
 from pullback.autodiff.state import Differentiation
 from pullback.ir import build, loop_carries, ops
 from pullback.ir.build import Value
@@ -40,7 +40,7 @@ from pullback_runtime._erasure import erase
 _CALL, _LOOP = "func.call", "stablehlo.while"
 
 
-def recomputation(diff: Differentiation, pair: Split) -> tuple[str, str, int]:
+def recomputation(diff: Differentiation, pair: SplitFunction) -> tuple[str, str, int]:
     """Return a forward function that also returns marked values, and one for the residuals.
 
     The second computes the residuals again from the arguments and from those marked values that it
@@ -143,7 +143,9 @@ def _behind(given: Value, block: Any) -> ir.InsertionPoint:
     return ir.InsertionPoint.after(given.owner)
 
 
-def _also_giving(diff: Differentiation, pair: Split, forward: str, flags: Sequence[bool]) -> str:
+def _also_giving(
+    diff: Differentiation, pair: SplitFunction, forward: str, flags: Sequence[bool]
+) -> str:
     """Return a copy of the forward function with the flagged marked values in place of residuals.
 
     Without a flag, return the function itself.

@@ -9,10 +9,10 @@ from typing import Any
 
 from pullback._jax import ir, remat
 from pullback.autodiff.batch_rules import BATCHES, MappedOp, batch, batch_alike
-from pullback.autodiff.batching import Signature
+from pullback.autodiff.batching import BatchSignature
 from pullback.autodiff.checks import GO_FORWARD
 from pullback.autodiff.forward import Refused
-from pullback.autodiff.functions import Split, split, transpose, with_result_types
+from pullback.autodiff.functions import SplitFunction, split, transpose, with_result_types
 from pullback.autodiff.pending import added, as_given
 from pullback.autodiff.registry import (
     NONDIFFERENTIABLE,
@@ -238,7 +238,7 @@ class Pullback:
     backward: str
     takes: list[int]  # the results whose cotangents `backward` receives
     gives: list[int | None]  # the operand that each of its results is for, if it is for any
-    compared: Sequence[int] = ()  # of the residuals: see `Split`
+    compared: Sequence[int] = ()  # of the residuals: see `SplitFunction`
 
 
 def _pull_back(op: Op, cts: Tangents, rules: Sequence[Pullback]) -> list[Value | None]:
@@ -288,7 +288,9 @@ def _transposed_rules(op: Op, cts: Tangents) -> list[Pullback]:
     return rules
 
 
-def _linear_parts(op: Op, ct_mask: str, types: Sequence[Any]) -> list[tuple[str, Split, str]]:
+def _linear_parts(
+    op: Op, ct_mask: str, types: Sequence[Any]
+) -> list[tuple[str, SplitFunction, str]]:
     """Split the linear part off each rule of a call; return the cotangents it receives, too.
 
     A rule for some of the operands has zeros for the tangents of the others. Where it is not seen
@@ -308,7 +310,7 @@ def _linear_parts(op: Op, ct_mask: str, types: Sequence[Any]) -> list[tuple[str,
 
 def _linear_part(
     op: Op, mask: str, name: str, ct_mask: str, types: Sequence[Any]
-) -> tuple[str, Split, str]:
+) -> tuple[str, SplitFunction, str]:
     diff = op.frame.diff
     ct_now = _without_zeros(ct_mask, zero_results(diff, name))
     linear = "0" * len(op.operands) + "1" * mask.count("1")
@@ -556,7 +558,7 @@ batch_alike(remat.SAVED)
 def _batch_rules(op: MappedOp, view: Any) -> Any:
     """Return the attributes of a derivative op with its rules replaced by batched ones."""
     batching = op.frame.batching
-    signature = Signature.of(view.operands, view.results, op.batched)
+    signature = BatchSignature.of(view.operands, view.results, op.batched)
     own = view.own_mask
     if view.NAME == ops.LinearCall.NAME:
         own = behind(signature.inexact, view.num_residuals)

@@ -12,7 +12,7 @@ from pullback.autodiff.batch_rules import MappedOp, batch, batch_type
 from pullback.autodiff.cotangent_reach import reached_in
 from pullback.autodiff.diagonal import diagonal_results
 from pullback.autodiff.forward import jvp_function
-from pullback.autodiff.functions import Split, split
+from pullback.autodiff.functions import SplitFunction, split
 from pullback.autodiff.registry import Op, Tangents, jointly, rule
 from pullback.autodiff.state import Differentiation, call
 from pullback.autodiff.zeros import is_nan, stays_zero
@@ -153,7 +153,7 @@ def _runs_again(op: Op, name: str) -> bool:
     return remat.CHECKPOINT in op.frame.diff.function(name).attributes and not op.frame.linear
 
 
-def _split_call(op: Op, name: str, cts: Tangents) -> Split:
+def _split_call(op: Op, name: str, cts: Tangents) -> SplitFunction:
     frame = op.frame
     return split(
         frame.diff,
@@ -179,7 +179,7 @@ def _constants(op: Op) -> tuple[tuple[int, float], ...]:
     return tuple(found)
 
 
-def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+def _store(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     """Replace the call by the forward function, and call the backward one on its residuals."""
     frame = op.frame
     with before(op):
@@ -195,7 +195,7 @@ def _store(op: Op, pair: Split, cts: Tangents) -> list[Value]:
     return call(frame.diff, pair.backward, [*residuals, *present(cts)])
 
 
-def _recompute(op: Op, pair: Split, cts: Tangents) -> list[Value]:
+def _recompute(op: Op, pair: SplitFunction, cts: Tangents) -> list[Value]:
     """Rematerialize a `jax.checkpoint`: keep arguments and marked values, and run forward again.
 
     The results are those of the forward function as well: the next derivative is that of what a

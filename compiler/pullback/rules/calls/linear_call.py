@@ -7,7 +7,7 @@ from typing import Any
 
 from pullback.autodiff.checks import is_unknown, missing_map
 from pullback.autodiff.forward import Refused, unrefused
-from pullback.autodiff.functions import Split, split
+from pullback.autodiff.functions import SplitFunction, split
 from pullback.autodiff.registry import Op, Tangents
 from pullback.autodiff.reverse import check_no_term
 from pullback.autodiff.state import Differentiation, call
@@ -190,7 +190,7 @@ def _residual_cts(op: Op, cts: Tangents, count: int) -> list[Value | None]:
     return scatter(op.active[:count], scatter(pair.nonzero, found))
 
 
-def _split_by_residuals(op: Op, cts: Tangents, count: int) -> Split:
+def _split_by_residuals(op: Op, cts: Tangents, count: int) -> SplitFunction:
     view = ops.view(op.operation)
     if is_unknown(view):
         raise missing_map(view)

@@ -157,7 +157,7 @@ def _reached(
         carries = grown
 
 
-class _Reversed:
+class _ReversedLoop:
     """The analysis that both kinds of reverse loop begin with."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Reversed:
         raise NotImplementedError
 
 
-class _Unbounded(_Reversed):
+class _Unbounded(_ReversedLoop):
     """A reverse loop with checkpoints, for a trip count without a bound."""
 
     def run(self) -> list[Value | None]:
@@ -212,7 +212,7 @@ class _Unbounded(_Reversed):
         return [ct if a else None for ct, a in zip(found, op.active, strict=True)]
 
 
-class _Stacked(_Reversed):
+class _Stacked(_ReversedLoop):
     """A reverse loop with one slot of residuals per iteration, for a trip count with a bound."""
 
     def __init__(self, op: Op, loop: Loop, cts: Tangents) -> None:
