@@ -6,7 +6,6 @@ from jax.custom_derivatives import linear_call as linear_call
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
-from pullback.api.program import Program as Program
 from pullback.api.transforms import (
     grad as grad,
     jit as jit,
@@ -38,6 +37,7 @@ from pullback.files.errors import (
     NotPortableError as NotPortableError,
 )
 from pullback.frontend.trace import trace as trace
+from pullback.program.program import Program as Program
 from pullback_runtime._version import __version__ as __version__
 
 __all__ = [

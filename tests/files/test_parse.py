@@ -12,7 +12,7 @@ import pullback as pb
 import pullback_runtime
 from pullback import artifact
 from pullback._jax import ir
-from pullback.files import vhlo_gaps, write
+from pullback.files import vhlo_gaps
 from pullback.ir import ops
 from pullback_runtime import _container, _jax, _module
 from tests.files import models
@@ -169,7 +169,7 @@ def test_a_module_that_a_pass_has_broken_is_not_saved(monkeypatch):
         block = module.body.operations[0].regions[0].blocks[0]
         block.arguments[0].set_type(ir.Type.parse("tensor<5xf32>", module.context))
 
-    monkeypatch.setattr(write, "drop_sharding_hints", break_types)
+    monkeypatch.setattr(vhlo_gaps, "drop_sharding_hints", break_types)
     with pytest.raises(pb.ArtifactError, match=r"the program is not valid.*\n.*tensor<5xf32>") as e:
         artifact.serialize(models.program())
     assert "pullback has edited its module" in e.value.do

@@ -17,6 +17,7 @@ import pullback_runtime
 from pullback import artifact
 from pullback.errors import DerivativeTypeError
 from pullback.files.symbolic import refine_types, save_load as files, with_rules
+from pullback.program.symbolic import OF_FIXED_SIZES, SymbolicProgram
 from tests.files import models
 
 
@@ -311,6 +312,9 @@ def test_sizes_by_name(saved):
 
 
 def test_what_wants_sizes_says_so():
+    assert {each for each in dir(pb.Program) if each[0] != "_"} - {*dir(SymbolicProgram)} == (
+        OF_FIXED_SIZES - {"module", "rules"}  # the fields that have no default
+    )
     with pytest.raises(AttributeError, match=r"fixed sizes has: program\.with_shapes\(…\)\.vmap"):
         traced().vmap()
     with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):

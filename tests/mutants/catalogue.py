@@ -668,7 +668,7 @@ DRIVERS = (
         ("tests/test_user_rules.py",),
     ),
     Mutant(
-        "frontend/rules/rule_table.py",
+        "frontend/rules/call_table.py",
         "return types, function, primal, _literals(equation)",
         "return types, function, primal",
         ("tests/test_user_rules.py",),

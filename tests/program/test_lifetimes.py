@@ -14,10 +14,10 @@ import pullback_runtime
 from pullback import _jax
 from pullback._jax import ir
 from pullback.api import static_arguments
-from pullback.api.program import Program
 from pullback.artifact import serialize
 from pullback.files.container import _Diagnostics
 from pullback.program import record
+from pullback.program.program import Program
 from pullback_runtime import ModuleHandle, _contexts, _jax as runtime_jax
 from pullback_runtime._load import LoadedProgram
 

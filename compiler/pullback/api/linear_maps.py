@@ -17,10 +17,10 @@ from pullback._jax import hijax, references
 from pullback._jax.derivatives import NotNeeded, NotSaveable
 from pullback._jax.tangent_types import high_type, is_inexact
 from pullback.api import named_axes, program_in_jax, tree_prefix
-from pullback.api.program import Program
 from pullback.errors import ArgumentMismatchError
 from pullback.frontend.rules.trace_rule import converted
 from pullback.program import argument_leaves
+from pullback.program.program import Program
 from pullback_runtime import ArgumentError, _trees
 
 

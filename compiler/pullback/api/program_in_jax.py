@@ -15,7 +15,6 @@ import jax
 import pullback_runtime
 from pullback._jax import hijax, partial_evaluation, prng_keys, tracing
 from pullback._jax.tangent_types import high_type, is_inexact
-from pullback.api.program import Program
 from pullback.errors import ArgumentMismatchError, MissingRuleError, PullbackError
 from pullback.frontend.trace import trace
 from pullback.ir.modules import clone, element_types, result_types
@@ -25,6 +24,7 @@ from pullback.program import batches, derivation, platform_variants
 from pullback.program.argument_leaves import spell
 from pullback.program.handles import Origin, origin_of, program_of
 from pullback.program.memo import once
+from pullback.program.program import Program
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
 from pullback.program.symbolic import SymbolicProgram
@@ -229,7 +229,8 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
     if recipe is None:
         return None
     flags = recipe.must_batch(in_axes)
-    with program.rules.settings():
+    rules: Any = program.rules  # those of a trace
+    with rules.settings():
         again = _made_again(recipe, flags, size, along)
     if again is None:
         return None

@@ -20,9 +20,9 @@ import numpy as np
 
 from pullback.errors import ArgumentMismatchError, PullbackError
 from pullback.frontend.closures.same_rule import Identities
+from pullback.frontend.exact_tree import ExactTree
 from pullback.program import memo, static_parts
 from pullback.program.memo import has_hash
-from pullback.program.static_parts import ExactTree
 from pullback_runtime._lazy_values import Recent
 
 MOST = 1024

@@ -26,7 +26,6 @@ from pullback.api import (
     static_arguments,
     tree_prefix,
 )
-from pullback.api.program import Program
 from pullback.api.static_arguments import Specializing
 from pullback.errors import ArgumentMismatchError, NotLinearError, PullbackError, headline
 from pullback.frontend.trace import trace
@@ -34,6 +33,7 @@ from pullback.ir.locations import user_line
 from pullback.passes.differentiating_pass import Through
 from pullback.program import argument_leaves, derivation, halves, memo, platform_variants
 from pullback.program.memo import derived_once
+from pullback.program.program import Program
 from pullback.program.record import P
 from pullback.program.symbolic import SymbolicProgram
 

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from pullback._jax import ir
-from pullback.api.program import Program
 from pullback.files import platform_variants
 from pullback.files.errors import ArtifactError, as_ours
 from pullback.ir.environment import Environment
 from pullback.ir.ops import BATCHING_RULES
 from pullback.passes.base import NoRules
 from pullback.program.platform_variants import choosing
+from pullback.program.program import Program
 from pullback.program.record import Interface
 from pullback_runtime import _artifact, _avals, _meshes, _module
 from pullback_runtime._backend import put_to_keep

@@ -9,7 +9,6 @@ from typing import Any
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.api.program import Program
 from pullback.errors import VerificationError
 from pullback.files import loaded_program, vhlo_gaps
 from pullback.files.errors import ArtifactError, as_ours
@@ -17,6 +16,7 @@ from pullback.files.jax_export import exchange, match_expansions, match_library_
 from pullback.files.symbolic import save_load
 from pullback.ir.modules import exchange_entry
 from pullback.ir.verify import verify
+from pullback.program.program import Program
 from pullback_runtime import _artifact, _module, _symbolic, _variants
 
 

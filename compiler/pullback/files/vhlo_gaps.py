@@ -167,3 +167,12 @@ def _can_be_wrapped(op: ir.Operation) -> bool:
     if not op.name.startswith(CHLO) or len(op.regions):
         return False
     return not any("#chlo" in str(attribute) for _, attribute in op.attributes.items())
+
+
+SHARDING_HINT = "sdy.sharding_rule"
+
+
+def drop_sharding_hints(module: ir.Module) -> None:
+    """Remove `sdy.sharding_rule`, a partitioner's hint on custom calls, which VHLO cannot hold."""
+    for op in operations_where(module, lambda op: SHARDING_HINT in op.attributes):
+        del op.attributes[SHARDING_HINT]

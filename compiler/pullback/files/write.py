@@ -26,11 +26,10 @@ from pullback.program.symbolic import SymbolicProgram
 from pullback_runtime import _avals, _jax as runtime_jax, _meshes
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 # Shardy has no VHLO form: such ops are written as they are, as jax.export does.
 SAVED_DIALECTS = ("stablehlo.", "func.", "builtin.", _meshes.SHARDY)
-SHARDING_HINT = "sdy.sharding_rule"
 
 
 def save(
@@ -116,7 +115,7 @@ def _pieces(
     if checkpoints := vhlo_gaps.take_checkpoints(module):
         description[vhlo_gaps.CHECKPOINTS] = checkpoints
     vhlo_gaps.wrap_chlo(module)
-    drop_sharding_hints(module)
+    vhlo_gaps.drop_sharding_hints(module)
     _refuse_other_dialects(module)
     with as_ours():
         embedding = embedded_constants.Embedding.of(program.constants, module, held.arrays)
@@ -298,12 +297,6 @@ def _refuse_tracers(program: Program) -> None:
             where="in pb.trace, called inside of jax.jit or of another transformation",
             do="pass these values as arguments, or trace the program outside",
         )
-
-
-def drop_sharding_hints(module: ir.Module) -> None:
-    """Remove `sdy.sharding_rule`, a partitioner's hint on custom calls, which VHLO cannot hold."""
-    for op in runtime_jax.operations_where(module, lambda op: SHARDING_HINT in op.attributes):
-        del op.attributes[SHARDING_HINT]
 
 
 def _refuse_other_dialects(module: ir.Module) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pullback._jax import (
     derivatives,
@@ -30,37 +30,16 @@ from pullback._jax import (
 from pullback._jax.tangent_types import check_tangents, is_inexact
 from pullback.errors import PullbackError, warn_of_lost_offload
 from pullback.frontend import link, nested_programs
-from pullback.frontend.native import is_native
+from pullback.frontend.native import BATCHED_BY_JAX, RECURSED, is_native
 from pullback.frontend.rewrites import simpler
 from pullback.frontend.rewrites.negative_powers import is_negative_power, with_a_rule
+from pullback.frontend.rules.call_table import CallTable
+from pullback.frontend.rules.kept_call import KeptCall
 from pullback.ir import locations
 from pullback_runtime._symbolic import is_symbolic
 
-if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import KeptCall
-    from pullback.frontend.rules.rule_table import RuleTable
-
-BATCHED_BY_JAX = "custom_vmap_call"
 CHECK = "check"
 """A `checkify.debug_check`, which does nothing where `checkify` does not look."""
-
-RECURSED = frozenset(
-    {
-        "jit",
-        "scan",
-        "while",
-        "cond",
-        "closed_call",
-        "eval_jaxpr",
-        BATCHED_BY_JAX,
-        "remat_opt",
-        "shard_map",
-    }
-)
-"""Higher-order primitives whose lowering is structure that our passes differentiate.
-
-The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
-`remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
 
 ON_EVERY_DEVICE = frozenset(
     "psum_invariant pvary all_gather_invariant unreduced_psum unreduced_reduce_scatter "
@@ -87,14 +66,10 @@ class Keeper:
 
     Attributes:
       rules: the table that kept calls are entered into.
-      place: the user's line of the equation at hand, or of the call that it is inside of.
-      tracebacks: of the calls that the equation at hand is inside of, and its own.
     """
 
-    def __init__(self, rules: RuleTable):
+    def __init__(self, rules: CallTable):
         self.rules = rules
-        self.place: str | None = None
-        self.tracebacks: list[Any] = []
         self._done: dict[Any, tuple[Any, Any]] = {}
 
     def keep(self, jaxpr: Any) -> Any:
@@ -125,20 +100,21 @@ class Keeper:
         debug_info = jaxprs.opened(jaxpr).debug_info
         if is_negative_power(equation):
             equation = with_a_rule(equation, debug_info)
-        outer, self.place = self.place, locations.of_equation(equation) or self.place
-        self.tracebacks.append(source_info.traceback_of(equation))
+        outer = self.rules.place
+        self.rules.place = locations.of_equation(equation) or outer
+        self.rules.tracebacks.append(source_info.traceback_of(equation))
         try:
-            _check_axes(equation, self.place)
+            _check_axes(equation, self.rules.place)
             if equation.effects:
                 if references.are_used(equation):
-                    raise mutable_array(self.place)
+                    raise mutable_array(self.rules.place)
                 only_debugs = remat.may_repeat(equation.effects)
                 self._note(only_debugs=self.rules.environment.only_debugs and only_debugs)
-            check_tangents([*equation.invars, *equation.outvars], self.place)
+            check_tangents([*equation.invars, *equation.outvars], self.rules.place)
             return ordering.in_text(self._other_equation(equation, debug_info), debug_info)
         finally:
-            self.place = outer
-            self.tracebacks.pop()
+            self.rules.place = outer
+            self.rules.tracebacks.pop()
 
     def _note(self, **found: Any) -> None:
         """Update the environment of the programs whose code or rules are being kept."""
@@ -173,7 +149,7 @@ class Keeper:
 
     def _exported(self, equation: Any, debug_info: Any) -> Any:
         if any(map(is_symbolic, equation.params["exported"].in_avals)):
-            raise _symbolic_call(self.place)
+            raise _symbolic_call(self.rules.place)
         return self._primitive(equation, debug_info)
 
     def _custom(self, equation: Any, debug_info: Any) -> Any:

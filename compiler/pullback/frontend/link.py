@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pullback import _jax
 from pullback._jax import ir, jaxprs, lowering
 from pullback.errors import PullbackError
 from pullback.ir import locations
+from pullback.ir.environment import Environment
 from pullback.ir.symbols import Symbols, functions, make_private, symbol as symbol_of, text_of
 from pullback.program.memo import has_hash
 from pullback_runtime import _module
 from pullback_runtime._erasure import erase
-
-if TYPE_CHECKING:
-    from pullback.frontend.rules.rule_table import RuleTable
-
 
 _MARK = "pullback.instead_of"
 
@@ -82,13 +79,20 @@ class Library:
         return self._texts[name]
 
 
+class Surroundings(Protocol):
+    """What functions are lowered for: a rule table has both."""
+
+    environment: Environment
+    dimensions: tuple[str, ...]
+
+
 class Lowered:
     """The function of a program, and its rules, lowered into one library.
 
     What they have in common is lowered once.
     """
 
-    def __init__(self, table: RuleTable, context: ir.Context | None = None):
+    def __init__(self, table: Surroundings, context: ir.Context | None = None):
         self._table = table
         self._context = context or _jax.context()
         self._now: tuple[Library, lowering.Lowering] | None = None

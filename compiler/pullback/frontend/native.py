@@ -17,6 +17,25 @@ import jax.numpy as jnp
 from pullback._jax import jaxprs
 from pullback._jax.tangent_types import is_inexact
 
+BATCHED_BY_JAX = "custom_vmap_call"
+RECURSED = frozenset(
+    {
+        "jit",
+        "scan",
+        "while",
+        "cond",
+        "closed_call",
+        "eval_jaxpr",
+        BATCHED_BY_JAX,
+        "remat_opt",
+        "shard_map",
+    }
+)
+"""Higher-order primitives whose lowering is structure that our passes differentiate.
+
+The rule of a `custom_vmap` says how it is batched, which is done before a program is made; a
+`remat_opt` is the forward rule of a `custom_vjp`, for which JAX may run the function itself."""
+
 _ONE_OP = "one StableHLO op, whose rule is JAX's rule"
 _TIES = "one StableHLO op, whose rule gives each side half at a tie, as JAX does"
 _STEPS = "one StableHLO op, constant between its steps: no derivative, as in JAX"

@@ -23,10 +23,10 @@ from pullback_runtime._callbacks import shift_callbacks
 from pullback_runtime._handle import LOST_CHECKS
 
 if TYPE_CHECKING:
-    from pullback.frontend.rules.rule_table import RuleTable
+    from pullback.frontend.rules.call_table import CallTable
 
 
-def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
+def merger(equation: Any, rules: CallTable) -> Callable[[ir.Module], Any]:
     """Return a function that copies the module an equation calls into the one being lowered.
 
     It refers to the rule table weakly. JAX keeps it, a parameter of the equation, for as long as
@@ -46,7 +46,7 @@ def merger(equation: Any, rules: RuleTable) -> Callable[[ir.Module], Any]:
     return merge
 
 
-def _prepared(program: Any, rules: RuleTable) -> tuple[ir.Module, str]:
+def _prepared(program: Any, rules: CallTable) -> tuple[ir.Module, str]:
     """Return a copy of a program's module that refers to this table's rules, and its entry."""
     module = clone(program.module)
     symbol = _free_entry(module)
@@ -72,7 +72,7 @@ def _free_entry(module: ir.Module) -> str:
     return name
 
 
-def _adopt_rules(module: ir.Module, old: Any, new: RuleTable) -> None:
+def _adopt_rules(module: ir.Module, old: Any, new: CallTable) -> None:
     """Replace the rule keys of calls with this table's; drop them if the program has no rules."""
     for call in ops.walk_calls(module):
         if (key := call.rule_key) is not None:

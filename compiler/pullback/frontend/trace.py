@@ -18,19 +18,19 @@ from pullback._jax import (
     tracing,
 )
 from pullback._jax.tangent_types import check_tangents, is_inexact
-from pullback.api.program import Program
 from pullback.errors import DEEP, NestingError, PullbackError, nested_too_deep
 from pullback.frontend import callbacks, hoist_constants, symbolic_dimensions
 from pullback.frontend.closures import lift
 from pullback.frontend.closures.supply import Supply
+from pullback.frontend.exact_tree import ExactTree
 from pullback.frontend.keep import mutable_array, shares_values, without_mutable_arrays
 from pullback.frontend.rules.rule_table import RuleTable
 from pullback.ir import locations
 from pullback.program import static_parts, symbolic
-from pullback.program.platform_variants import Retarget, together
-from pullback.program.provenance import Recipe
+from pullback.program.platform_variants import together
+from pullback.program.program import Program
+from pullback.program.provenance import Recipe, Retarget
 from pullback.program.record import Interface
-from pullback.program.static_parts import ExactTree
 from pullback_runtime import default_backend
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

@@ -47,6 +47,9 @@ class Rules(Protocol):
     def around(self, environment: Environment) -> Environment:
         """Return the environment of a module that rules of this table were written into."""
 
+    def lowering(self, lower: Any) -> contextlib.AbstractContextManager[None]:
+        """Lower rules by `lower` for a while, as into another context."""
+
     def of_derivative(self) -> Rules:
         """Return the rule table of a derivative of the module."""
 

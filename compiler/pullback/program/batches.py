@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, NoReturn, overload
 
 import jax
 
@@ -19,31 +19,27 @@ from pullback.passes.vmap import VMap
 from pullback.program import argument_leaves
 from pullback.program.derivation import INLINE, result_paths
 from pullback.program.memo import once
-from pullback.program.platform_variants import for_each
-from pullback.program.record import Interface
+from pullback.program.platform_variants import for_each, platforms_of
+from pullback.program.record import Interface, R, Record
 from pullback.program.symbolic import SymbolicProgram
-
-if TYPE_CHECKING:
-    from pullback.api.program import Program
-
 
 BATCH = "batch"
 """The symbol for the number of items, where arguments give it."""
 
 
 @overload
-def vmap(program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> Program: ...
+def vmap(program: R, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int) -> R: ...
 
 
 @overload
 def vmap(
-    program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: None = None
+    program: R, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: None = None
 ) -> SymbolicProgram: ...
 
 
 def vmap(
-    program: Program, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
-) -> Program | SymbolicProgram:
+    program: R, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+) -> R | SymbolicProgram:
     """Return the program for a batch of `axis_size` items, with its rules for that batch.
 
     Args:
@@ -79,7 +75,7 @@ def vmap(
     return _of_each_size(program, tuple(ins), tuple(outs))
 
 
-def _check_rules(program: Program) -> None:
+def _check_rules(program: Record) -> None:
     check_batching_rules(program)
     around = program._environment
     if around.has_batching_rules or around.axes:  # the devices need not be here
@@ -92,9 +88,7 @@ def _check_rules(program: Program) -> None:
 
 @once
 @for_each
-def _vmap(
-    program: Program, ins: tuple[int | None, ...], outs: tuple[int | None, ...], size: int
-) -> Program:
+def _vmap(program: R, ins: tuple[int | None, ...], outs: tuple[int | None, ...], size: int) -> R:
     _check_rules(program)
     module = clone(program.module)
     hidden = [None] * len(program.constants)
@@ -105,7 +99,7 @@ def _vmap(
 
 @once
 def _of_each_size(
-    program: Program, ins: tuple[int | None, ...], outs: tuple[int | None, ...]
+    program: R, ins: tuple[int | None, ...], outs: tuple[int | None, ...]
 ) -> SymbolicProgram:
     """Return the program for a batch of symbolic size, which has a program for each size."""
     (size,) = jax.export.symbolic_shape(BATCH)
@@ -120,12 +114,12 @@ def _of_each_size(
     return SymbolicProgram(
         _batch_interface(program, ins, outs, size),
         flat,
-        platforms=program.platforms,
+        platforms=platforms_of(program),
         member=lambda sizes: _vmap(program, ins, outs, sizes[BATCH]),
     )
 
 
-def check_batching_rules(program: Program) -> None:
+def check_batching_rules(program: Record) -> None:
     """Raise PullbackError for a program from a file that had batching rules."""
     if program._environment.lost_batching_rules:
         raise PullbackError(
@@ -170,9 +164,7 @@ def _axis(axis: Any, aval: Any, path: str) -> int:
     return int(axis) % count
 
 
-def batched(
-    program: Program, in_axes: Sequence[int | None], size: int
-) -> tuple[Program, list[bool]]:
+def batched(program: R, in_axes: Sequence[int | None], size: int) -> tuple[R, list[bool]]:
     """Return a flat program for a batch, and for each result whether it is batched.
 
     The batch axis of a result is in front; a result that all items share is as it was.
@@ -190,19 +182,19 @@ def batched(
 
 
 def _with_batch(
-    program: Program,
+    program: R,
     module: ir.Module,
     in_axes: Sequence[int | None],
     out_axes: Sequence[int | None],
     size: int,
-) -> Program:
+) -> R:
     """Return the program of a batched module, with the trees of the old one."""
     interface = _batch_interface(program, in_axes, out_axes, size)
     return program._with_module(module, interface=interface, recipe=None, retarget=None)
 
 
 def _batch_interface(
-    program: Program,
+    program: Record,
     in_axes: Sequence[int | None],
     out_axes: Sequence[int | None],
     size: Any,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, Generic, NamedTuple, get_args
 
 import jax
 
@@ -47,26 +47,23 @@ from pullback.program.argument_leaves import (
 )
 from pullback.program.memo import once
 from pullback.program.platform_variants import for_each
-from pullback.program.record import AnyProgram, Interface, P, with_result_types
+from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
 from pullback_runtime import _module
 from pullback_runtime._jax import operations_where
-
-if TYPE_CHECKING:
-    from pullback.api.program import Program
 
 INLINE = InlineCalls(max_ops=8, in_loops=True)
 """Runs before differentiation: a small callee costs more as functions of its own than as ops."""
 
 
-class Split(NamedTuple):
+class Split(NamedTuple, Generic[R]):
     """A derivative in two programs.
 
     `forward: args -> (out, residuals)`; `linear: (residuals, tangents…) -> tangents of out`, or
     `(residuals, cotangents of out) -> cotangents of the arguments`.
     """
 
-    forward: Program
-    linear: Program
+    forward: R
+    linear: R
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,11 +190,11 @@ def _vjp(program: P, argnums: int | tuple[int, ...], has_aux: bool) -> P:
 
 
 def split_vjp(
-    program: Program,
+    program: R,
     argnums: Positions = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
-) -> Split:
+) -> Split[R]:
     """Derive reverse mode as two programs, the second of which is the map of cotangents.
 
     `perturbed` has a flag for each leaf of the arguments at `argnums`: the others are constants.
@@ -213,11 +210,11 @@ def _some(flags: Sequence[bool] | None) -> tuple[bool, ...] | None:
 @once
 @for_each
 def _split_vjp(
-    program: Program,
+    program: R,
     argnums: int | tuple[int, ...],
     has_aux: bool,
     perturbed: tuple[bool, ...] | None,
-) -> Split:
+) -> Split[R]:
     old = Signature.of(program)
     out, _ = old.results(has_aux)
     chosen = argument_leaves.chosen(old.args, argnums)
@@ -230,12 +227,12 @@ def _split_vjp(
 
 
 def linearize(
-    program: Program,
+    program: R,
     argnums: Positions = None,
     has_aux: bool = False,
     perturbed: Sequence[bool] | None = None,
     through: Through = "rules",
-) -> Split:
+) -> Split[R]:
     """Derive forward mode as two programs, the second of which is the map of tangents.
 
     `perturbed` is as for `split_vjp`, and `through` as for `jvp`.
@@ -248,12 +245,12 @@ def linearize(
 @once
 @for_each
 def _linearize(
-    program: Program,
+    program: R,
     argnums: tuple[int, ...],
     has_aux: bool,
     perturbed: tuple[bool, ...] | None,
     through: Through,
-) -> Split:
+) -> Split[R]:
     old = Signature.of(program)
     out, _ = old.results(has_aux)
     chosen = argument_leaves.chosen(old.args, argnums)
@@ -265,7 +262,7 @@ def _linearize(
     return _split(program, derivative, tangents, moving(out, "tangent"))
 
 
-def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = None) -> Program:
+def transpose(program: R, argnums: Positions = None, *, wrt: Positions = None) -> R:
     """Return the transpose: `(other args…, cotangents of out) -> cotangents of the arguments`.
 
     Raises:
@@ -274,9 +271,7 @@ def transpose(program: Program, argnums: Positions = None, *, wrt: Positions = N
     return _transposed(program, _positions(program, argnums, wrt), None)
 
 
-def transpose_of_results(
-    program: Program, argnums: Sequence[int], outs: tuple[int, ...]
-) -> Program:
+def transpose_of_results(program: R, argnums: Sequence[int], outs: tuple[int, ...]) -> R:
     """Return the transpose of the results at `outs`, which alone are linear.
 
     Its cotangents are leaves, in no tree.
@@ -284,20 +279,20 @@ def transpose_of_results(
     return _transposed(program, tuple(argnums), outs)
 
 
-class Parts(NamedTuple):
+class Parts(NamedTuple, Generic[R]):
     """A program split in two by its results; the first half takes some of the arguments only.
 
     Attributes:
       late: for each result, whether it is one of `rest`.
     """
 
-    known: Program
-    rest: Program
+    known: R
+    rest: R
     late: tuple[bool, ...]
 
 
 @once
-def by_dependence(program: Program, unknown: tuple[int, ...]) -> Parts | None:
+def by_dependence(program: R, unknown: tuple[int, ...]) -> Parts[R] | None:
     """Split a program by whether its results depend on the arguments at `unknown`.
 
     Arguments and results are not in trees. Return None if all results depend on them, or if the
@@ -313,14 +308,14 @@ def by_dependence(program: Program, unknown: tuple[int, ...]) -> Parts | None:
     return Parts(known, _part(program, args, late, True), late)
 
 
-def dependent(program: Program, unknown: Iterable[int]) -> tuple[bool, ...]:
+def dependent(program: Record, unknown: Iterable[int]) -> tuple[bool, ...]:
     """Return whether each result depends on these operands of `@main`."""
     (block,) = functions(program.module)["main"].regions[0].blocks
     found = _dependence(program, unknown)
     return tuple(v in found for v in terminator(block).operands)
 
 
-def dependent_operation(program: Program, names: Collection[str]) -> Any:
+def dependent_operation(program: Record, names: Collection[str]) -> Any:
     """Return the first operation of these names that depends on an argument; None without one."""
     hidden = len(program.constants)
     found = _dependence(program, range(hidden, hidden + len(program.in_avals)))
@@ -332,7 +327,7 @@ def dependent_operation(program: Program, names: Collection[str]) -> Any:
     return operations[0] if operations else None
 
 
-def _dependence(program: Program, unknown: Iterable[int]) -> set[Any]:
+def _dependence(program: Record, unknown: Iterable[int]) -> set[Any]:
     """Return the values, also in nested blocks, that depend on these operands of `@main`."""
     table = functions(program.module)
     (block,) = table["main"].regions[0].blocks
@@ -342,7 +337,7 @@ def _dependence(program: Program, unknown: Iterable[int]) -> set[Any]:
 
 
 @for_each
-def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bool) -> Program:
+def _part(program: R, args: Sequence[int], late: Sequence[bool], which: bool) -> R:
     """Return the program of the results flagged `which`, which takes these arguments only.
 
     Raises:
@@ -364,7 +359,7 @@ def _part(program: Program, args: Sequence[int], late: Sequence[bool], which: bo
 
 
 @for_each
-def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
+def with_results_like(program: R, elements: tuple[str, ...]) -> R:
     """Return the program with its results converted to these element types."""
     old = Signature.of(program)
     interface = _interface(Signature(old.args, old.kwargs, old.out))
@@ -373,9 +368,7 @@ def with_results_like(program: Program, elements: tuple[str, ...]) -> Program:
 
 @once
 @for_each
-def _transposed(
-    program: Program, argnums: int | tuple[int, ...], outs: tuple[int, ...] | None
-) -> Program:
+def _transposed(program: R, argnums: int | tuple[int, ...], outs: tuple[int, ...] | None) -> R:
     old = Signature.of(program)
     primals = argument_leaves.chosen(old.args, argnums)
     argument_leaves.check_inexact(primals, "transpose", "convert it to a float")
@@ -569,7 +562,7 @@ def _interface(new: Signature) -> Interface:
     )
 
 
-def _split(program: Program, derivative: Any, inputs: Any, result: Any) -> Split:
+def _split(program: R, derivative: Any, inputs: Any, result: Any) -> Split[R]:
     """Return two programs, of the two functions that a splitting pass leaves in a module."""
     old = Signature.of(program)
     module = clone(program.module)

@@ -22,7 +22,7 @@ Sources = tuple[int | None, ...]
 """For each residual, the leaf of the arguments that it is, if it is one."""
 
 
-def without_arguments(split: Split) -> tuple[Split, Sources]:
+def without_arguments(split: Split[Any]) -> tuple[Split[Any], Sources]:
     """Return a split whose forward program returns no arguments as residuals, and their sources."""
     forward, linear = split
     out, residuals = Signature.of(forward).out

@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -19,15 +19,12 @@ from pullback._jax import prng_keys
 from pullback.ir.environment import Environment
 from pullback.ir.purity import acts
 from pullback.passes.as_run import as_run
-from pullback.program import platform_variants
+from pullback.program import hooks, platform_variants
 from pullback.program.memo import once
-from pullback.program.record import Interface
+from pullback.program.record import Interface, R, Record
 from pullback_runtime import ModuleHandle, _module
 from pullback_runtime._handle import LOST_CHECKS
 from pullback_runtime._jax import operations_where
-
-if TYPE_CHECKING:
-    from pullback.api.program import Program
 
 
 @dataclass(eq=False)
@@ -44,12 +41,12 @@ class Origin:
       transposed: the handle of the transpose in these, where one is known.
     """
 
-    make: Callable[[], Program]
+    make: Callable[[], Any]
     linear: tuple[int, ...] = ()
     transposed: ModuleHandle | None = None
 
     @functools.cached_property
-    def program(self) -> Program:
+    def program(self) -> Any:
         """The program, with the operands and results of the handle."""
         return self.make()
 
@@ -82,12 +79,12 @@ class Origin:
 
 
 @once
-def _on(program: Program, platform: str) -> ModuleHandle | None:
+def _on(program: Record, platform: str) -> ModuleHandle | None:
     made = platform_variants.on(program, platform)
     return handle_of(made) if platform in made._environment.platforms else None
 
 
-def handle_of(program: Program) -> ModuleHandle:
+def handle_of(program: Record) -> ModuleHandle:
     """Return the handle of a program; hidden constants are its leading operands."""
     hidden = tuple(jax.typeof(constant) for constant in program.constants)
     flat = _flat(program, hidden)
@@ -103,12 +100,12 @@ def handle_of(program: Program) -> ModuleHandle:
     )
 
 
-def program_of(handle: ModuleHandle) -> Program:
+def program_of(handle: ModuleHandle) -> Any:
     """Return the program behind a handle, its rules included."""
     return origin_of(handle).program
 
 
-def _flat(program: Program, hidden: tuple[Any, ...]) -> Program:
+def _flat(program: R, hidden: tuple[Any, ...]) -> R:
     """Return the program with its constants as arguments, and without what it has cached."""
     operands = tuple(map(prng_keys.physical_type, (*hidden, *program.in_avals)))
     results = tuple(map(prng_keys.physical_type, program.out_avals))
@@ -147,12 +144,10 @@ def _adopted(handle: ModuleHandle) -> Origin:
     return origin
 
 
-def _read(handle: ModuleHandle) -> Program:
+def _read(handle: ModuleHandle) -> Any:
     """Read the program of a handle's module: its entry, and the callbacks that it numbers."""
-    from pullback.files.read import of_module
-
     content = handle.load() if handle.source is None else handle.source
-    program = of_module(_module.parse(content, _jax.context()), handle.entry)
+    program = hooks.files().of_module(_module.parse(content, _jax.context()), handle.entry)
     environment = dataclasses.replace(
         program._environment,
         host_callbacks=handle.host_callbacks,

@@ -8,58 +8,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pullback_runtime
 from pullback._jax import ir
 from pullback.errors import PullbackError
 from pullback.ir.modules import type_of_entry
 from pullback.ir.symbols import CALL, callee, functions, text_of
+from pullback.program.provenance import Retarget
+from pullback.program.record import R, Record
 from pullback_runtime._jax import operations_named
 
-if TYPE_CHECKING:
-    from pullback.api.program import Program
-
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Retarget:
-    """A recipe that makes a program for another platform.
-
-    Attributes:
-      traced: gives the program of the traced function, without its large constants.
-      steps: what was derived from that, one from the other.
-    """
-
-    traced: Callable[[str], Program]
-    steps: tuple[Callable[[Program], Program], ...] = ()
-
-    def then(self, step: Callable[[Program], Program]) -> Retarget:
-        """Return how to make what `step` derives from such a program."""
-        return Retarget(self.traced, (*self.steps, step))
-
-    def __call__(self, platform: str) -> Program:
-        program = self.traced(platform)
-        for step in self.steps:
-            program = step(program)
-        return program
 
 
 def for_each(method: Method) -> Method:
     """Make a method that derives programs do so for each variant, and for other platforms later."""
 
     @functools.wraps(method)
-    def derived(program: Program, *args: Any, **kwargs: Any) -> Any:
-        def derive(each: Program) -> Any:
+    def derived(program: Record, *args: Any, **kwargs: Any) -> Any:
+        def derive(each: Record) -> Any:
             made = method(each, *args, **kwargs)
             if not isinstance(made, tuple):
                 return after(each, lambda it: method(it, *args, **kwargs), made)
             halves: Any = type(made)
 
-            def step(number: int) -> Callable[[Program], Program]:
+            def step(number: int) -> Callable[[Any], Any]:
                 return lambda it: _alike(made, method(it, *args, **kwargs))[number]
 
             return halves(*(after(each, step(i), half) for i, half in enumerate(made)))
@@ -67,7 +42,7 @@ def for_each(method: Method) -> Method:
         if not program.variants:
             return derive(program)
         made = []
-        for each in (_alone(program), *program.variants):
+        for each in [_alone(program), *program.variants]:
             try:
                 made.append(derive(each))
             except PullbackError as error:
@@ -82,7 +57,7 @@ def for_each(method: Method) -> Method:
     return derived  # type: ignore[return-value]
 
 
-def after(before: Program, step: Callable[[Program], Program], made: Program) -> Program:
+def after(before: Record, step: Callable[[Any], Any], made: R) -> R:
     """Return what `step` made of a program, with the means to repeat it on other platforms."""
     retarget = before.retarget and before.retarget.then(step)
     return made if made.retarget is retarget else dataclasses.replace(made, retarget=retarget)
@@ -103,7 +78,7 @@ def _alike(split: Any, other: Any) -> Any:
     raise other_residuals(split[-1], other[-1])
 
 
-def other_residuals(half: Program, other: Program) -> PullbackError:
+def other_residuals(half: Record, other: Record) -> PullbackError:
     """Return the error for half of a derivative that would not fit the half on another platform."""
     names = [", ".join(each._environment.platforms) for each in (half, other)]
     return PullbackError(
@@ -127,7 +102,7 @@ def _called(module: ir.Module) -> dict[str, str]:
     return found
 
 
-def together(programs: Any) -> Program:
+def together(programs: Iterable[R]) -> R:
     """Return the first program with the others as its variants, and a way to make it each."""
     first, *others = programs
     if not others:
@@ -136,19 +111,19 @@ def together(programs: Any) -> Program:
     return dataclasses.replace(program, retarget=choosing(program))
 
 
-def choosing(program: Program) -> Retarget:
+def choosing(program: Record) -> Retarget:
     """Return how to choose a variant, or make the first program again for another platform."""
     bare = dataclasses.replace(program, constants=(None,) * len(program.constants))
     return Retarget(functools.partial(on, bare))
 
 
-def platforms_of(program: Program) -> tuple[str, ...]:
+def platforms_of(program: Record) -> tuple[str, ...]:
     """Return the platforms of a program and of its variants."""
-    variants = (program, *program.variants)
+    variants = [program, *program.variants]
     return tuple(name for each in variants for name in each._environment.platforms)
 
 
-def for_platform(program: Program, platform: str) -> Program:
+def for_platform(program: R, platform: str) -> R:
     """Return the variant for a platform, which it stays wherever it is called.
 
     Raises:
@@ -169,12 +144,12 @@ def no_variant(platforms: tuple[str, ...], platform: str) -> PullbackError:
     )
 
 
-def here(program: Program, backend: str | None = None) -> Program:
+def here(program: R, backend: str | None = None) -> R:
     """Return the program for a backend, by default JAX's; as it is if it cannot be made for it."""
     return on(program, backend or pullback_runtime.default_backend())
 
 
-def on(program: Program, platform: str) -> Program:
+def on(program: R, platform: str) -> R:
     """Return the variant for a platform, or the program made again; the first if that fails."""
     if not program.variants and platform in program._environment.platforms:
         return program
@@ -195,11 +170,11 @@ def on(program: Program, platform: str) -> Program:
     )
 
 
-def _variant(program: Program, platform: str) -> Program | None:
+def _variant(program: R, platform: str) -> R | None:
     """Return the variant for a platform, which may be that of others too; None without one."""
-    variants = (_alone(program), *program.variants)
+    variants: list[R] = [_alone(program), *program.variants]
     return next((each for each in variants if platform in each._environment.platforms), None)
 
 
-def _alone(program: Program) -> Program:
+def _alone(program: R) -> R:
     return dataclasses.replace(program, variants=()) if program.variants else program

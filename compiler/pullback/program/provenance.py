@@ -8,7 +8,7 @@ JAX knows how to batch: functions with a `custom_vmap`, and shardings over devic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,3 +58,26 @@ class Recipe:
             axis is not None or origin is None or origin in self.moved
             for axis, origin in zip(in_axes, self.origins, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Retarget:
+    """A recipe that makes a program for another platform.
+
+    Attributes:
+      traced: gives the program of the traced function, without its large constants.
+      steps: what was derived from that, one from the other.
+    """
+
+    traced: Callable[[str], Any]
+    steps: tuple[Callable[[Any], Any], ...] = ()
+
+    def then(self, step: Callable[[Any], Any]) -> Retarget:
+        """Return how to make what `step` derives from such a program."""
+        return Retarget(self.traced, (*self.steps, step))
+
+    def __call__(self, platform: str) -> Any:
+        program = self.traced(platform)
+        for step in self.steps:
+            program = step(program)
+        return program

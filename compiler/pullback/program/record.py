@@ -1,4 +1,8 @@
-"""What programs of both kinds have in common: above all, their arguments and results."""
+"""Records of programs: modules with rules, and what their arguments and results are.
+
+`Program` and `SymbolicProgram` add what users call. What derives programs works on these, and
+gives a program of the class that it is given.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,26 @@ import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
 from jax.tree_util import PyTreeDef
 
 from pullback import _jax
-from pullback._jax import tracing
+from pullback._jax import ir, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError
 from pullback.ir import build
+from pullback.ir.environment import Environment
+from pullback.ir.modules import clone, result_types
+from pullback.passes import manager
+from pullback.passes.base import Rules
 from pullback.passes.pipelines import Stage
+from pullback.program.provenance import Recipe, Retarget
 from pullback_runtime._arguments import spell
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._lazy_values import Item, Recent
-
-if TYPE_CHECKING:
-    from pullback.program.platform_variants import Retarget
-    from pullback.program.provenance import Recipe
 
 MOST = 256
 """The number of things made of a program that are memoized with it."""
@@ -90,7 +95,7 @@ class AnyProgram:
     interface: Interface | Callable[[], Interface]
     constants: Sequence[jax.Array]
     recipe: Recipe | None
-    variants: Sequence[Self]
+    variants: Sequence[Any]
     retarget: Retarget | None
     _shares_values: bool
 
@@ -161,3 +166,58 @@ class AnyProgram:
 
 P = TypeVar("P", bound=AnyProgram)
 """A program of either kind; what is derived from it is of the same."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Record(AnyProgram):
+    """A module with its rules and surroundings, and how it was made.
+
+    Attributes:
+      module: the MLIR module; its entry is `@main`.
+      interface: the structures of the arguments and of the result, and what their leaves are; or
+        how to find out, which a file can leave for later.
+      constants: large arrays that the function closed over: hidden leading arguments of `@main`.
+      rules: the derivative rules that are not in the module yet.
+      _environment: what it needs around it, such as devices and callbacks.
+      recipe: how the module was made, where it can be made again for a batch of arguments.
+      variants: the same program for each further platform it was traced for.
+      retarget: how it is made for other platforms, where it can be.
+      _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
+        an argument or result once for all devices.
+    """
+
+    module: ir.Module
+    interface: Interface | Callable[[], Interface]
+    constants: Sequence[jax.Array]
+    rules: Rules
+    _environment: Environment
+    recipe: Recipe | None = None
+    variants: Sequence[Any] = ()
+    retarget: Retarget | None = None
+    _shares_values: bool = False
+
+    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+        """Return the program after `stages`; `interface` is of its new arguments and results."""
+        module = clone(self.module)
+        manager.run_stages(module, stages, self.rules)
+        interface = with_result_types(interface, result_types(module))
+        return self._derivative(module, interface=interface, recipe=recipe)
+
+    def _derivative(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the derivative whose module was made of this one's."""
+        rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
+        derivative = dataclasses.replace(self, rules=rules, _environment=environment)
+        return derivative._with_module(module, retarget=None, **changes)
+
+    def _with_module(self, module: ir.Module, **changes: Any) -> Self:
+        """Return the program of a module that was made of this one's, by the same rules."""
+        environment = self.rules.around(self._environment)
+        return dataclasses.replace(self, module=module, _environment=environment, **changes)
+
+    def asm(self, debug_info: bool = False) -> str:
+        """Return the module as readable MLIR, with source locations if `debug_info`."""
+        return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
+
+
+R = TypeVar("R", bound=Record)
+"""A record or a program; what is derived from it is of the same class."""

@@ -1,97 +1,33 @@
-"""Static parts of trees: dictionary keys, and the metadata of classes that are pytree nodes.
-
-JAX takes trees for one where their static parts are equal. But 0.0 equals -0.0, and 1 equals True,
-and a function may compute something else for each of them.
-"""
+"""Static parts of trees: dictionary keys, and the metadata of classes that are pytree nodes."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from numbers import Number
 from typing import Any
 
 import jax
 import numpy as np
 
 from pullback.errors import ArgumentMismatchError
-from pullback.frontend.closures.same_rule import Identities
-
-SAFE = frozenset({str, bytes, type(None)})
 
 
-class ExactTree:
-    """A tree that equals another one only if their static parts are the same."""
+def parts_of(tree: Any) -> list[Any]:
+    """Return the static parts of a tree's nodes, those of tuples and lists one by one."""
+    parts: list[Any] = []
 
-    __slots__ = ("_hash", "_parts", "tree")
+    def add(_: Any, part: Any) -> None:
+        if type(part) in (tuple, list):
+            parts.extend(part)
+        elif part is not None:
+            parts.append(part)
 
-    def __init__(self, tree: Any):
-        parts: list[Any] = []
-
-        def add(_: Any, part: Any) -> None:
-            if type(part) in (tuple, list):
-                parts.extend(part)
-            elif part is not None:
-                parts.append(part)
-
-        tree.walk(add, id, range(tree.num_leaves))
-        self.tree, self._parts = tree, parts
-        self._hash = hash(tree)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ExactTree):
-            return NotImplemented
-        if self.tree != other.tree or len(self._parts) != len(other._parts):
-            return False
-        pairs = self._parts, other._parts
-        return all(map(operator.is_, *pairs)) or all(map(_same, *pairs))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def may_equal_others(self) -> bool:
-        """Return whether JAX may find another tree equal that is not."""
-        return _may_equal_others(self._parts)
-
-    def holds_arrays(self) -> bool:
-        """Return whether a static part is an array."""
-        return any(True for _ in _arrays_in(self._parts))
-
-
-def _may_equal_others(value: Any) -> bool:
-    kind = type(value)
-    if kind in (tuple, list):
-        return any(map(_may_equal_others, value))
-    if kind is dict:
-        return any(map(_may_equal_others, value.items()))
-    return kind not in SAFE and kind.__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return True if equal values are the same, and not merely equal as 1 and True are."""
-    if one is other:
-        return True
-    kind = type(one)
-    if kind is not type(other):
-        return False
-    if kind in (tuple, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if kind is dict:
-        return _same(list(one.items()), list(other.items()))
-    if isinstance(one, (str, bytes, Number)):
-        return repr(one) == repr(other)
-    return _signature(one) == _signature(other)
-
-
-def _signature(value: Any) -> Any:
-    identities = Identities()
-    identities.begin(by_contents=True)
-    return identities.rules(None, (value,))
+    tree.walk(add, id, range(tree.num_leaves))
+    return parts
 
 
 def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise ArgumentMismatchError, with the path, where a static part holds an array."""
-    if not ExactTree(jax.tree.structure((args, kwargs))).holds_arrays():
+    if next(_arrays_in(parts_of(jax.tree.structure((args, kwargs)))), None) is None:
         return
     for path, value, part in _nodes((args, kwargs), ()):
         for array in _arrays_in(part):

@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import jax
 
@@ -20,18 +20,19 @@ from pullback import _jax
 from pullback._jax import dimensions
 from pullback.errors import MissingRuleError
 from pullback.passes.pipelines import Stage
-from pullback.program import derivation, platform_variants, symbolic_in_jax
+from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
+from pullback.program.provenance import Recipe
 from pullback.program.record import AnyProgram, Interface
 from pullback_runtime import _module, _symbolic, _trees
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import symbols_in
 
-if TYPE_CHECKING:
-    from pullback.api.program import Program
-    from pullback.files.jax_export.exchange import Exports
-    from pullback.files.symbolic.with_rules import Kept
-    from pullback.program.provenance import Recipe
+OF_FIXED_SIZES = frozenset(
+    "compile flatten handle linearize module rules run_passes split_vjp stage_rules transpose "
+    "unflatten vmap".split()
+)
+"""What a `Program` has, and a `SymbolicProgram` has not."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -40,9 +41,9 @@ def _of_each_size(method: Method) -> Method:
     """Make a method derive programs with symbols, and from the program of each set of sizes."""
 
     @functools.wraps(method)
-    def derived(program: SymbolicProgram, *args: Any, **kwargs: Any) -> SymbolicProgram:
-        def member(values: Mapping[str, int]) -> Program:
-            return getattr(program.at(values), method.__name__)(*args, **kwargs)
+    def derived(program: SymbolicProgram, *args: Any, **kwargs: Any) -> Any:
+        def member(values: Mapping[str, int]) -> Any:
+            return method(program.at(values), *args, **kwargs)
 
         made = method(program, *args, **kwargs)  # the same for equal options
         if program.member is None:
@@ -53,19 +54,20 @@ def _of_each_size(method: Method) -> Method:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredForms:
     """What a file holds of a program.
 
     Attributes:
       exported: how to get each function that JAX has exported.
-      kept: the function with its rules.
-      exports: in the place of these, the export of JAX that the program is of.
+      kept: the function with its rules, a `files.symbolic.with_rules.Kept`.
+      exports: in the place of these, the export of JAX that the program is of, an
+        `Exports` of `files.jax_export.exchange`.
       why_not: why there are no rules.
     """
 
     exported: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    kept: Kept | None = None
-    exports: Exports | None = None
+    kept: Any = None
+    exports: Any = None
     why_not: str = ""
 
 
@@ -77,7 +79,7 @@ class SymbolicProgram(AnyProgram):
       interface: the structures of the arguments and of the result, and what their leaves are.
       flat: the function of leaves that JAX traces while dimensions are symbols.
       platforms: what it is lowered for.
-      member: the program for sizes of the symbols; None where a file has no rules.
+      member: the `Program` for sizes of the symbols; None where a file has no rules.
       order: how often `flat` can be differentiated; None without limit.
       stored: what its file holds.
       origin: the program that it is derived from, if it is, by the passes in `stages`.
@@ -87,9 +89,9 @@ class SymbolicProgram(AnyProgram):
     interface: Interface
     flat: symbolic_in_jax.Flat
     platforms: tuple[str, ...] = ("cpu",)
-    member: Callable[[Mapping[str, int]], Program] | None = None
+    member: Callable[[Mapping[str, int]], Any] | None = None
     order: int | None = None
-    stored: Stored = Stored()
+    stored: StoredForms = StoredForms()
     origin: SymbolicProgram | None = None
     stages: tuple[Stage, ...] = ()
     settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -119,7 +121,7 @@ class SymbolicProgram(AnyProgram):
 
         return jax.jit(program)
 
-    def with_shapes(self, *args: Any, **kwargs: Any) -> Program:
+    def with_shapes(self, *args: Any, **kwargs: Any) -> Any:
         """Return the program for the sizes of these arguments, with all its rules, of any order.
 
         Raises:
@@ -128,7 +130,7 @@ class SymbolicProgram(AnyProgram):
         """
         return self.at(self._sizes(self._leaves(args, kwargs)))
 
-    def with_sizes(self, **sizes: int) -> Program:
+    def with_sizes(self, **sizes: int) -> Any:
         """Return the program for these sizes of the symbols, such as `b=4`; as `with_shapes`."""
         if sizes.keys() != {*self.symbols}:
             raise DimensionError(
@@ -144,7 +146,7 @@ class SymbolicProgram(AnyProgram):
         sized = [dimensions.sized(sizes, aval) for aval in self.in_avals]
         return self.at(self._sizes(sized))
 
-    def at(self, values: Mapping[str, int]) -> Program:
+    def at(self, values: Mapping[str, int]) -> Any:
         """Return the program for these sizes of the symbols, without a check of constraints."""
         if self.member is None:
             raise MissingRuleError(
@@ -154,10 +156,10 @@ class SymbolicProgram(AnyProgram):
             )
         return self._at(values) or self.member(values)
 
-    def _at(self, values: Mapping[str, int]) -> Program | None:
+    def _at(self, values: Mapping[str, int]) -> Any:
         """Return the program for sizes; None without one, or if not all types follow from them."""
 
-        def make() -> Program | None:
+        def make() -> Any:
             try:
                 return self.member and self.member(values)
             except ArtifactError:
@@ -179,7 +181,7 @@ class SymbolicProgram(AnyProgram):
         module = _module.parse(serialized, _jax.context())
         return module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
 
-    def for_platform(self, platform: str) -> SymbolicProgram:
+    def for_platform(self, platform: str) -> Self:
         """Return the program for one of its platforms."""
         if platform not in self.platforms:
             raise platform_variants.no_variant(self.platforms, platform)
@@ -188,10 +190,8 @@ class SymbolicProgram(AnyProgram):
         return replace(self, platforms=(platform,), stored=stored, member=member)
 
     def __getattr__(self, name: str) -> NoReturn:
-        from pullback.api.program import Program
-
         message = f"'SymbolicProgram' object has no attribute {name!r}"
-        if name[0] != "_" and hasattr(Program, name):
+        if name in OF_FIXED_SIZES:
             message += f"; a program of fixed sizes has: program.with_shapes(…).{name}"
         raise AttributeError(message)
 
@@ -217,7 +217,7 @@ class SymbolicProgram(AnyProgram):
             flat=flat,
             member=None,
             order=self.order and self.order - 1,
-            stored=Stored(),
+            stored=StoredForms(),
             origin=self.origin or self,
             stages=(*self.stages, *stages),
         )
@@ -263,9 +263,7 @@ class SymbolicProgram(AnyProgram):
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write one file that `pullback.load` reads; see `pullback.artifact.save`."""
-        from pullback import artifact
-
-        artifact.save(self, path, **options)
+        hooks.files().save(self, path, **options)
 
 
 def is_symbolic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

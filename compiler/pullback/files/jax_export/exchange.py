@@ -28,14 +28,14 @@ from pullback.ir.symbols import erase_unreachable
 from pullback.passes.pipelines import Stage
 from pullback.program.platform_variants import together
 from pullback.program.record import Interface
-from pullback.program.symbolic import Stored, SymbolicProgram
+from pullback.program.symbolic import StoredForms, SymbolicProgram
 from pullback.program.symbolic_in_jax import differentiable
 from pullback_runtime import _artifact, _jax as runtime_jax, _meshes, _symbolic
 from pullback_runtime._callable import argument_paths
 from pullback_runtime._jax import operations_named
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 
 def to_exported(program: Program, *, platforms: Sequence[str] | None = None) -> Any:
@@ -225,7 +225,7 @@ def _with_symbols(exported: Any, order: int | None) -> SymbolicProgram:
 
     written = Exports(exported, int(_has_vjp(exported)) if order is None else order)
     return SymbolicProgram(
-        interface, flat, exported.platforms, member, order, Stored(exports=written)
+        interface, flat, exported.platforms, member, order, StoredForms(exports=written)
     )
 
 

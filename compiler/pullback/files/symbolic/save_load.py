@@ -14,7 +14,7 @@ from pullback._jax import dimensions, ir, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.autodiff.reachable_calls import have_rules, met_in
 from pullback.errors import MissingRuleError, PipelineError, PullbackError, headline
-from pullback.files import container, embedded_constants, loaded_program, vhlo_gaps, write
+from pullback.files import container, embedded_constants, loaded_program, vhlo_gaps
 from pullback.files.errors import ArtifactError, as_ours
 from pullback.files.jax_export.exchange import Exports
 from pullback.files.platform_variants import alone
@@ -28,12 +28,12 @@ from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP as ReverseMode
 from pullback.program import symbolic_in_jax
 from pullback.program.record import Interface
-from pullback.program.symbolic import Stored, SymbolicProgram
+from pullback.program.symbolic import StoredForms, SymbolicProgram
 from pullback.program.symbolic_in_jax import Flat
 from pullback_runtime import _meshes, _module, _symbolic, _variants
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 MAIN, JVP, VJP = "main", "main.jvp", "main.vjp"
 """Names of the functions of a file that JAX has exported."""
@@ -64,7 +64,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
     if kept:
         description |= keeping.put_into(module, kept, _stages(program))
         vhlo_gaps.wrap_chlo(module, expand=False)
-        write.drop_sharding_hints(module)
+        vhlo_gaps.drop_sharding_hints(module)
     elif exports:
         description[EXPORTS] = _exports_into(module, exports, _stages(program))
     elif why_not:
@@ -246,7 +246,7 @@ def load(module: ir.Module, trees: Any, metadata: dict[str, Any]) -> SymbolicPro
         platforms,
         None if found is None else functools.partial(_member, found, interface),
         order=int(VJP in described),
-        stored=Stored(
+        stored=StoredForms(
             {kind: functools.partial(exported, kind) for kind in described},
             kept,
             exports,

@@ -16,7 +16,6 @@ import numpy as np
 
 from pullback import _jax
 from pullback._jax import dimensions, ir, tracing
-from pullback.api.program import Program
 from pullback.errors import PipelineError
 from pullback.files import vhlo_gaps
 from pullback.files.errors import ArtifactError, NotPortableError
@@ -42,6 +41,7 @@ from pullback.passes.options import build_pass
 from pullback.passes.pipelines import Stage
 from pullback.passes.vjp import VJP
 from pullback.program.platform_variants import together
+from pullback.program.program import Program
 from pullback.program.record import Interface
 from pullback_runtime._jax import operations_named, symbols_in
 

@@ -21,7 +21,7 @@ import jax
 from pullback._jax import call_operands, derivatives, jaxprs, tracing, user_rules
 from pullback.frontend.closures.supply import CALLS, Supply
 from pullback.frontend.hoist_constants import BODIES
-from pullback.frontend.keep import RECURSED
+from pullback.frontend.native import RECURSED
 
 Meanings = Mapping[Any, tuple[Any, ...]]
 """For each variable of a jaxpr, the names of the values of other traces that it stands for."""

@@ -13,9 +13,15 @@ from pullback._jax import call_operands, hijax, named_axes, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import LeakedValueError, MissingRuleError, headline
 from pullback.frontend.closures import reflect
-from pullback.frontend.rules import leaked_values, trace_rule
+from pullback.frontend.rules import leaked_values
 from pullback.ir import locations, masks
 from pullback.ir.ops import SEES_ZEROS
+
+USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
+"""Calls whose rules a user has written."""
+
+STOPS = frozenset({"stop_gradient"})
+"""Primitives that are there to have no derivative."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +113,7 @@ class KeptCall:
     @property
     def knows_operands_apart(self) -> bool:
         """True if its rules can see which operands are perturbed, and refuse some of them."""
-        return self.primitive not in trace_rule.USERS or self.sees_zeros
+        return self.primitive not in USERS or self.sees_zeros
 
     @functools.cached_property
     def sees_zeros(self) -> bool:

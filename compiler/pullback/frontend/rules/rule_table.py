@@ -16,11 +16,11 @@ from pullback.autodiff.batching import Batching, BatchSignature
 from pullback.autodiff.state import Differentiation
 from pullback.errors import MissingRuleError
 from pullback.frontend import keep, link
-from pullback.frontend.closures import lift, reassigned
-from pullback.frontend.closures.same_rule import Identities
+from pullback.frontend.closures import lift
 from pullback.frontend.keep import Keeper
 from pullback.frontend.rewrites import pallas_kernels
 from pullback.frontend.rules import leaked_values, stage_all, trace_rule
+from pullback.frontend.rules.call_table import CallTable, rule_symbol
 from pullback.frontend.rules.kept_call import Batch, KeptCall
 from pullback.ir import build, masks
 from pullback.ir.environment import Environment
@@ -36,28 +36,16 @@ _elsewhere: contextvars.ContextVar[Any] = contextvars.ContextVar("elsewhere", de
 """The table of the program that this thread saves, how to lower its rules, and those lowered."""
 
 
-class RuleTable:
+class RuleTable(CallTable):
     """Rules by key; each is traced once per kind and mask, and linked into modules on demand."""
 
     def __init__(
         self, platforms: tuple[str, ...] = ("cpu",), dimensions: tuple[str, ...] = ()
     ) -> None:
-        self.dimensions = dimensions  # symbols, whose sizes all functions take first
-        self.environment = Environment(platforms)  # of all that was kept until now
-        self.hands_on = False  # a rule gives cotangents of other types than its operands have
-        self.traces = 0
-        self._rules: dict[str, KeptCall] = {}
-        self._keys: dict[Any, str] = {}
+        super().__init__(platforms, dimensions)
         self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
         self.lowered = link.Lowered(self)
         self._sources_of: dict[int, link.LinkSource] = {}
-        self._adopted: dict[int, tuple[RuleTable, dict[str, str]]] = {}
-        self._generation = 0
-        self._checked_axes = named_axes.axes_checked_here()
-        self.policy: Callable[..., Any] | None = None
-        self.settings = tracing.settings()
-        self.constants = leaked_values.TraceConstants()
-        self._identities = Identities()
         self.keeper = Keeper(self)
 
     def for_platform(self, platform: str) -> RuleTable:
@@ -79,59 +67,9 @@ class RuleTable:
         self._mark(module)
         return clone(module) if self._rules else self.lowered.taken()
 
-    def __getitem__(self, key: str) -> KeptCall:
-        return self._rules[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rules)
-
     def around(self, environment: Environment) -> Environment:
         """Return the environment of a module that rules of this table were written into."""
         return self.environment
-
-    def inside(self, equation: Any) -> contextlib.AbstractContextManager[None]:
-        """Enter the body of a `shard_map`: calls registered meanwhile are in it."""
-        axes = *self._checked_axes, *named_axes.checked_axes(equation)
-        return self._under(axes, self.policy, self.settings)
-
-    def kept_by(self, policy: Callable[..., Any] | None) -> contextlib.AbstractContextManager[None]:
-        """Enter a checkpoint with this policy: calls registered meanwhile are in it."""
-        return self._under(self._checked_axes, policy, self.settings)
-
-    def as_called(self, equation: Any) -> contextlib.AbstractContextManager[None]:
-        """Enter an equation, whose types affect JAX's settings for calls registered meanwhile."""
-        settings = self.settings.where(_types_at(equation))
-        if settings is self.settings:
-            return contextlib.nullcontext()
-        return self._under(self._checked_axes, self.policy, settings)
-
-    @contextlib.contextmanager
-    def _under(
-        self,
-        checked_axes: tuple[str, ...],
-        policy: Callable[..., Any] | None,
-        settings: tracing.Settings,
-    ) -> Iterator[None]:
-        outer = self._checked_axes, self.policy, self.settings
-        self._checked_axes, self.policy, self.settings = checked_axes, policy, settings
-        try:
-            with settings():
-                yield
-        finally:
-            self._checked_axes, self.policy, self.settings = outer
-
-    def register(self, op: str, equation: Any, debug_info: Any, decomposition: Any) -> KeptCall:
-        """Return the rule of a kept equation: the one known for equal calls, or a new one."""
-        key, identities = self._find(op, equation, decomposition)
-        if key is None:
-            key = self._new_key(_name(equation))
-            call = jaxprs.equation_alone(lift.of_operands(equation), debug_info)
-            self._rules[key] = self._rule(key, op, equation, call, decomposition)
-            self._keys.update(dict.fromkeys(identities, key))
-        rule = user_rules.rule_inside(equation).rule
-        if rule is not None:
-            reassigned.warn(rule, key, self.keeper.tracebacks, self.keeper.place)
-        return self._rules[key]
 
     def register_backward(self, equation: Any, debug_info: Any) -> KeptCall:
         """Return the rule of a linear call that JAX knows by its transpose only.
@@ -142,7 +80,7 @@ class RuleTable:
         key, identities = self._find("backward only", equation, None)
         if key is None:
             call = jaxprs.equation_alone(equation, debug_info)
-            key = self._new_key(_name(equation))
+            key = self._new_key(rule_symbol(equation))
             rule = self._rule(key, "pullback.linear_call", equation, call, None)
             unknown = None
             with rule.as_called():
@@ -157,21 +95,6 @@ class RuleTable:
             kept = self.keeper.keep(forward)
             self._rules[key] = dataclasses.replace(rule, decomposition=kept, transpose_only=unknown)
         return self._rules[key]
-
-    def adopt(self, other: RuleTable, key: str) -> str:
-        """Return the key here of a rule of another table, whose program one of ours calls."""
-        if id(other) not in self._adopted:
-            self.constants.include(other.constants)
-        adopted = self._adopted.setdefault(id(other), (other, {}))[1]
-        if key not in adopted:
-            rule = other[key]
-            if rule.batch is not None:  # of a rule that has a name of its own here, too
-                of_one = self._rules[self.adopt(other, rule.batch.rule.key)]
-                batch = dataclasses.replace(rule.batch, rule=of_one)
-                rule = dataclasses.replace(rule, batch=batch)
-            adopted[key] = self._new_key(key)
-            self._rules[adopted[key]] = dataclasses.replace(rule, key=adopted[key])
-        return adopted[key]
 
     def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
         """Return the symbol(s) of a rule in a module; trace, lower and link it on first request.
@@ -242,24 +165,6 @@ class RuleTable:
         library = link.Library(module)
         return [link.LinkSource(library, name) for name in names]
 
-    def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
-        """Return the key of the rule for a batch of calls with the flagged operands batched."""
-        identity = "batch", key, flags, size
-        if identity not in self._keys:
-            new = self._keys[identity] = self._new_key(f"{key}.batched")
-            rule = self._rules[key]
-            batch = Batch(rule, flags, size)
-            self._rules[new] = dataclasses.replace(rule, key=new, batch=batch)
-        return self._keys[identity]
-
-    def stops(self, key: str) -> bool:
-        """Return True if a call lets no tangent pass, which is known without staging its rule."""
-        return self._rules[key].primitive in trace_rule.STOPS
-
-    def goes_forward(self, key: str) -> bool:
-        """Return True if a call with a backward rule has a rule for forward mode, too."""
-        return self._rules[key].goes_forward
-
     def of_derivative(self) -> RuleTable:
         """Return this table, which has the rules of rules as well."""
         return self
@@ -303,7 +208,7 @@ class RuleTable:
             raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
         self.traces += 1
         self._generation = rule.generation + 1
-        outer, self.keeper.place = self.keeper.place, rule.where
+        outer, self.place = self.place, rule.where
         chosen = masks.masked(rule.inexact, of_operands)
         given = masks.masked(rule.inexact_results, of_results) if of_results else None
         try:
@@ -329,7 +234,7 @@ class RuleTable:
             raise
         finally:
             self._generation = 0
-            self.keeper.place = outer
+            self.place = outer
 
     def _lower(self, name: str, closed: Any) -> link.LinkSource:
         """Lower a function of a rule on first request, and memoize the result."""
@@ -350,56 +255,6 @@ class RuleTable:
         with settings(), named_axes.tracing_context_of(closed, checked):
             yield
 
-    def _find(self, op: str, equation: Any, decomposition: Any) -> tuple[str | None, list[Any]]:
-        """Return the key of an equal call's rule, if there is one, and the identities looked up."""
-        settings = self._checked_axes, self._policy_of(equation), self.settings, equation.ctx
-        identities = []
-        for by_contents in (False, True) if self._generation else (False,):
-            identity = self._identity(equation, decomposition, by_contents)
-            identities.append((op, settings, by_contents, identity))
-            if (key := self._keys.get(identities[-1])) is not None:
-                return key, identities
-        return None, identities
-
-    def _identity(self, equation: Any, decomposition: Any, by_contents: bool) -> Any:
-        self._identities.begin(by_contents)
-        types = tuple(atom.aval for atom in equation.invars)
-        functions = user_rules.rule_functions(equation)
-        if functions is None:
-            params = self._identities.parameters(equation.params)
-            return equation.primitive, types, params
-        function = self._identities.rules(equation, functions)
-        primal = None if decomposition is None else self._identities.jaxpr(decomposition)
-        return types, function, primal, _literals(equation)
-
-    def _rule(self, key: str, op: str, equation: Any, call: Any, decomposition: Any) -> KeptCall:
-        return KeptCall(
-            key=key,
-            op=op,
-            primitive=jaxprs.name_of(equation),
-            call=call,
-            decomposition=decomposition,
-            num_residuals=user_rules.num_residuals(equation),
-            where=self.keeper.place or "an unknown line",
-            generation=self._generation,
-            settings=self.settings,
-            checked_axes=self._checked_axes,
-            policy=self._policy_of(equation),
-            closed_over=user_rules.rule_inside(equation).closed_over,
-            literals=_literals(equation),
-        )
-
-    def _policy_of(self, equation: Any) -> Callable[..., Any] | None:
-        """Return the checkpoint policy for a call's rules; None if they are not a user's."""
-        return self.policy if jaxprs.name_of(equation) in trace_rule.USERS else None
-
-    def _new_key(self, name: str) -> str:
-        key, number = name, 0
-        while key in self._rules:
-            number += 1
-            key = f"{name}_{number}"
-        return key
-
 
 def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
     """Return the functions of a rule with marks on what the checkpoint around it saves.
@@ -413,25 +268,3 @@ def _with_marks(rule: KeptCall, kind: str, closed: Sequence[Any]) -> list[Any]:
             remat.with_saved(each, rule.policy, keep.warn_of_offload) for each in functions[:last]
         ]
     return functions
-
-
-def _types_at(equation: Any) -> Iterator[Any]:
-    """Yield the types of an equation's operands and results, and of a user's function's values.
-
-    Other functions that it calls are looked at equation by equation.
-    """
-    yield from (atom.aval for atom in (*equation.invars, *equation.outvars))
-    if jaxprs.name_of(equation) in trace_rule.USERS:
-        for _, body in jaxprs.bodies_of(equation):
-            yield from jaxprs.types_of_values(body)
-
-
-def _literals(equation: Any) -> tuple[tuple[int, Any], ...]:
-    """Return the operands that are Python integers, whose value a backward rule may ask for."""
-    if jaxprs.name_of(equation) != "custom_vjp_call":
-        return ()
-    return jaxprs.literal_integers(equation)
-
-
-def _name(equation: Any) -> str:
-    return link.identifier(user_rules.rule_name(equation) or equation.primitive.name)

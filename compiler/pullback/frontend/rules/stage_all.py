@@ -26,8 +26,8 @@ from pullback.ir.ops import REFUSED, RULE
 from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
+    from pullback.frontend.rules.call_table import CallTable
     from pullback.frontend.rules.kept_call import KeptCall
-    from pullback.frontend.rules.rule_table import RuleTable
 
 LAST_ORDER = 9
 """Rules are staged up to this order. Most end sooner, in a rule that calls its own function;
@@ -56,7 +56,7 @@ class EndlessRulesError(MissingRuleError):
 
 
 def stage_all(
-    table: RuleTable, module: ir.Module, order: int | None = None, arguments: Arguments = ()
+    table: CallTable, module: ir.Module, order: int | None = None, arguments: Arguments = ()
 ) -> int | None:
     """Stage every rule that a derivative can reach, to a fixpoint, and name them in the calls.
 
@@ -90,7 +90,7 @@ class _Module:
 
     def __init__(
         self,
-        table: RuleTable,
+        table: CallTable,
         module: ir.Module,
         order: int,
         of_many: int | None = None,

@@ -8,7 +8,7 @@ what is zero are taken as JAX has traced them, which saves to trace the equation
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -27,26 +27,17 @@ from pullback.frontend.closures.same_rule import Identities
 from pullback.frontend.rewrites.pallas_kernels import as_loops
 from pullback.frontend.rewrites.reduce_as_fold import as_fold
 from pullback.frontend.rules import batched_rules
+from pullback.frontend.rules.kept_call import USERS, Batch, KeptCall
 from pullback.ir import locations
 from pullback.program import argument_leaves
 from pullback.program.memo import has_hash
 from pullback_runtime._dtypes import dtype_named
-
-if TYPE_CHECKING:
-    from pullback.frontend.rules.kept_call import Batch, KeptCall
-
-
-USERS = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
-"""Calls whose rules a user has written."""
 
 OTHERWISE: dict[str, Callable[[Any], Callable[..., list[Any]]]] = {
     "reduce": as_fold,
     "pallas_call": as_loops,
 }
 """Primitives that are differentiated as another function that computes the same."""
-
-STOPS = frozenset({"stop_gradient"})
-"""Primitives that are there to have no derivative."""
 
 
 def _function_of(rule: KeptCall) -> Any:

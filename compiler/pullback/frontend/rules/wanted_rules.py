@@ -21,8 +21,8 @@ from pullback.passes.jvp import JVP
 from pullback.passes.vjp import VJP
 
 if TYPE_CHECKING:
+    from pullback.frontend.rules.call_table import CallTable
     from pullback.frontend.rules.kept_call import KeptCall
-    from pullback.frontend.rules.rule_table import RuleTable
 
 _FEW = 3
 """Arguments of which all sets are tried."""
@@ -65,7 +65,7 @@ class CallRules:
       transposes_of: by key, the transposes that are staged.
     """
 
-    def __init__(self, table: RuleTable, module: ir.Module, arguments: Arguments = ()) -> None:
+    def __init__(self, table: CallTable, module: ir.Module, arguments: Arguments = ()) -> None:
         self.table = table
         self.module = module
         self.arguments = arguments
@@ -281,7 +281,7 @@ def _inputs(function: Any) -> list[Any]:
 class _Asked:
     """A rule table that records for which operands and cotangents it is asked for rules."""
 
-    def __init__(self, table: RuleTable) -> None:
+    def __init__(self, table: CallTable) -> None:
         self._table = table
         self.masks: dict[str, dict[tuple[str, Asked], None]] = {}
         self.typed: dict[tuple[str, str, Asked], None] = {}
@@ -316,7 +316,7 @@ class _Asked:
             self.masks.setdefault(key, {})[kind, asked._replace(types=())] = None
 
 
-def _asked_by_derivatives(table: RuleTable, module: ir.Module, arguments: Arguments) -> ByKey:
+def _asked_by_derivatives(table: CallTable, module: ir.Module, arguments: Arguments) -> ByKey:
     """Differentiate copies of a module, and return by key what that asks of rules.
 
     First derivatives are by sets of arguments, and second ones by all. The result is empty if the
@@ -348,7 +348,7 @@ def _sets(arguments: Arguments) -> list[tuple[int, ...]]:
     return [tuple(itertools.chain(*some)) for some in chosen]
 
 
-def asked_for_types(table: RuleTable, module: ir.Module, order: int) -> list[Any]:
+def asked_for_types(table: CallTable, module: ir.Module, order: int) -> list[Any]:
     """Return keys, kinds and masks of rules asked for by cotangents of other types than results.
 
     They are those that derivatives up to the second order ask for, by each result and by all.

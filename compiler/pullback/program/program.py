@@ -6,59 +6,38 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import jax
 
 import pullback_runtime
-from pullback._jax import ir, prng_keys, tracing
+from pullback._jax import prng_keys, tracing
 from pullback.errors import PullbackError
-from pullback.ir.environment import Environment
-from pullback.ir.modules import clone, result_types, type_of_entry
+from pullback.ir.modules import clone, type_of_entry
 from pullback.passes import manager
 from pullback.passes.as_run import as_run
 from pullback.passes.differentiating_pass import Through
-from pullback.passes.pipelines import Stage
-from pullback.program import batches, derivation, handles, platform_variants, static_parts
+from pullback.program import (
+    batches,
+    derivation,
+    handles,
+    hooks,
+    platform_variants,
+    static_parts,
+)
 from pullback.program.argument_leaves import Positions, one_of
-from pullback.program.provenance import Recipe
-from pullback.program.record import AnyProgram, Interface, positions_by_argument, with_result_types
+from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
 
-if TYPE_CHECKING:
-    from pullback.frontend.rules.rule_table import RuleTable
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Program(AnyProgram):
+class Program(Record):
     """A function as an MLIR module that keeps its derivative rules.
 
     Calling it runs it, with the arguments of the function it was traced from.
 
-    Attributes:
-      module: the MLIR module; its entry is `@main`.
-      interface: the structures of the arguments and of the result, and what their leaves are; or
-        how to find out, which a file can leave for later.
-      constants: large arrays that the function closed over: hidden leading arguments of `@main`.
-      rules: the derivative rules that are not in the module yet.
-      _environment: what it needs around it, such as devices and callbacks.
-      recipe: how the module was made, where it can be made again for a batch of arguments.
-      variants: the same program for each further platform it was traced for.
-      retarget: how it is made for other platforms, where it can be.
-      _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
-        an argument or result once for all devices.
     """
-
-    module: ir.Module
-    interface: Interface | Callable[[], Interface]
-    constants: Sequence[jax.Array]
-    rules: RuleTable
-    _environment: Environment
-    recipe: Recipe | None = None
-    variants: Sequence[Program] = ()
-    retarget: platform_variants.Retarget | None = None
-    _shares_values: bool = False
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -74,28 +53,6 @@ class Program(AnyProgram):
 
     def __copy__(self) -> Program:
         return dataclasses.replace(self)
-
-    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
-        """Return the program after `stages`; `interface` is of its new arguments and results."""
-        module = clone(self.module)
-        manager.run_stages(module, stages, self.rules)
-        interface = with_result_types(interface, result_types(module))
-        return self._derivative(module, interface=interface, recipe=recipe)
-
-    def _derivative(self, module: ir.Module, **changes: Any) -> Self:
-        """Return the derivative whose module was made of this one's."""
-        rules, environment = self.rules.of_derivative(), self._environment.of_derivative()
-        derivative = dataclasses.replace(self, rules=rules, _environment=environment)
-        return derivative._with_module(module, retarget=None, **changes)
-
-    def _with_module(self, module: ir.Module, **changes: Any) -> Self:
-        """Return the program of a module that was made of this one's, by the same rules."""
-        environment = self.rules.around(self._environment)
-        return dataclasses.replace(self, module=module, _environment=environment, **changes)
-
-    def asm(self, debug_info: bool = False) -> str:
-        """Return the module as readable MLIR, with source locations if `debug_info`."""
-        return self.module.operation.get_asm(enable_debug_info=debug_info, assume_verified=True)
 
     @platform_variants.for_each
     def stage_rules(self) -> Program:
@@ -144,7 +101,7 @@ class Program(AnyProgram):
 
     def split_vjp(
         self, argnums: Positions = None, has_aux: bool = False, *, wrt: Positions = None
-    ) -> derivation.Split:
+    ) -> derivation.Split[Program]:
         """Return reverse mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, cotangents of out) -> cotangents`.
@@ -158,7 +115,7 @@ class Program(AnyProgram):
         through: Through = "rules",
         *,
         wrt: Positions = None,
-    ) -> derivation.Split:
+    ) -> derivation.Split[Program]:
         """Return forward mode as two programs, `forward` and `linear`, that share residuals.
 
         `args -> (out, residuals)` and `(residuals, tangents…) -> tangents of out`.
@@ -216,9 +173,7 @@ class Program(AnyProgram):
         order: int | None = None,
     ) -> None:
         """Write one portable file that `pullback.load` reads; see `pullback.artifact.save`."""
-        from pullback import artifact
-
-        artifact.save(
+        hooks.files().save(
             self,
             path,
             target=target,
@@ -229,9 +184,7 @@ class Program(AnyProgram):
 
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
         """Return a `jax.export.Exported` whose own `vjp` goes through the program's rules."""
-        from pullback import artifact
-
-        return artifact.to_exported(self, platforms=platforms)
+        return hooks.files().to_exported(self, platforms=platforms)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; JAX's transformations of a call derive new programs in the IR."""
