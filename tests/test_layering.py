@@ -135,7 +135,7 @@ def test_imports_are_at_the_top(path):
 
 
 ERASURE = re.compile(r"\.(erase|erase_argument|detach_from_parent)\(|\bclone\((ip=)?False\)")
-COPIES_ALONE = {GATE / "lowering_cache.py", RUNTIME / "_jax.py"}
+COPIES_ALONE = {RUNTIME / "_jax.py"}
 """Where an operation is copied for a while that uses nothing from outside."""
 
 

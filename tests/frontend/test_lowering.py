@@ -1,4 +1,4 @@
-"""What is lowered once: in the library of a program and its rules, and for all programs."""
+"""What is lowered once in the library of a program and its rules."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 import pullback as pb
-from pullback._jax import context, ir, lowering_cache, scans, stablehlo
-from pullback.frontend import link
+from pullback._jax import scans, stablehlo
 
 X = np.linspace(0.1, 1.0, 4, dtype=np.float32)
 
@@ -30,29 +29,19 @@ def cold():
 
 
 class Counted:
-    """A primitive that is its operand's sine, and counts how often it is lowered.
+    """A primitive that is its operand's sine, and counts how often it is lowered."""
 
-    Or a routine of a library that calls these functions.
-    """
-
-    def __init__(self, functions: tuple[str, ...] = (), inline: bool = True) -> None:
+    def __init__(self) -> None:
         self.lowered = 0
-        self.functions = functions
         self.primitive = Primitive("counted_sine")
         self.primitive.def_abstract_eval(lambda x: x)
         self.primitive.def_impl(jnp.sin)
         ad.defjvp(self.primitive, lambda t, x: t * jnp.cos(x))
-        mlir.register_lowering(self.primitive, self._lower, inline=inline)
+        mlir.register_lowering(self.primitive, self._lower, inline=True)
 
     def _lower(self, context, x):
         self.lowered += 1
-        if not self.functions:
-            return [stablehlo.sine(x)]
-        called = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in self.functions])
-        name = ir.StringAttr.get("routine")
-        return stablehlo.CustomCallOp(
-            [x.type], [x], call_target_name=name, called_computations=called
-        ).results
+        return [stablehlo.sine(x)]
 
     def __call__(self, x):
         return self.primitive.bind(x)
@@ -75,35 +64,6 @@ def test_what_a_function_and_its_rule_share_is_lowered_once() -> None:
     assert text.count("stablehlo.sine") == 1
 
 
-def test_equations_without_references_are_lowered_once_for_all_programs() -> None:
-    sine = Counted()
-    for scale in (2.0, 3.0):
-        program = pb.trace(lambda x, scale=scale: scale * sine(x))(X)
-        np.testing.assert_allclose(program(X), scale * np.sin(X), rtol=1e-6)
-    assert sine.lowered == 1
-    jax.clear_caches()
-    pb.trace(lambda x: sine(x))(X)
-    assert sine.lowered == 2
-
-
-def test_functions_of_equations_are_lowered_once_for_all_programs() -> None:
-    sine = Counted(inline=False)
-    texts = [str(pb.trace(lambda x: sine(x[1:]) + sine(x)[1:])(X).module) for _ in range(3)]
-    assert sine.lowered == 2
-    assert texts[0] == texts[1] == texts[2]
-    assert "@counted_sine(" in texts[0]
-    assert "@counted_sine_" in texts[0]
-
-    def counted_sine(x):  # a function of this name is in the module already
-        return 2.0 * sine(x)
-
-    program = pb.trace(lambda x: jnp.sum(jax.jit(counted_sine)(x) * sine(x)))(X)
-    assert sine.lowered == 2
-    np.testing.assert_allclose(program(X), np.sum(2.0 * np.sin(X) ** 2), rtol=1e-6)
-    np.testing.assert_allclose(program.grad()(X), 4.0 * np.sin(X) * np.cos(X), rtol=1e-6)
-    assert str(pb.trace(lambda x: sine(x[1:]) + sine(x)[1:])(X).module) == texts[0]
-
-
 def test_equal_parameters_that_differ_are_lowered_for_themselves() -> None:
     side = Primitive("side")
     side.def_abstract_eval(lambda x, **_: x)
@@ -113,106 +73,7 @@ def test_equal_parameters_that_differ_are_lowered_for_themselves() -> None:
     assert found == [2.0, -2.0]
 
 
-def test_other_types_and_configurations_are_lowered_for_themselves() -> None:
-    sine = Counted()
-    pb.trace(sine)(np.float32(1.0))
-    pb.trace(sine)(np.ones(2, "float32"))
-    with jax.enable_x64(True):
-        assert "tensor<f64>" in str(pb.trace(sine)(np.float64(1.0)))
-        pb.trace(sine)(np.float32(1.0))
-    assert sine.lowered == 4
-    assert "cuda" not in str(pb.trace(sine, platforms=("cuda",))(np.float32(1.0)))
-    assert sine.lowered == 5
-
-
-def called_back(x):
-    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
-
-
-def with_a_function(x):
-    return jnp.linalg.solve(x * jnp.eye(4), x)
-
-
-@pytest.mark.parametrize("f", [called_back, with_a_function])
-def test_what_refers_to_more_than_functions_is_not_shared(f) -> None:
-    """Twice the same program: the second is complete, and runs."""
-    texts = []
-    for _ in range(2):
-        program = pb.trace(lambda x: f(x) + 1.0)(X)
-        np.testing.assert_allclose(program(X), f(X) + 1.0, rtol=1e-5)
-        texts.append(str(program.module))
-    assert texts[0] == texts[1]
-    shared = list(lowering_cache.common_entries(("cpu",), context()).values())
-    for function in shared:
-        assert link.references(function.operation) == set(function.callees)
-        shared.extend(function.callees.values())
-
-
-@pytest.mark.parametrize("inline", [True, False])
-def test_functions_that_an_equation_calls_come_along(inline) -> None:
-    """They call others themselves, and a program may have functions of these names."""
-    runs = []
-
-    def inner(x):
-        return jnp.sin(x)
-
-    def outer(x):
-        return jax.jit(inner)(x) + jax.jit(inner)(x[::-1])
-
-    def called(x):
-        runs.append(x)
-        return jax.jit(outer)(x) - x
-
-    calling = Primitive("calling")
-    calling.def_abstract_eval(lambda x: x)
-    rule = mlir.lower_fun(called, multiple_results=False)
-    mlir.register_lowering(calling, rule, inline=inline)
-    other = Primitive("other")
-    other.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(other, mlir.lower_fun(lambda x: outer(x), multiple_results=False))
-
-    def value(x):
-        return np.sin(x) + np.sin(x[::-1]) - x
-
-    texts = [str(pb.trace(lambda x: calling.bind(x) * 2.0)(X).module) for _ in range(3)]
-    assert texts[0] == texts[1] == texts[2]
-    assert len(runs) == 1
-    for _ in range(2):  # `other` is a common one the second time
-        program = pb.trace(lambda x: calling.bind(2.0 * x) * calling.bind(x) + other.bind(x))(X)
-        assert str(program.module).count("stablehlo.sine") == 1
-    np.testing.assert_allclose(program(X), value(2 * X) * value(X) + value(X) + X, rtol=1e-5)
-
-    def own(x):
-        return 3.0 * x
-
-    own.__name__ = "inner"
-    program = pb.trace(lambda x: jax.jit(own)(calling.bind(jax.jit(own)(x))))(X)
-    np.testing.assert_allclose(program(X), 3.0 * value(3.0 * X), rtol=1e-5)
-    assert str(pb.trace(lambda x: calling.bind(x) * 2.0)(X).module) == texts[0]
-
-
-def test_a_function_that_calls_back_is_not_shared_by_who_finds_it_later() -> None:
-    """The rule is lowered after the function, and what it calls is there already."""
-    inner = jax.jit(called_back)
-    first, second = Primitive("first"), Primitive("second")
-    for each in first, second:
-        each.def_abstract_eval(lambda x: x)
-        mlir.register_lowering(each, mlir.lower_fun(lambda x: inner(x), multiple_results=False))
-
-    @jax.custom_jvp
-    def f(x):
-        return first.bind(x)
-
-    f.defjvp(lambda x, t: (first.bind(*x), t[0] * second.bind(*x)))
-    for _ in range(2):
-        gradient = pb.trace(lambda x: jnp.sum(f(x)))(X).grad()
-        np.testing.assert_allclose(gradient(X), np.sin(X), rtol=1e-6)
-    entries = lowering_cache.common_entries(("cpu",), context())
-    assert not {"first", "second"} & {key.primitive.name for key in entries}
-
-
-def test_what_holds_something_of_a_users_is_not_shared():
-    """It would live as long as what all programs have in common."""
+def test_what_a_program_calls_dies_with_it():
     jax.clear_caches()
 
     class Held:
@@ -228,21 +89,6 @@ def test_what_holds_something_of_a_users_is_not_shared():
     held = traced()
     gc.collect()
     assert held() is None
-
-
-def test_routines_of_libraries_are_lowered_once_for_all_programs() -> None:
-    for scale in (2.0, 3.0):
-        program = pb.trace(lambda x, scale=scale: jnp.linalg.cholesky(scale * x))(np.eye(3))
-        np.testing.assert_allclose(program(np.eye(3)), np.eye(3) * scale**0.5, rtol=1e-6)
-    entries = lowering_cache.common_entries(("cpu",), context())
-    assert [key.primitive.name for key in entries].count("cholesky") == 1
-
-
-def test_a_routine_that_calls_functions_is_lowered_for_each_program() -> None:
-    sine = Counted(functions=("main",))
-    for _ in range(2):
-        assert "called_computations = [@main]" in str(pb.trace(lambda x: sine(x))(X))
-    assert sine.lowered == 2
 
 
 def test_a_program_keeps_what_it_shows_while_rules_are_lowered() -> None:

@@ -1113,24 +1113,6 @@ AROUND = (
         ("tests/frontend/test_rules.py",),
     ),
     Mutant(
-        "_jax/lowering_cache.py",
-        "        if operations_where(operation, _refers):",
-        "        if False:",
-        ("tests/frontend/test_lowering.py",),
-    ),
-    Mutant(
-        "_jax/lowering_cache.py",
-        "(known.key not in self._apart and _stands_alone(known))",
-        "_stands_alone(known)",
-        ("tests/frontend/test_lowering.py",),
-    ),
-    Mutant(
-        "_jax/lowering_cache.py",
-        "            if known.key in table:",
-        "            if False:",
-        ("tests/frontend/test_lowering.py",),
-    ),
-    Mutant(
         "_jax/references.py",
         "return jaxprs.with_like_equations(jaxpr, [_hold(each) for each in jaxpr.eqns])",
         "return jaxpr",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ from jax._src import config as _config, xla_bridge as _bridge
 from jax._src.interpreters import mlir as _mlir
 
 from pullback._jax import (
-    context as our_context,
     dimensions as _dimensions,
     func,
     ir,
@@ -17,7 +17,6 @@ from pullback._jax import (
     named_axes,
     scans,
 )
-from pullback._jax.lowering_cache import Entries, common_entries
 from pullback_runtime import _contexts
 
 
@@ -42,7 +41,7 @@ class Lowering:
         self.module = module
         self._dimensions = tuple(dimensions)
         self._symbols = ir.SymbolTable(module.operation)
-        self._channels = _Channels()
+        self._channels = itertools.count(_mlir.COLLECTIVE_CHANNEL_ID + 1)
         self._of_runtime = keepalives, host_callbacks
         self._platforms = tuple(platforms)
         self._contexts: dict[Any, Any] = {}
@@ -52,9 +51,7 @@ class Lowering:
         types = {"in_avals": closed.in_avals}
         if not jaxprs.CLOSED_AND_OPEN_DIFFER:
             types["out_avals"] = closed.out_avals
-        context, before = self._context(named_axes.axis_context(closed)), self._outside()
-        entries = context.lowering_cache
-        entries.begin(self._common())
+        context = self._context(named_axes.axis_context(closed))
         with self.module.context, ir.Location.unknown(self.module.context):
             function = _mlir.lower_jaxpr_to_fun(
                 context, name, closed, [], num_const_args=0, main_function=entry, **types
@@ -62,9 +59,7 @@ class Lowering:
             _contexts.keeps(self.module.context, jaxprs.size_of_constants(closed))
             if self._dimensions:
                 self._mark(function, closed)
-                return function.sym_name.value
-        entries.share(self._outside() == before)
-        return function.sym_name.value
+        return str(function.sym_name.value)
 
     def _mark(self, function: Any, closed: Any) -> None:
         """Record the symbolic shapes of a function, and keep its new helper functions unique.
@@ -80,7 +75,6 @@ class Lowering:
         key = axis_context, _config.trace_context()
         if key not in self._contexts:
             keepalives, host_callbacks = self._of_runtime
-            entries = Entries(self.module, self._symbols)
             self._contexts[key] = _mlir.ModuleContext(
                 context=self.module.context,
                 module=self.module,
@@ -91,27 +85,14 @@ class Lowering:
                 keepalives=keepalives,
                 channel_iterator=self._channels,
                 host_callbacks=host_callbacks,
-                lowering_cache=entries,
-                cached_primitive_lowerings=entries.called,
+                lowering_cache={},
+                cached_primitive_lowerings={},
                 lowering_parameters=_mlir.LoweringParameters(
                     hoist_constants_as_args=False, override_lowering_rules=scans.OVERRIDES
                 ),
                 shape_poly_state=_mlir.ShapePolyLoweringState(self._dimensions, self._platforms),
             )
         return self._contexts[key]
-
-    def _common(self) -> dict[Any, Any] | None:
-        """Return the cache of lowerings shared by modules; None if the module cannot use it.
-
-        It is for modules of the shared context, without symbolic dimensions.
-        """
-        context = self.module.context
-        shared = context == our_context() and not self._dimensions
-        return common_entries(self._platforms, context) if shared else None
-
-    def _outside(self) -> tuple[int, ...]:
-        """Count the objects outside of the module that lowering has referred to so far."""
-        return *map(len, self._of_runtime), self._channels.taken
 
 
 def has_lowering(primitive: Any) -> bool:
@@ -129,17 +110,3 @@ def _backend(platform: str) -> Any:
         return _bridge.get_backend(platform)
     except RuntimeError:
         return _bridge.get_backend()
-
-
-class _Channels:
-    """Channel ids for the collectives of one module, and how many are taken."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def __iter__(self) -> _Channels:
-        return self
-
-    def __next__(self) -> int:
-        self.taken += 1
-        return _mlir.COLLECTIVE_CHANNEL_ID + self.taken
