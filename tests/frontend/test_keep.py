@@ -15,6 +15,7 @@ from jax.custom_derivatives import closure_convert, linear_call
 from jax.experimental import compute_on
 
 import pullback as pb
+from pullback.ir.masks import Asked
 from pullback.ir.symbols import Symbols
 
 X = jnp.linspace(0.2, 0.8, 16).reshape(4, 4) + jnp.eye(4)
@@ -288,8 +289,8 @@ def test_nondiff_arguments_keywords_trees_and_symbolic_zeros(encoding: str) -> N
     program = pb.trace(f)(0.5, 0.25)
     assert list(program.rules) == ["plain", "nondiff", "lambda"]
     np.testing.assert_allclose(program(0.5, 0.25), f(0.5, 0.25), rtol=1e-6)
-    full = program.rules.stage(Symbols(program.module), "lambda", "jvp", "11")
-    masked = program.rules.stage(Symbols(program.module), "lambda", "jvp", "10")
+    full = program.rules.stage(Symbols(program.module), "lambda", "jvp", Asked("11"))
+    masked = program.rules.stage(Symbols(program.module), "lambda", "jvp", Asked("10"))
     assert (full, masked) == ("lambda.jvp", "lambda.jvp.10")
     text = str(program)
     assert "1.000000e+02" in text.split("@lambda.jvp(")[1].split("func.func")[0]
@@ -315,7 +316,7 @@ def test_custom_vjp_with_none_cotangents_optimize_remat_and_a_closure(encoding: 
     )
     program = pb.trace(lambda x: f(x, 2.0) + f(2.0, x))(0.5)
     assert list(program.rules) == ["lambda"]
-    forward, backward = program.rules.stage(Symbols(program.module), "lambda", "vjp", "11")
+    forward, backward = program.rules.stage(Symbols(program.module), "lambda", "vjp", Asked("11"))
     assert (forward, backward) == ("lambda.fwd", "lambda.bwd")
     assert "1.100000e+01" in str(program)
     np.testing.assert_allclose(program(0.5), np.sin(0.5) * 2 + np.sin(2.0) * 0.5, rtol=1e-6)

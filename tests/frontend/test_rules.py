@@ -21,6 +21,7 @@ from pullback import artifact
 from pullback._jax import ir
 from pullback.frontend.rules import trace_rule
 from pullback.ir import locations
+from pullback.ir.masks import Asked
 from pullback.ir.modules import clone
 from pullback.ir.symbols import Symbols
 
@@ -51,8 +52,8 @@ def test_a_rule_used_a_hundred_times_is_traced_once() -> None:
 def test_linking_into_a_second_module_reuses_the_trace() -> None:
     program = pb.trace(wave)(1.0)
     other = clone(program.module)
-    assert program.rules.stage(Symbols(program.module), "wave", "jvp", "1") == "wave.jvp"
-    assert program.rules.stage(Symbols(other), "wave", "jvp", "1") == "wave.jvp"
+    assert program.rules.stage(Symbols(program.module), "wave", "jvp", Asked("1")) == "wave.jvp"
+    assert program.rules.stage(Symbols(other), "wave", "jvp", Asked("1")) == "wave.jvp"
     assert program.rules.traces == 1
     other.operation.verify()
     assert "@wave.jvp" in str(other)
@@ -161,7 +162,7 @@ def test_a_rule_that_jax_lacks_names_the_users_line() -> None:
     program = pb.trace(lambda a, x: jax.scipy.special.betainc(a, a, x))(1.5, 0.5)
     with pytest.raises(pb.MissingRuleError, match="no transpose rule for `regularized") as caught:
         program.rules.stage(
-            Symbols(program.module), "regularized_incomplete_beta", "transpose", "111"
+            Symbols(program.module), "regularized_incomplete_beta", "transpose", Asked("111")
         )
     assert "test_rules.py:" in caught.value.where
 
@@ -169,7 +170,7 @@ def test_a_rule_that_jax_lacks_names_the_users_line() -> None:
 def test_a_wrong_mask_is_a_mistake_of_the_caller() -> None:
     program = pb.trace(wave)(1.0)
     with pytest.raises(ValueError, match="mask '11' for wave, of 1 operands"):
-        program.rules.stage(Symbols(program.module), "wave", "jvp", "11")
+        program.rules.stage(Symbols(program.module), "wave", "jvp", Asked("11"))
 
 
 PROGRAM = """

@@ -13,6 +13,7 @@ import pytest
 from pullback import _jax
 from pullback._jax import ir
 from pullback.errors import MissingRuleError, PipelineError, VerificationError
+from pullback.ir.masks import Asked
 from pullback.ir.symbols import Symbols
 from pullback.passes.base import NO_RULES, Pass
 from pullback.passes.manager import run_pipeline
@@ -151,7 +152,7 @@ def test_stock_pass_that_fails_is_named() -> None:
 
 def test_no_rules_names_key_kind_and_mask() -> None:
     with pytest.raises(MissingRuleError, match=r"no jvp rule for key 'f#0' with mask '01'"):
-        NO_RULES.stage(Symbols(parse()), "f#0", "jvp", "01")
+        NO_RULES.stage(Symbols(parse()), "f#0", "jvp", Asked("01"))
 
 
 def test_empty_pipeline_changes_nothing() -> None:

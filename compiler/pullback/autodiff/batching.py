@@ -464,13 +464,13 @@ class BatchSignature:
         )
 
     def functions(
-        self, batching: Batching, kind: str, mask: str, names: Sequence[str]
+        self, batching: Batching, kind: str, asked: Asked, names: Sequence[str]
     ) -> tuple[str, ...]:
         """Return the batched functions of one rule, of which `names` are those for one item.
 
         The cotangent of an operand that all items share is summed over the items.
         """
-        chosen = masked(self.inexact, Asked.parse(mask).operands)
+        chosen = masked(self.inexact, asked.operands)
         moved = [self.flags[i] for i in chosen]
         cts = [True] * self.inexact_results  # all of them, also of a rule that is told of zeros
         if kind == "jvp":

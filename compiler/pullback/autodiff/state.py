@@ -16,7 +16,7 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.inline import emit_call, inline
 from pullback.ir.locations import user_line
-from pullback.ir.masks import masked
+from pullback.ir.masks import Asked, masked
 from pullback.ir.purity import differs_again, is_used, target_of
 from pullback.ir.regions import terminator
 from pullback.ir.signatures import function_type
@@ -182,10 +182,10 @@ class Differentiation:
             do="write the recursion as a loop: stablehlo.while",
         )
 
-    def stage(self, key: str, kind: str, mask: str) -> Any:
+    def stage(self, key: str, kind: str, asked: Asked) -> Any:
         """Return the function(s) of a rule that is not staged yet; asks the rule table once."""
         return self.cached(
-            ("rule", key, kind, mask), lambda: self.rules.stage(self.symbols, key, kind, mask)
+            ("rule", key, kind, asked), lambda: self.rules.stage(self.symbols, key, kind, asked)
         )
 
     def __enter__(self) -> Differentiation:

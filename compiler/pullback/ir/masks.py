@@ -12,24 +12,17 @@ Item = TypeVar("Item")
 
 
 class Asked(NamedTuple):
-    """A request for a rule, as the text `operands`, `operands|results` or all three.
+    """A request for a rule; its text is `operands`, `operands|results` or all three.
 
     Attributes:
       operands: a mask of the inexact operands: '1' for one that is perturbed.
       results: a mask of the inexact results: '1' for one with a cotangent; empty for all.
-      types: element types of the cotangents of inexact results, in the text with commas; empty for
-        those of the results.
+      types: element types of the cotangents of inexact results; empty for those of the results.
     """
 
     operands: str
     results: str = ""
     types: tuple[str, ...] = ()
-
-    @staticmethod
-    def parse(text: str) -> Asked:
-        """Parse the text of a mask."""
-        operands, results, types = [*text.split("|"), "", ""][:3]
-        return Asked(operands, results, tuple(types.split(",")) if types else ())
 
     def __str__(self) -> str:
         if self.types:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from pullback._jax import ir
 from pullback.errors import MissingRuleError
 from pullback.ir import ops
+from pullback.ir.masks import Asked
 
 if TYPE_CHECKING:
     from pullback.ir.environment import Environment
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
 class Rules(Protocol):
     """The part of `pullback.frontend.rules.rule_table.RuleTable` that passes use."""
 
-    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
-        """Return the symbol(s) of a rule in the module of `symbols`; see docs/architecture.md.
+    def stage(self, symbols: Symbols, key: str, kind: str, asked: Asked) -> str | tuple[str, str]:
+        """Return the symbol(s) of a rule in the module of `symbols`; see docs/architecture.md."""
 
-        `mask` is the text of a `masks.Asked`.
-        """
-
-    def sources(self, key: str, kind: str, mask: str) -> list[Any]:
+    def sources(self, key: str, kind: str, asked: Asked) -> list[Any]:
         """Return what `stage` would link: modules with the function `entry` among `functions`."""
 
     def stops(self, key: str) -> bool:
@@ -57,13 +55,13 @@ class Rules(Protocol):
 class NoRules:
     """The table of a loaded or hand-written module: it knows no rule beyond the module's own."""
 
-    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+    def stage(self, symbols: Symbols, key: str, kind: str, asked: Asked) -> str | tuple[str, str]:
         """Raise MissingRuleError."""
-        raise _without_table(key, kind, mask)
+        raise _without_table(key, kind, asked)
 
-    def sources(self, key: str, kind: str, mask: str) -> list[Any]:
+    def sources(self, key: str, kind: str, asked: Asked) -> list[Any]:
         """Raise MissingRuleError."""
-        raise _without_table(key, kind, mask)
+        raise _without_table(key, kind, asked)
 
     def batched(self, key: str, flags: tuple[bool, ...], size: int) -> str:
         """Return the same key: there is no rule to batch."""
@@ -81,7 +79,7 @@ class NoRules:
         """Raise MissingRuleError for the first `rule` that is not staged."""
         for call in ops.walk_calls(module):
             if call.rule_key is not None:
-                raise _without_table(call.rule_key, "derivative", call.mask)
+                raise _without_table(call.rule_key, "derivative", Asked(call.mask))
         return order
 
     def around(self, environment: Environment) -> Environment:
@@ -97,9 +95,10 @@ class NoRules:
         return contextlib.nullcontext()
 
 
-def _without_table(key: str, kind: str, mask: str) -> MissingRuleError:
+def _without_table(key: str, kind: str, asked: Asked) -> MissingRuleError:
     return MissingRuleError(
-        f"no {kind} rule for key {key!r} with mask {mask!r}: this module came without a rule table",
+        f"no {kind} rule for key {key!r} with mask {str(asked)!r}: this module came without a "
+        "rule table",
         do="write the module with its rules in it: `pullback dump --rules`, "
         "program.stage_rules(), or program.save",
     )

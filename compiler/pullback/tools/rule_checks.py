@@ -19,6 +19,7 @@ from pullback._jax import call_operands, jaxprs, source_info, tracing
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import MissingRuleError, headline
 from pullback.frontend.rules.kept_call import KeptCall
+from pullback.ir.masks import Asked
 from pullback.tools import slopes
 from pullback.tools.findings import Finding, Inputs, alike, apart, inexact, largest
 from pullback.tools.solve_checks import Solves, check_solve
@@ -133,7 +134,7 @@ def check_rules(
 def _enter_rules_of(rules: Any, rule: KeptCall) -> None:
     for kind in ("jvp", "vjp"):
         with contextlib.suppress(Exception):  # one that is not there, or that is reported
-            rules.traced_rule(rule, kind, rule.own_mask)
+            rules.traced_rule(rule, kind, Asked(rule.own_mask))
 
 
 @contextlib.contextmanager

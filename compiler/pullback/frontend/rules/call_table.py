@@ -15,6 +15,7 @@ from pullback.frontend.closures.same_rule import Identities
 from pullback.frontend.rules import leaked_values
 from pullback.frontend.rules.kept_call import STOPS, USERS, Batch, KeptCall
 from pullback.ir.environment import Environment
+from pullback.ir.masks import Asked
 from pullback.passes.base import Rules
 
 
@@ -55,7 +56,7 @@ class CallTable(Rules):
         """Return the rule of a linear call that JAX knows by its transpose only."""
 
     @abstractmethod
-    def traced_rule(self, rule: KeptCall, kind: str, mask: str) -> tuple[Any, ...]:
+    def traced_rule(self, rule: KeptCall, kind: str, asked: Asked) -> tuple[Any, ...]:
         """Return the functions of a rule, kept but not lowered; raise what `stage` raises."""
 
     def __getitem__(self, key: str) -> KeptCall:

@@ -131,14 +131,14 @@ class KeptCall:
         """The mask of the operands that a linear call is linear in."""
         return masks.behind(self.inexact, self.num_residuals or 0)
 
-    def symbols(self, kind: str, mask: str) -> tuple[str, ...]:
+    def symbols(self, kind: str, asked: masks.Asked) -> tuple[str, ...]:
         """Return the names of the functions of a rule."""
-        key, asked = self.key, masks.Asked.parse(mask)
-        mask = str(asked._replace(types=()))
+        key, mask = self.key, str(asked._replace(types=()))
         suffix = "" if "0" not in mask else f".{mask.replace('|', '.')}"
         if asked.types:
             types = re.sub(r"\W+", "_", ".".join(asked.types))
-            return tuple(f"{name}.{types}" for name in self.symbols(kind, mask))
+            names = self.symbols(kind, asked._replace(types=()))
+            return tuple(f"{name}.{types}" for name in names)
         if kind == "vjp":
             return f"{key}.fwd{suffix}", f"{key}.bwd{suffix}"
         if kind == "transpose" and self.op == "pullback.linear_call" and mask == self.linear_mask:

@@ -24,6 +24,7 @@ from pullback.frontend.rules.call_table import CallTable, rule_symbol
 from pullback.frontend.rules.kept_call import Batch, KeptCall
 from pullback.ir import build, masks
 from pullback.ir.environment import Environment
+from pullback.ir.masks import Asked
 from pullback.ir.modules import clone
 from pullback.ir.ops import BATCHING_RULES
 from pullback.ir.symbols import Symbols
@@ -43,7 +44,7 @@ class RuleTable(CallTable):
         self, platforms: tuple[str, ...] = ("cpu",), dimensions: tuple[str, ...] = ()
     ) -> None:
         super().__init__(platforms, dimensions)
-        self._traced: dict[tuple[str, str, str], tuple[Any, ...]] = {}
+        self._traced: dict[tuple[str, str, Asked], tuple[Any, ...]] = {}
         self.lowered = link.Lowered(self)
         self._sources_of: dict[int, link.LinkSource] = {}
         self.keeper = Keeper(self)
@@ -96,22 +97,20 @@ class RuleTable(CallTable):
             self._rules[key] = dataclasses.replace(rule, decomposition=kept, transpose_only=unknown)
         return self._rules[key]
 
-    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> str | tuple[str, str]:
+    def stage(self, symbols: Symbols, key: str, kind: str, asked: Asked) -> str | tuple[str, str]:
         """Return the symbol(s) of a rule in a module; trace, lower and link it on first request.
 
         Args:
           symbols: those of the module to link the rule into.
           key: the rule's key, as in a composite's attribute `rule`.
           kind: 'jvp', 'vjp' (names of the forward and the backward function) or 'transpose'.
-          mask: one character per inexact operand, '1' for perturbed. For 'vjp', '|' and one per
-            inexact result may follow, '1' for one with a cotangent; those without are zero, which
-            the rule sees if it has symbolic zeros. Then, or for 'transpose', '|' and the element
-            types of the cotangents may follow: see `masks.Asked`.
+          asked: for which operands; for 'vjp' also for which results, where the others have
+            cotangents of zero that the rule sees; and for which element types of cotangents.
 
         Raises:
           MissingRuleError: neither JAX nor the user's program has such a rule.
         """
-        sources = self.sources(key, kind, mask)
+        sources = self.sources(key, kind, asked)
         names = [link.merge_source(symbols, source) for source in sources]
         self._mark(symbols.module)
         return names[0] if len(names) == 1 else (names[0], names[1])
@@ -123,34 +122,36 @@ class RuleTable(CallTable):
         for name in (name for name, holds in marks.items() if holds):
             module.operation.attributes[name] = ir.UnitAttr.get(module.context)
 
-    def sources(self, key: str, kind: str, mask: str) -> list[link.LinkSource]:
+    def sources(self, key: str, kind: str, asked: Asked) -> list[link.LinkSource]:
         """Return what `stage` links, without linking it: a module for each function of the rule."""
-        return self._sources(self._rules[key], kind, mask)
+        return self._sources(self._rules[key], kind, asked)
 
-    def _sources(self, rule: KeptCall, kind: str, mask: str) -> list[link.LinkSource]:
+    def _sources(self, rule: KeptCall, kind: str, asked: Asked) -> list[link.LinkSource]:
         if not rule.sees_zeros:
-            mask = str(masks.Asked.parse(mask)._replace(results=""))
+            asked = asked._replace(results="")
         if rule.batch is not None:
-            return self._batched_sources(rule.batch, kind, mask)
-        return self._lowered(rule, kind, mask, self.traced_rule(rule, kind, mask))
+            return self._batched_sources(rule.batch, kind, asked)
+        return self._lowered(rule, kind, asked, self.traced_rule(rule, kind, asked))
 
     def _lowered(
-        self, rule: KeptCall, kind: str, mask: str, traced: Sequence[Any]
+        self, rule: KeptCall, kind: str, asked: Asked, traced: Sequence[Any]
     ) -> list[link.LinkSource]:
-        names = rule.symbols(kind, mask)
+        names = rule.symbols(kind, asked)
         with self._under(rule.checked_axes, rule.policy, rule.settings):
             return [self._lower(*each) for each in zip(names, traced, strict=True)]
 
-    def _batched_sources(self, batch: Batch, kind: str, mask: str) -> list[link.LinkSource]:
+    def _batched_sources(self, batch: Batch, kind: str, asked: Asked) -> list[link.LinkSource]:
         """Batch the functions of a rule for one item, in a module of their own.
 
         JAX batches functions with a user's batching rules (`custom_vmap`) before they are lowered.
         """
         if batch.rule.batch is None and any(
-            map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, mask))
+            map(keep.has_batching_rule, self.traced_rule(batch.rule, kind, asked))
         ):
-            return self._lowered(batch.rule, kind, mask, self._trace(batch.rule, kind, mask, batch))
-        sources = self._sources(batch.rule, kind, mask)
+            return self._lowered(
+                batch.rule, kind, asked, self._trace(batch.rule, kind, asked, batch)
+            )
+        sources = self._sources(batch.rule, kind, asked)
         module = ir.Module.create(ir.Location.unknown(_jax.context()))
         with _jax.working_in(module), build.inserting(None):
             symbols = Symbols(module)
@@ -160,7 +161,7 @@ class RuleTable(CallTable):
             signature = BatchSignature(batch.flags, tuple(rule.inexact), *results)
             with Differentiation(module, self) as functions:
                 batching = Batching(functions, batch.size)
-                names = list(signature.functions(batching, kind, mask, names))
+                names = list(signature.functions(batching, kind, asked, names))
                 batching.finish()
         library = link.Library(module)
         return [link.LinkSource(library, name) for name in names]
@@ -191,21 +192,20 @@ class RuleTable(CallTable):
             for each, count in zip(kept, counts, strict=True):
                 del each[count:]
 
-    def traced_rule(self, rule: KeptCall, kind: str, mask: str) -> tuple[Any, ...]:
+    def traced_rule(self, rule: KeptCall, kind: str, asked: Asked) -> tuple[Any, ...]:
         """Return the functions of a rule, kept but not lowered; raise what `stage` raises."""
-        key = rule.key, kind, mask
+        key = rule.key, kind, asked
         if key not in self._traced:
-            self._traced[key] = self._trace(rule, kind, mask)
+            self._traced[key] = self._trace(rule, kind, asked)
         return self._traced[key]
 
     def _trace(
-        self, rule: KeptCall, kind: str, mask: str, batch: Batch | None = None
+        self, rule: KeptCall, kind: str, asked: Asked, batch: Batch | None = None
     ) -> tuple[Any, ...]:
         """Trace the functions of a rule and keep them; if a batch is given, let JAX batch them."""
-        asked = masks.Asked.parse(mask)
         of_operands, of_results, _ = asked
         if len(of_operands) != len(rule.inexact) or set(of_operands + of_results) - {"0", "1"}:
-            raise ValueError(f"mask {mask!r} for {rule.key}, of {len(rule.inexact)} operands")
+            raise ValueError(f"mask {str(asked)!r} for {rule.key}, of {len(rule.inexact)} operands")
         self.traces += 1
         self._generation = rule.generation + 1
         outer, self.place = self.place, rule.where

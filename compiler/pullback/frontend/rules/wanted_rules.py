@@ -88,7 +88,7 @@ class CallRules:
             return found
         if rule.op == "pullback.linear_call":
             with _noting(found, "transpose"):
-                found["transpose"] = self._stage(rule, "transpose", rule.linear_mask)
+                found["transpose"] = self._stage(rule, "transpose", Asked(rule.linear_mask))
             return found
         if differentiated:
             self._pushforwards(found, rule, wanted)
@@ -181,7 +181,7 @@ class CallRules:
         """Add fwd and bwd for some operands and results; return True if they accept these."""
         names = _pair_names(asked)
         with _noting(found, _name("vjp", asked.operands)):
-            found |= zip(names, self._stage(rule, "vjp", str(asked)), strict=True)
+            found |= zip(names, self._stage(rule, "vjp", asked), strict=True)
             return True
         return False
 
@@ -240,7 +240,7 @@ class CallRules:
         rule: KeptCall,
         kind: str,
         mask: str,
-        get: Callable[[KeptCall, str, str], Any],
+        get: Callable[[KeptCall, str, Asked], Any],
     ) -> Any:
         """Return what `get` gives for a rule; None if it is missing or refuses, which is noted."""
         name = _name(kind, mask)
@@ -248,13 +248,13 @@ class CallRules:
             return None
         try:
             with _noting(found, name):
-                return get(rule, kind, mask)
+                return get(rule, kind, Asked(mask))
         except MissingRuleError:
             self._missing.add((rule.key, name))
         return None
 
-    def _stage(self, rule: KeptCall, kind: str, mask: str) -> Any:
-        return self.table.stage(self.linked, rule.key, kind, mask)
+    def _stage(self, rule: KeptCall, kind: str, asked: Asked) -> Any:
+        return self.table.stage(self.linked, rule.key, kind, asked)
 
     def for_types(self, key: str, kind: str, asked: Asked) -> tuple[RuleName, str] | None:
         """Stage a rule for cotangents of other types; return its name in calls and its symbol.
@@ -262,10 +262,10 @@ class CallRules:
         Return None if it does not fit the forward function that is there.
         """
         rule, mask = self.table[key], asked.operands
-        staged = self.table.stage(self.linked, key, kind, str(asked))
+        staged = self.table.stage(self.linked, key, kind, asked)
         if kind == "vjp":
             name = RuleName.parse(_pair_names(asked)[1])._replace(types=asked.types)
-            own = self.linked.functions[self._stage(rule, "vjp", str(asked._replace(types=())))[1]]
+            own = self.linked.functions[self._stage(rule, "vjp", asked._replace(types=()))[1]]
             other, count = self.linked.functions[staged[1]], len(asked.types)
             if _inputs(own)[:-count] != _inputs(other)[:-count]:
                 return None
@@ -289,14 +289,14 @@ class _Asked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    def stage(self, symbols: Symbols, key: str, kind: str, mask: str) -> Any:
-        found = self._table.stage(symbols, key, kind, mask)
-        self._note(key, kind, mask)
+    def stage(self, symbols: Symbols, key: str, kind: str, asked: Asked) -> Any:
+        found = self._table.stage(symbols, key, kind, asked)
+        self._note(key, kind, asked)
         return found
 
-    def sources(self, key: str, kind: str, mask: str) -> Any:
-        found = self._table.sources(key, kind, mask)
-        self._note(key, kind, mask)
+    def sources(self, key: str, kind: str, asked: Asked) -> Any:
+        found = self._table.sources(key, kind, asked)
+        self._note(key, kind, asked)
         return found
 
     def differentiate(self, module: ir.Module, *passes: Pass) -> None:
@@ -306,8 +306,7 @@ class _Asked:
             for each in passes:
                 each.run(copy, self)
 
-    def _note(self, key: str, kind: str, mask: str) -> None:
-        asked = Asked.parse(mask)
+    def _note(self, key: str, kind: str, asked: Asked) -> None:
         if not self._table[key].sees_zeros or "0" not in asked.results:
             asked = asked._replace(results="")
         if asked.types:

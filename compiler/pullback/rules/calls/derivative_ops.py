@@ -573,7 +573,7 @@ def _batch_rules(op: MappedOp, view: Any) -> Any:
         names = [forward, name] if kind == "bwd" else [name]
         symbols = [known[each] for each in names]
         kind = "vjp" if kind == "bwd" else kind
-        functions = signature.functions(batching, kind, mask or own, symbols)
+        functions = signature.functions(batching, kind, Asked(mask or own), symbols)
         found |= zip(names, map(build.symbol, functions), strict=True)
     if view.rule_key is not None:
         key = batching.diff.rules.batched(view.rule_key, tuple(op.batched), op.size)

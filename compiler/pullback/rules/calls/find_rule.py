@@ -95,7 +95,7 @@ def _find_jvp_rules(op: Op, tangents: Tangents) -> list[tuple[str, str]]:
     if missing:
         check_not_refused(view, "jvp", [full])
         if view.rule_key is not None:
-            op.frame.diff.stage(view.rule_key, "jvp", missing[0])  # raises, with the reason
+            op.frame.diff.stage(view.rule_key, "jvp", Asked(missing[0]))  # raises, with the reason
         which = f" with respect to inexact operand {missing[0].index('1')}"
         raise missing_rule_of(view, "jvp", which)
     return [(m, f) for m, f in parts if f is not None]
@@ -113,7 +113,7 @@ def find_rule(diff: Differentiation, view: Any, kind: str, mask: str) -> Any:
     if view.rule_key is None:
         return None
     try:
-        return diff.stage(view.rule_key, kind, mask)
+        return diff.stage(view.rule_key, kind, Asked(mask))
     except LeakedValueError:
         raise
     except MissingRuleError:
@@ -145,7 +145,7 @@ def _zeros_before_linking(op: Op) -> list[bool] | None:
     if rules.stops(view.rule_key):
         return [True] * (len(op.results) + len(inexact_results(op)))
     try:
-        (source,) = rules.sources(view.rule_key, "jvp", rule_mask(op))
+        (source,) = rules.sources(view.rule_key, "jvp", Asked(rule_mask(op)))
     except MissingRuleError:
         return None
     if source not in _KNOWN_ZEROS:
@@ -204,7 +204,7 @@ def vjp_rule(op: Op, absent: str = "") -> tuple[str, str, str]:
     asked = Asked(mask, present if "0" in present else "")
     if types and (staged := staged_for_types(op, "vjp", asked, types)) is not None:
         return *staged, mask
-    return *op.frame.diff.stage(view.rule_key, "vjp", str(asked)), mask
+    return *op.frame.diff.stage(view.rule_key, "vjp", asked), mask
 
 
 _OPPOSITE = str.maketrans("01", "10")

@@ -82,7 +82,7 @@ def staged_for_types(op: Op, kind: str, asked: Asked, types: tuple[str, ...]) ->
     if view.rule_key is None:
         return None
     try:
-        return diff.stage(view.rule_key, kind, str(asked._replace(types=types)))
+        return diff.stage(view.rule_key, kind, asked._replace(types=types))
     except Exception:  # the user's rule may raise anything; so does the other one, if it is wrong
         return None
 
@@ -101,7 +101,7 @@ def linear_transpose(op: Op) -> str:
     check_not_refused(view, "transpose", ["1"])
     if view.rule_key is None:
         raise missing_rule_of(view, "transpose")
-    return diff.stage(view.rule_key, "transpose", str(asked))
+    return diff.stage(view.rule_key, "transpose", asked)
 
 
 def as_taken(diff: Differentiation, name: str, cts: Sequence[Value]) -> list[Value]:
