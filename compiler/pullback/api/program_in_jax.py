@@ -228,10 +228,10 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
     recipe = program.recipe
     if recipe is None:
         return None
-    flags = recipe.must_batch(in_axes)
+    flags, moved = recipe.batched(in_axes)
     rules: Any = program.rules  # those of a trace
     with rules.settings():
-        again = _made_again(recipe, flags, size, along)
+        again = _made_again(recipe, moved, size, along)
     if again is None:
         return None
 
@@ -242,14 +242,13 @@ def _together(program: Program, in_axes: tuple[int | None, ...], size: int, alon
     return batched
 
 
-def _made_again(recipe: Recipe, flags: Sequence[bool], size: int, along: Any) -> Program | None:
-    """Make a program again for a batch, the leading axis of flagged operands and all results.
+def _made_again(recipe: Recipe, moved: set[int], size: int, along: Any) -> Program | None:
+    """Make a program again for a batch, in front of all results and of the operands in `moved`.
 
-    The batch lies along the mesh axis that `along` names. Return None where JAX cannot batch the
-    function.
+    These are positions in the jaxpr. The batch lies along the mesh axis that `along` names. Return
+    None where JAX cannot batch the function.
     """
-    mine = {o for o, flag in zip(recipe.origins, flags, strict=True) if flag} | recipe.moved
-    axes = tuple(0 if i in mine else None for i in range(len(recipe.closed.in_avals)))
+    axes = tuple(0 if i in moved else None for i in range(len(recipe.closed.in_avals)))
     function = jax.vmap(tracing.equations_to_function(recipe.closed), axes, 0, axis_size=size)
     items = zip(tracing.structs(recipe.closed.in_avals), axes, strict=True)
     types = [tracing.batch_type_along(*item, size, along) for item in items]

@@ -159,7 +159,7 @@ def _program(stages: Any, rules: RuleTable) -> Program:
         constants=tuple(arrays),
         rules=rules,
         _environment=rules.environment,
-        recipe=Recipe.of(closed),
+        recipe=Recipe(closed),
         _shares_values=_shares_values(stages.jaxpr),
     )
     bare = dataclasses.replace(program, constants=(None,) * hidden)

@@ -354,8 +354,7 @@ def _part(program: R, args: Sequence[int], late: Sequence[bool], which: bool) ->
         )
     new = Signature(tuple(old.args[i] for i in args), {}, tuple(old.out[i] for i in outs))
     stages = SelectResults(outs), ReorderOperands(tuple(args)), "symbol-dce"
-    recipe = program.recipe and program.recipe.then(stages, (), args)
-    return program._after(stages, _interface(new), recipe)
+    return program._after(stages, _interface(new))
 
 
 @for_each
@@ -363,7 +362,7 @@ def with_results_like(program: R, elements: tuple[str, ...]) -> R:
     """Return the program with its results converted to these element types."""
     old = Signature.of(program)
     interface = _interface(Signature(old.args, old.kwargs, old.out))
-    return program._after((ConvertResults(elements),), interface, None)
+    return program._after((ConvertResults(elements),), interface)
 
 
 @once
@@ -536,9 +535,7 @@ def _derived(program: P, derivative: Any, new: Signature, outs: int) -> P:
     results = _order(jax.tree.leaves(new.out), range(outs), outs)
     edits = ReorderOperands(operands), SelectResults(results)
     stages = (INLINE, derivative, *edits, "symbol-dce")
-    before = [*range(hidden), *(s.position if s.position >= 0 else None for s in leaves)]
-    recipe = program.recipe and program.recipe.then(stages, derivative.wrt, before)
-    return program._after(stages, _interface(new), recipe)
+    return program._after(stages, _interface(new))
 
 
 def _order(leaves: list[Slot], place: Any, first: int) -> tuple[int, ...]:

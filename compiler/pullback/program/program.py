@@ -17,6 +17,7 @@ from pullback.ir.modules import clone, type_of_entry
 from pullback.passes import manager
 from pullback.passes.as_run import as_run
 from pullback.passes.differentiating_pass import Through
+from pullback.passes.pipelines import parse_pipeline
 from pullback.program import (
     batches,
     derivation,
@@ -89,7 +90,7 @@ class Program(Record):
                 do="for derivatives and batches use its methods, such as .vjp(); to see what any "
                 "pass does, write str(program) to a file and use `pullback opt`",
             )
-        recipe = self.recipe and self.recipe.and_then(pipeline)
+        recipe = self.recipe and self.recipe.then(parse_pipeline(pipeline))
         return self._with_module(module, recipe=recipe)
 
     jvp = derivation.jvp

@@ -1,4 +1,4 @@
-"""How a program was made, so that it can be made again for a batch of arguments.
+"""How a program was made, so that it can be made again, for a batch or for another platform.
 
 A derivative of a batched function is the batch of its derivatives, once every argument that is
 differentiated has a batch axis of its own. So a derived program is batched by batching the
@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pullback.passes.pipelines import Stage, parse_pipeline
+from pullback.passes.differentiating_pass import Derivative
+from pullback.passes.entry_edits import ReorderOperands
+from pullback.passes.pipelines import Stage
+from pullback.passes.transpose import Transpose
 
 
 @dataclass(frozen=True)
@@ -21,43 +24,45 @@ class Recipe:
 
     Attributes:
       closed: the function as a jaxpr, before any rule was kept.
-      origins: for each operand of the program, its position in the jaxpr; None for tangents.
-      moved: positions in the jaxpr of what was differentiated in some step.
       stages: the passes.
     """
 
     closed: Any
-    origins: tuple[int | None, ...]
-    moved: frozenset[int] = frozenset()
     stages: tuple[Stage, ...] = ()
 
-    @staticmethod
-    def of(closed: Any) -> Recipe:
-        """Return the recipe of a program that was just traced."""
-        return Recipe(closed, tuple(range(len(closed.in_avals))))
+    def then(self, stages: Sequence[Stage]) -> Recipe:
+        """Return the recipe after more passes."""
+        return Recipe(self.closed, (*self.stages, *stages))
 
-    def then(
-        self, stages: Sequence[Stage], wrt: Sequence[int], kept: Sequence[int | None]
-    ) -> Recipe:
-        """Return the recipe after more passes, which differentiate the operands `wrt`.
+    def batched(self, in_axes: Sequence[int | None]) -> tuple[list[bool], set[int]]:
+        """Return which operands need a batch axis, and which of the jaxpr's then have one.
 
-        Args:
-          kept: for each operand afterwards, its position before, or None if it is new.
+        `in_axes` says which operands of the program have one.
         """
-        moved = {origin for i in wrt if (origin := self.origins[i]) is not None}
-        origins = tuple(None if i is None else self.origins[i] for i in kept)
-        return Recipe(self.closed, origins, self.moved | moved, (*self.stages, *stages))
-
-    def and_then(self, pipeline: str) -> Recipe:
-        """Return the recipe after a pipeline that leaves the operands as they are."""
-        return self.then(parse_pipeline(pipeline), (), range(len(self.origins)))
-
-    def must_batch(self, in_axes: Sequence[int | None]) -> list[bool]:
-        """Return which operands need a batch axis, given those that have one."""
-        return [
-            axis is not None or origin is None or origin in self.moved
-            for axis, origin in zip(in_axes, self.origins, strict=True)
+        origins, differentiated = self._origins()
+        flags = [
+            axis is not None or origin is None or origin in differentiated
+            for axis, origin in zip(in_axes, origins, strict=True)
         ]
+        given = {each for each, flag in zip(origins, flags, strict=True) if flag}
+        return flags, (given | differentiated) - {None}  # type: ignore[return-value]
+
+    def _origins(self) -> tuple[list[int | None], set[int | None]]:
+        """Return each operand's position in the jaxpr, and those that are differentiated by.
+
+        A tangent or cotangent has the position None.
+        """
+        origins: list[int | None] = list(range(len(self.closed.in_avals)))
+        differentiated = set[int | None]()
+        for stage in self.stages:
+            if isinstance(stage, Derivative):
+                by = set(stage.wrt or ())
+                differentiated |= {origins[i] for i in by}
+                if isinstance(stage, Transpose):
+                    origins = [origin for i, origin in enumerate(origins) if i not in by]
+            elif isinstance(stage, ReorderOperands):  # new operands come behind the old ones
+                origins = [origins[i] if i < len(origins) else None for i in stage.order]
+        return origins, differentiated
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class AnyProgram:
     retarget: Retarget | None
     _shares_values: bool
 
-    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
         raise NotImplementedError
 
@@ -196,11 +196,12 @@ class Record(AnyProgram):
     retarget: Retarget | None = None
     _shares_values: bool = False
 
-    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
         module = clone(self.module)
         manager.run_stages(module, stages, self.rules)
         interface = with_result_types(interface, result_types(module))
+        recipe = self.recipe and self.recipe.then(stages)
         return self._derivative(module, interface=interface, recipe=recipe)
 
     def _derivative(self, module: ir.Module, **changes: Any) -> Self:

@@ -21,7 +21,6 @@ from pullback._jax import dimensions
 from pullback.errors import MissingRuleError
 from pullback.passes.pipelines import Stage
 from pullback.program import derivation, hooks, platform_variants, symbolic_in_jax
-from pullback.program.provenance import Recipe
 from pullback.program.record import AnyProgram, Interface
 from pullback_runtime import _module, _symbolic, _trees
 from pullback_runtime._container import ArtifactError
@@ -200,7 +199,7 @@ class SymbolicProgram(AnyProgram):
     grad = _of_each_size(derivation.grad)
     value_and_grad = _of_each_size(derivation.value_and_grad)
 
-    def _after(self, stages: Sequence[Stage], interface: Interface, recipe: Recipe | None) -> Self:
+    def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`, while dimensions are symbols."""
         flat = symbolic_in_jax.behind(self.flat, stages)
         if self.order == 0:

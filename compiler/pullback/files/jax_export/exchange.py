@@ -266,7 +266,7 @@ class Exports:
         found = _with_symbols(self.exported, self.order).at(values)
         alone = [found.for_platform(each) for each in platforms]
         if self.stages:
-            return together([each._after(self.stages, interface, None) for each in alone])
+            return together([each._after(self.stages, interface) for each in alone])
         return together(
             [dataclasses.replace(each, interface=interface, retarget=None) for each in alone]
         )
