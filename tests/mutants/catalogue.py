@@ -453,7 +453,7 @@ DRIVERS = (
     ),
     Mutant(
         "rules/calls/derivative_ops.py",
-        "if own is None and not name.startswith(ops.PREFIX):",
+        "if own is None and not is_ours:",
         "if name is None:",
         ("tests/files/test_high_level.py",),
     ),

@@ -21,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DIALECTS = {"StableHLO": _jax.stablehlo, "CHLO": _jax.chlo}
 
 # Tested where their passes are: tests/passes.
-CONTROL = {"func.call", "stablehlo.composite", "stablehlo.while", "stablehlo.if", "stablehlo.case"}
+CONTROL = {
+    *("func.call", "stablehlo.composite", "stablehlo.while", "stablehlo.if", "stablehlo.case"),
+    *(f"pullback.{name}_call" for name in ("custom_jvp", "custom_vjp", "linear")),
+    "checkpoint.saved",
+}
 # Run by programs of their own: on four devices, in test_refusals.py, and whole meshes.
 ELSEWHERE = {
     *(f"stablehlo.{name}" for name in "all_gather all_reduce all_to_all reduce_scatter".split()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,10 +71,11 @@ from pullback.rules.calls.linear_call import (
 
 
 def _by_name(op: Op) -> Rule:
-    """Return the rule registered for composites of this name, else the general rule."""
+    """Return the rule for composites of this name, else the one for their decompositions."""
     name = _own_name(op)
-    own = _ZERO if name in NONDIFFERENTIABLE else RULES.get(name)
-    return own if own is not None and (own is _ZERO or own.checked) else op.rule
+    if name == ops.CustomVJPCall.NAME and op.frame.diff.through_function and not _has_jvp_rule(op):
+        return op.rule
+    return _ZERO if name in NONDIFFERENTIABLE else RULES.get(name, op.rule)
 
 
 def _own_name(op: Op | MappedOp) -> str:
@@ -89,14 +90,6 @@ def _own_name(op: Op | MappedOp) -> str:
 _ZERO = without_derivative("stablehlo.composite", __name__)
 
 
-def _kind(op: Op) -> str:
-    """Return the name of a composite; empty if its decomposition is to be differentiated."""
-    name = str(ops.composite_name(op.operation))
-    if name != ops.CustomVJPCall.NAME or not op.frame.diff.through_function:
-        return name
-    return name if _has_jvp_rule(op) else ""
-
-
 def _has_jvp_rule(op: Op) -> bool:
     """Return True if a custom_vjp call has a rule for forward mode as well."""
     view = ops.view(op.operation)
@@ -107,82 +100,52 @@ def _has_jvp_rule(op: Op) -> bool:
 
 @rule("stablehlo.composite", linear=jointly, family="control", variant=_by_name, hands_on=True)
 class Composite:
-    """The rule of the three derivative ops; others are differentiated as their decomposition."""
+    """The rule of composites without one of their own: differentiate the decomposition."""
 
     @staticmethod
     def activity(op: Op) -> list[bool]:
-        kind = _kind(op)
-        ours = kind in _VJP
-        with contextlib.suppress(*[MissingRuleError] * ours):
-            if not ours or op.frame.linear:
-                flags = op.frame.diff.function_activity(
-                    decomposition(op), mask_of(op.active), op.frame
-                )
-                # It may be linear by its own transpose, as `jnp.ldexp`, which goes through bits.
-                # That of a linear_call may be of more results than its code shows.
-                seen = any(flags) and kind != ops.LinearCall.NAME
-                if seen or not (ours and of_kind(op, _has_transpose)):
-                    return flags
-            elif kind in _ACTIVITY:
-                return of_kind(op, _ACTIVITY[kind])
-        return [inexact(r.type) for r in op.results]
+        return _activity_of_function(op)
 
     @staticmethod
-    def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
-        kind = _kind(op)
-        if kind not in _VJP:
-            return reached_by_function(op, decomposition(op), results)
-        if kind in _PULLBACKS and not op.frame.linear:
-            cts = [True if has else None for has in results]
-            with contextlib.suppress(MissingRuleError, NotLinearError):
-                rules = of_kind(op, _PULLBACKS[kind], cts)
-                given = {i for each in rules for i in each.gives}
-                return [i in given for i in range(len(op.operands))]
-        return op.active
+    def reached(op: Op, results: Sequence[bool]) -> list[bool]:
+        return reached_by_function(op, decomposition(op), results)
 
     @staticmethod
     def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-        kind = _kind(op)
-        if kind in _ACTIVITY and of_kind(op, _lets_nothing_pass):
-            return [None] * len(op.results)
-        return _JVP.get(kind, _decomposition_jvp)(op, tangents)
+        return jvp_of_function(op, decomposition(op), tangents)
 
     @staticmethod
     def vjp(op: Op, cts: Tangents) -> list[Value | None]:
-        kind = _kind(op)
-        return _VJP.get(kind, _decomposition_vjp)(op, cts)
+        return vjp_of_function(op, decomposition(op), cts)
 
     @staticmethod
     def diagonal(op: Op, cts: Tangents) -> bool:
-        kind = _kind(op)
-        if kind not in _VJP:
-            return call_is_diagonal(op, decomposition(op), cts)
-        if kind == ops.LinearCall.NAME:
-            return linear_call_is_diagonal(op, cts)
-        if kind not in _PULLBACKS:  # an identity
-            return True
-        if op.frame.linear:
-            return False
-        rules = of_kind(op, _PULLBACKS[kind], cts)
-        return all(_is_diagonal(op, each) for each in rules)
+        return call_is_diagonal(op, decomposition(op), cts)
 
 
-def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
-    """Return True if no tangent passes: no operand of the rules is active, or they stop all."""
-    key = ops.view(op.operation).rule_key
-    return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
+def _activity_of_function(op: Op) -> list[bool]:
+    return op.frame.diff.function_activity(decomposition(op), mask_of(op.active), op.frame)
+
+
+def _activity_of_map(op: Op, shows_all: bool = True) -> list[bool]:
+    """Return which results of a linear map move: by the code of the function, or else all.
+
+    It may be linear by its own transpose alone, as `jnp.ldexp`, which goes through bits. That of a
+    linear_call may be of more results than its code shows (not `shows_all`).
+    """
+    with contextlib.suppress(MissingRuleError):
+        flags = _activity_of_function(op)
+        if (shows_all and any(flags)) or not of_kind(op, _has_transpose):
+            return flags
+    return _inexact(op)
+
+
+def _inexact(op: Op) -> list[bool]:
+    return [inexact(r.type) for r in op.results]
 
 
 def decomposition(op: Op) -> str:
     return ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
-
-
-def _decomposition_jvp(op: Op, tangents: Tangents) -> list[Value | None]:
-    return jvp_of_function(op, decomposition(op), tangents)
-
-
-def _decomposition_vjp(op: Op, cts: Tangents) -> list[Value | None]:
-    return vjp_of_function(op, decomposition(op), cts)
 
 
 # -------------------------------------------------------------------------- custom_jvp_call
@@ -360,7 +323,7 @@ def _transposed_rule(op: Op, cts: Tangents) -> list[Value | None]:
     """Transpose a custom_jvp_call by JAX's own transpose, else by that of the primal."""
     found = _find_transpose(op)
     if found is None:
-        return _decomposition_vjp(op, cts)
+        return vjp_of_function(op, decomposition(op), cts)
     name, linear = found
     check_no_term(op, linear, decomposition(op))
     fixed = [op.operand(i) for i in range(len(op.operands)) if i not in linear]
@@ -475,7 +438,7 @@ def _forward_of_backward(op: Op, bwd: str, linear_mask: str, ct_mask: str) -> st
 
 def _custom_vjp_vjp(op: Op, cts: Tangents) -> list[Value | None]:
     if op.frame.linear:
-        return _decomposition_vjp(op, cts)
+        return vjp_of_function(op, decomposition(op), cts)
     rules = of_kind(op, _vjp_rules, cts)
     if all(ct is None for ct in cts) and not any(i is not None for i in rules[0].gives):
         return [None] * len(op.operands)
@@ -494,31 +457,134 @@ def _vjp_rules(op: Op, cts: Tangents) -> list[Pullback]:
     return [Pullback(fwd, len(op.results), bwd, takes, gives, compared)]
 
 
-def _unchanged(op: Op, values: Tangents) -> list[Value | None]:
-    """Pass tangents or cotangents on without a mark: a checkpoint saves primal values only."""
-    return list(values)
+# ------------------------------------------------------------------------------- their rules
 
 
-_ACTIVITY = {
-    "pullback.custom_jvp_call": jvp_activity,
-    "pullback.custom_vjp_call": vjp_activity,
-}
-_PULLBACKS = {
-    "pullback.custom_jvp_call": _transposed_rules,
-    "pullback.custom_vjp_call": _vjp_rules,
-}
-_JVP = {
-    "pullback.custom_jvp_call": _custom_jvp_jvp,
-    "pullback.custom_vjp_call": _custom_vjp_jvp,
-    "pullback.linear_call": linear_call_jvp,
-    remat.SAVED: _unchanged,
-}
-_VJP = {
-    "pullback.custom_jvp_call": _custom_jvp_vjp,
-    "pullback.custom_vjp_call": _custom_vjp_vjp,
-    "pullback.linear_call": linear_call_vjp,
-    remat.SAVED: _unchanged,
-}
+Pullbacks = Callable[[Op, Tangents], list[Pullback]]
+
+
+def _activity(op: Op, own: Callable[[Op, Tangents], list[bool]]) -> Sequence[bool]:
+    """Return which results move: by the rules of a call, but in a linear map by its function."""
+    if op.frame.linear:
+        return _activity_of_map(op)
+    with contextlib.suppress(MissingRuleError):
+        return of_kind(op, own)
+    return _inexact(op)
+
+
+def _reached(op: Op, results: Sequence[bool], pullbacks: Pullbacks) -> Sequence[bool]:
+    """Return the operands for which the backward functions of a call give a cotangent."""
+    if not op.frame.linear:
+        cts: Any = [True if has else None for has in results]
+        with contextlib.suppress(MissingRuleError, NotLinearError):
+            rules = of_kind(op, pullbacks, cts)
+            given = {i for each in rules for i in each.gives}
+            return [i in given for i in range(len(op.operands))]
+    return op.active
+
+
+def _are_diagonal(op: Op, cts: Tangents, pullbacks: Pullbacks) -> bool:
+    if op.frame.linear:
+        return False
+    return all(_is_diagonal(op, each) for each in of_kind(op, pullbacks, cts))
+
+
+def _lets_nothing_pass(op: Op, tangents: Tangents) -> bool:
+    """Return True if no tangent passes: no operand of the rules is active, or they stop all."""
+    key = ops.view(op.operation).rule_key
+    return "1" not in rule_mask(op) or (key is not None and op.frame.diff.rules.stops(key))
+
+
+@rule(ops.CustomJVPCall.NAME, linear=jointly, family="control", hands_on=True)
+class CustomJVPCallRule:
+    """Forward mode calls the jvp rule; reverse mode its linear part, transposed."""
+
+    @staticmethod
+    def activity(op: Op) -> Sequence[bool]:
+        return _activity(op, jvp_activity)
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
+        return _reached(op, results, _transposed_rules)
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        if of_kind(op, _lets_nothing_pass):
+            return [None] * len(op.results)
+        return _custom_jvp_jvp(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return _custom_jvp_vjp(op, cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return _are_diagonal(op, cts, _transposed_rules)
+
+
+@rule(ops.CustomVJPCall.NAME, linear=jointly, family="control", hands_on=True)
+class CustomVJPCallRule:
+    """Reverse mode calls fwd and bwd; forward mode fwd, and the transpose of bwd."""
+
+    @staticmethod
+    def activity(op: Op) -> Sequence[bool]:
+        return _activity(op, vjp_activity)
+
+    @staticmethod
+    def reached(op: Op, results: Sequence[bool]) -> Sequence[bool]:
+        return _reached(op, results, _vjp_rules)
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        if of_kind(op, _lets_nothing_pass):
+            return [None] * len(op.results)
+        return _custom_vjp_jvp(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return _custom_vjp_vjp(op, cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return _are_diagonal(op, cts, _vjp_rules)
+
+
+@rule(ops.LinearCall.NAME, linear=jointly, family="control", hands_on=True)
+class LinearCallRule:
+    """A linear map is its own derivative; its transpose is the user's, else a derived one."""
+
+    @staticmethod
+    def activity(op: Op) -> list[bool]:
+        return _activity_of_map(op, shows_all=False) if op.frame.linear else _inexact(op)
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> Sequence[Value | None]:
+        return linear_call_jvp(op, tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> Sequence[Value | None]:
+        return linear_call_vjp(op, cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return linear_call_is_diagonal(op, cts)
+
+
+@rule(remat.SAVED, linear=jointly, family="control", hands_on=True)
+class SavedRule:
+    """Tangents and cotangents pass without a mark: a checkpoint saves primal values only."""
+
+    @staticmethod
+    def jvp(op: Op, tangents: Tangents) -> list[Value | None]:
+        return list(tangents)
+
+    @staticmethod
+    def vjp(op: Op, cts: Tangents) -> list[Value | None]:
+        return list(cts)
+
+    @staticmethod
+    def diagonal(op: Op, cts: Tangents) -> bool:
+        return True
 
 
 # --------------------------------------------------------------------------------- batches
@@ -533,16 +599,16 @@ def _batch(op: MappedOp) -> Value | Sequence[Value] | None:
     would take the batch for one item.
     """
     name = _own_name(op)
-    own = BATCHES.get(name)
+    own, is_ours = BATCHES.get(name), name.startswith(ops.PREFIX)
     if own not in (None, MappedOp.again):
         return own(op)
-    if own is None and name in RULES:
+    if own is None and name in RULES and not is_ours:
         raise MissingRuleError(
             f"no batching rule for the composite `{name}`, which has a derivative rule of its own",
             where=user_line(op.operation.location),
             do="register one: docs/extending.md#batches",
         )
-    if own is None and not name.startswith(ops.PREFIX):
+    if own is None and not is_ours:
         callee, types = called_again(op, "decomposition")
         return list(build.emit(CALL, types, op.values, {"callee": build.symbol(callee)}).results)
     changes, wanted = {}, None
