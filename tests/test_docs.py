@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
+import io
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import pullback
 from pullback import errors as compiler_errors
 from pullback.files import errors as artifact_errors
+from pullback.tools.cli import main
 from pullback_runtime import _container as container, _errors as runtime_errors
 
 pytestmark = pytest.mark.whole
@@ -185,3 +191,27 @@ def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypat
         for line in shown.splitlines():
             assert line in printed[place:], line
             place = printed.index(line, place) + len(line)
+
+
+def printed(language: str, code: str, names: dict[str, Any]) -> str:
+    """What a block of Python prints, or a `pullback` command."""
+    if language == "sh":
+        return CliRunner().invoke(main, shlex.split(code)[1:]).stdout
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "a page of docs", "exec"), names)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["memory.md"])
+def test_a_page_with_a_model_prints_what_it_shows(name, monkeypatch, tmp_path):
+    page = (DOCS / name).read_text()
+    model, *_ = blocks(name)
+    (tmp_path / "model.py").write_text(model)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    names = {"jax": jax, "jnp": jax.numpy, "pb": pullback}
+    shown = re.findall(r"```(python|sh)\n([^`]*)```\n\n```text\n(.*?)```", page, re.S)
+    assert len(shown) == page.count("```text")
+    for language, code, text in shown:
+        assert printed(language, code, names) == text

@@ -47,7 +47,9 @@ from pullback.program.argument_leaves import (
 )
 from pullback.program.memo import once
 from pullback.program.platform_variants import for_each
+from pullback.program.read_residuals import residual_table
 from pullback.program.record import AnyProgram, Interface, P, R, Record, with_result_types
+from pullback.program.residual_table import ResidualTable
 from pullback_runtime import _module
 from pullback_runtime._jax import operations_where
 
@@ -64,6 +66,11 @@ class Split(NamedTuple, Generic[R]):
 
     forward: R
     linear: R
+
+    def residuals(self) -> ResidualTable:
+        """Return a table of what is stored between the two, and of what is computed again."""
+        (first, *_), _ = jax.tree.unflatten(self.linear.in_tree, self.linear.in_avals)
+        return residual_table(self.forward, self.linear, len(first))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import jax
+from rich.filesize import decimal
 
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
@@ -101,6 +102,38 @@ def _check_movable(program: Any, wrt: Positions) -> None:
             )
 
 
+def _check_together(mode: str | None, explain: bool, as_json: bool, given: dict[str, bool]) -> None:
+    """Raise UsageError for options that do not go together."""
+    if not explain:
+        check_used("--explain", {"--json": as_json})
+    elif mode not in ("vjp", "grad") or any(given.values()):
+        raise UsageError(
+            "--explain is about reverse mode, and prints no module",
+            do=f"give it with --vjp or --grad, without {', '.join(given)}",
+        )
+    if given["--rules"] and given["--lower"]:
+        raise UsageError(
+            "--lower takes away the rules that --rules stages", do="leave out one of them"
+        )
+
+
+def _explain(program: Any, mode: str | None, wrt: Positions, order: int, as_json: bool) -> None:
+    """Print what the last of `order` derivatives stores, and what XLA allocates for it."""
+    assert mode is not None
+    before = derive_program(program, mode, wrt, order - 1)
+    positions = 0 if wrt is None and mode == "grad" else wrt
+    table = before.split_vjp(positions).residuals()
+    if as_json:
+        click.echo(table.to_json())
+        return
+    click.echo(str(table))
+    used = MODES[mode](before, wrt).compile().memory().temporaries
+    click.echo(
+        f"XLA, for the {mode} as a whole: {decimal(used)} of temporaries; it may keep values in "
+        "buffers of results, and compute others again"
+    )
+
+
 @click.command()
 @click.argument("source")
 @click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
@@ -131,6 +164,12 @@ def _check_movable(program: Any, wrt: Positions) -> None:
 @click.option("--rules", is_flag=True, help="Stage the rules that a further derivative needs.")
 @click.option("--lower", is_flag=True, help="Lower the result to pure StableHLO.")
 @click.option(
+    "--explain",
+    is_flag=True,
+    help="Print what the last derivative stores, by line, and what it computes again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --explain: as JSON.")
+@click.option(
     "--allow-refusals",
     is_flag=True,
     help="Save a program although rules refuse: it raises what they say where they are needed.",
@@ -157,6 +196,8 @@ def derive(
     allow_custom_calls: tuple[str, ...],
     rules: bool,
     lower: bool,
+    explain: bool,
+    as_json: bool,
     allow_refusals: bool,
     output: Path | None,
 ) -> None:
@@ -170,18 +211,19 @@ def derive(
     saved = output is not None and output.suffix == ".mlirbc"
     if not saved:
         check_used("-o FILE.mlirbc, a saved program", {"--allow-refusals": allow_refusals})
-    if rules and lower:
-        raise UsageError(
-            "--lower takes away the rules that --rules stages", do="leave out one of them"
-        )
+    wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
+    _check_together(mode, explain, as_json, {**wanting, "-o": output is not None})
     loaded = load_source(
         source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
     )
     program = loaded.program
-    wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
     for option in filter(wanting.get, wanting):
         program = loaded.fixed(option)
     _check_movable(program, wrt)
+    if explain:
+        with blaming(source):
+            _explain(loaded.fixed("--explain"), mode, wrt, order or 1, as_json)
+        return
     with blaming(source):
         if mode is not None:
             program = derive_program(program, mode, wrt, order or 1)
