@@ -5,6 +5,7 @@ from jax.custom_derivatives import linear_call as linear_call
 
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from pullback.api.find_nan import NanReport as NanReport, find_nan as find_nan
 from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from pullback.api.transforms import (
     grad as grad,
@@ -49,6 +50,7 @@ __all__ = [
     "LostOffloadWarning",
     "LostRulesWarning",
     "MissingRuleError",
+    "NanReport",
     "NotDifferentiableError",
     "NotLinearError",
     "NotNeeded",
@@ -64,6 +66,7 @@ __all__ = [
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
+    "find_nan",
     "from_exported",
     "grad",
     "hessian",

@@ -23,6 +23,7 @@ from pullback_runtime._jax import unescaped
 # What JAX's inliner puts around a location has no name: loc(""("model.mlir":7:3)).
 _FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+')
 _PLAIN = re.compile(r'(?<![^"]"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
+_PRIMITIVE = re.compile(r'loc\("(?:[^"]*/)?(?P<name>\w+)"(?!:)')
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
@@ -41,6 +42,20 @@ def user_frame(location: ir.Location) -> str | None:
     JAX names the function; parsers of MLIR do not.
     """
     return _described(_frames(location))
+
+
+def innermost_frame(location: ir.Location) -> source_info.Frame | None:
+    """Return the file, line and function of the innermost line of the user's, or None."""
+    return next(_frames(location), None)
+
+
+def primitive_of(location: ir.Location) -> str | None:
+    """Return the primitive of JAX that an op was lowered or derived from, such as `log`; or None.
+
+    A derived op has the location of its primal op.
+    """
+    found = _PRIMITIVE.match(str(location))
+    return found and found["name"]
 
 
 def _frames(location: ir.Location) -> Iterator[source_info.Frame]:

@@ -1,0 +1,187 @@
+"""Links: which elements of an op's operands the elements of its result depend on."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback import _jax
+from pullback.ir import build
+
+Array = np.ndarray[Any, Any]
+Mask = np.ndarray[Any, Any]
+Mover = Callable[[Any, Sequence[Any], Sequence[int]], Array]
+"""Runs an op with integers for its floats, which are the operands at these positions."""
+
+ELEMENTWISE = frozenset(
+    """
+    abs add atan2 cbrt ceil clamp complex convert cosine divide exponential exponential_minus_one
+    floor imag log log_plus_one logistic maximum minimum multiply negate power real
+    reduce_precision remainder round_nearest_afz round_nearest_even rsqrt sign sine sqrt subtract
+    tan tanh
+    """.split()
+)
+MOVES = frozenset(
+    """
+    broadcast_in_dim concatenate dynamic_slice dynamic_update_slice gather pad reshape reverse slice
+    transpose
+    """.split()
+)
+COPIES = frozenset(["optimization_barrier", "tuple"])
+NOT_ELEMENTWISE = frozenset(["chlo.top_k", "chlo.ragged_dot", "chlo.scan"])
+
+
+@dataclass(frozen=True)
+class Link:
+    """The dependence of a result on an operand, as two maps of masks.
+
+    Attributes:
+      operand: the position of the operand.
+      forward: from elements of the operand to those of the result that depend on any of them.
+      backward: from elements of the result to those of the operand that they depend on.
+    """
+
+    operand: int
+    forward: Callable[[Mask], Mask]
+    backward: Callable[[Mask], Mask]
+
+
+def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -> list[Link]:
+    """Return how a result depends on the operands that hold floats, as exactly as is known.
+
+    `move` runs an op that only moves elements. Where nothing is known of an op, each element depends on all elements of each operand.
+    """
+    name = op.name.removeprefix("stablehlo.")
+    shape = build.shape(op.results[result])
+    floats = [i for i, x in enumerate(operands) if x is not None and holds_floats(x)]
+    if name == "select" and operands[0] is not None:
+        return [_chosen(i, operands[0] if i == 1 else ~operands[0], shape) for i in floats]
+    if name in COPIES:
+        return [_same(result, shape, shape)] if result in floats else []
+    if name in ELEMENTWISE or (name.startswith("chlo.") and name not in NOT_ELEMENTWISE):
+        return [_same(i, build.shape(op.operands[i]), shape) for i in floats]
+    if name in MOVES:
+        return _moved(op, operands, floats, move)
+    if name == "reduce":
+        return _reduced(op, floats, shape)
+    if name == "dot_general":
+        return [_contracted(op, i) for i in floats]
+    return [_unknown(i, build.shape(op.operands[i]), shape) for i in floats]
+
+
+def holds_floats(x: Array) -> bool:
+    """Return True if an array may hold a NaN."""
+    return jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
+
+
+def _same(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
+    """Return the link of an elementwise op; a scalar operand is for all elements."""
+    if inner == outer:
+        return Link(operand, lambda mask: mask, lambda mask: mask)
+    return _unknown(operand, inner, outer)
+
+
+def _chosen(operand: int, where: Mask, shape: tuple[int, ...]) -> Link:
+    where = np.broadcast_to(where, shape)
+    return Link(operand, lambda mask: mask & where, lambda mask: mask & where)
+
+
+def _unknown(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
+    return Link(
+        operand,
+        lambda mask: np.full(outer, mask.any()),
+        lambda mask: np.full(inner, mask.any()),
+    )
+
+
+def _reduced(op: Any, floats: Sequence[int], outer: tuple[int, ...]) -> list[Link]:
+    """Return the links of a reduction: to the elements along its dimensions, and to its inits."""
+    dimensions = build.integers(op.attributes["dimensions"])
+    count = len(op.results)
+
+    def along(i: int) -> Link:
+        inner = build.shape(op.operands[i])
+        return Link(
+            i,
+            lambda mask: mask.any(axis=dimensions),
+            lambda mask: np.broadcast_to(np.expand_dims(mask, dimensions), inner),
+        )
+
+    return [along(i) if i < count else _unknown(i, (), outer) for i in floats]
+
+
+def _contracted(op: Any, operand: int) -> Link:
+    """Return the link of a product to one of its two factors."""
+    numbers = _jax.stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions
+    contract = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    shapes = [build.shape(v) for v in op.operands]
+    names = [list(string.ascii_lowercase[: len(shapes[0])]), [""] * len(shapes[1])]
+    rest = iter(string.ascii_uppercase)
+    for one, other in zip([*batch[0], *contract[0]], [*batch[1], *contract[1]], strict=True):
+        names[1][other] = names[0][one]
+    names[1] = [name or next(rest) for name in names[1]]
+    free = [
+        [n for i, n in enumerate(names[side]) if i not in batch[side] and i not in contract[side]]
+        for side in (0, 1)
+    ]
+    out = "".join([names[0][i] for i in batch[0]] + free[0] + free[1])
+    mine, sizes = "".join(names[operand]), dict(zip(names[0], shapes[0], strict=True))
+    sizes.update(zip(names[1], shapes[1], strict=True))
+    return Link(
+        operand,
+        lambda mask: _spread(mask, mine, out, sizes),
+        lambda mask: _spread(mask, out, mine, sizes),
+    )
+
+
+def _spread(mask: Mask, old: str, new: str, sizes: dict[str, int]) -> Mask:
+    """Return a mask with other named dimensions: those that vanish by any, new ones repeated."""
+    kept = "".join(name for name in new if name in old)
+    reduced = mask.any(axis=tuple(i for i, name in enumerate(old) if name not in new))
+    left = "".join(name for name in old if name in new)
+    ordered = reduced.transpose([left.index(name) for name in kept])
+    added = np.expand_dims(ordered, tuple(i for i, name in enumerate(new) if name not in old))
+    return np.broadcast_to(added, [sizes[name] for name in new])
+
+
+# ---------------------------------------------------------------- ops that move elements
+
+
+def _moved(
+    op: Any, operands: Sequence[Array | None], floats: Sequence[int], move: Mover
+) -> list[Link]:
+    """Return the links of an op that only moves elements, found by moving their numbers."""
+    numbered, first = list(operands), {}
+    count = 0
+    for i in floats:
+        shape = build.shape(op.operands[i])
+        size = int(np.prod(shape))
+        numbered[i] = np.arange(count, count + size, dtype=np.int32).reshape(shape)
+        first[i], count = count, count + size
+    if any(x is None for x in numbered):
+        return [_unknown(i, build.shape(op.operands[i]), build.shape(op.result)) for i in floats]
+    sources = move(op, numbered, floats)
+    return [_of_sources(i, sources, first[i], build.shape(op.operands[i])) for i in floats]
+
+
+def _of_sources(operand: int, sources: Array, first: int, shape: tuple[int, ...]) -> Link:
+    """Return the link to one operand, given the number of the source of each element."""
+    size = int(np.prod(shape))
+    here = np.asarray(sources - first)
+    mine = (here >= 0) & (here < size)
+
+    def forward(mask: Mask) -> Mask:
+        return mine & mask.ravel()[np.where(mine, here, 0)] if size else mine
+
+    def backward(mask: Mask) -> Mask:
+        found = np.zeros(size, bool)
+        found[here[mask & mine]] = True
+        return found.reshape(shape)
+
+    return Link(operand, forward, backward)

@@ -1,0 +1,115 @@
+"""The report on a NaN: where it was made, of what, and how it came to a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+INDENT = 12
+MOST_STEPS = 8
+
+
+@dataclass(frozen=True)
+class NanOperand:
+    """An operand of the op that made the NaN.
+
+    Attributes:
+      value: the whole array.
+      element: an element that the NaN depends on, and its index; None if all of them count.
+      source: where an infinity in it comes from, if it has one.
+    """
+
+    value: np.ndarray[Any, Any]
+    element: tuple[int, ...] | None = None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        text = _spelt(self.value)
+        if self.element is not None and self.value.ndim:
+            text += f", at {list(self.element)}: {_number(self.value[self.element])}"
+        return text + (f"\n  infinite by {self.source}" if self.source else "")
+
+
+@dataclass(frozen=True)
+class NanReport:
+    """Where a NaN was made that reaches a result of a program; `str` of it is for people.
+
+    Attributes:
+      what: "NaN", or "inf or NaN".
+      op: the op that makes it of operands without one, such as `stablehlo.log`; None if an argument
+        of the program has it already.
+      line: the user's line, such as `model.py:12, in loss`.
+      rule: the derivative rule that the line is in, such as "the vjp rule of `f`".
+      primal: in a derivative, the op of the function that this op belongs to.
+      around: the calls, turns of loops and branches that it is in, the outermost first.
+      operands: what the op computes with.
+      value: the result of the op, or the argument.
+      element: the index of the first such element in it that reaches a result.
+      count: the number of such elements in it that reach a result.
+      reached: how it came to a result: the ops that it passed.
+      result: the name of the result, and the index of an element of it.
+    """
+
+    what: str
+    op: str | None
+    line: str | None
+    rule: str | None
+    primal: str | None
+    around: tuple[str, ...]
+    operands: tuple[NanOperand, ...]
+    value: np.ndarray[Any, Any]
+    element: tuple[int, ...]
+    count: int
+    reached: tuple[str, ...]
+    result: str
+    argument: str | None = None
+
+    def __str__(self) -> str:
+        if self.argument is not None:
+            first = f"{self.what} in the argument {self.argument}, before any op"
+        else:
+            first = f"{self.what} made by {self.op}{f' at {self.line}' if self.line else ''}"
+        rows = [
+            ("rule", self.rule),
+            ("primal", self.primal),
+            *(("in", each) for each in reversed(self.around)),
+            *((f"operand {i}", str(each)) for i, each in enumerate(self.operands)),
+            ("value", self._value()),
+            *((("through", each) for each in _shortened(self.reached))),
+            ("reaches", self.result),
+        ]
+        return "\n".join([first, *(_row(name, text) for name, text in rows if text)])
+
+    def _value(self) -> str:
+        size = self.value.size
+        where = f", at {list(self.element)}" if self.value.ndim else ""
+        return f"{_spelt(self.value)}{where}" + (f" ({self.count} of {size})" if size > 1 else "")
+
+
+def _row(name: str, text: str) -> str:
+    first, *rest = text.splitlines()
+    lines = [f"  {f'{name}:':{INDENT}}{first}", *(" " * (INDENT + 2) + line for line in rest)]
+    return "\n".join(lines)
+
+
+def _shortened(steps: tuple[str, ...]) -> list[str]:
+    if len(steps) <= MOST_STEPS:
+        return list(steps)
+    half = MOST_STEPS // 2
+    return [*steps[:half], f"… {len(steps) - 2 * half} more", *steps[-half:]]
+
+
+def _spelt(x: np.ndarray[Any, Any]) -> str:
+    """Return the type of an array, and its elements if they are few."""
+    shape = ",".join(map(str, x.shape))
+    text = f"{x.dtype}[{shape}]"
+    return f"{text} {_number(x)}" if x.size <= 8 else text
+
+
+def _number(x: Any) -> str:
+    x = np.asarray(x)
+    if x.dtype.kind == "V" or x.dtype.name in ("bfloat16", "float16"):
+        x = x.astype(np.float32)
+    return " ".join(np.array2string(x, precision=6).split())

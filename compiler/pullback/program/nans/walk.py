@@ -1,0 +1,355 @@
+"""The walk from the NaNs of the results back to the op that made the first of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.ir import build
+from pullback.ir.build import Value
+from pullback.ir.regions import BRANCHES
+from pullback.ir.symbols import called
+from pullback.program.nans.links import Array, Link, Mask, holds_floats, links
+from pullback.program.nans.probes import Place, Probes
+
+WHILE = "stablehlo.while"
+COND, BODY = 0, 1
+
+Bad = Callable[[Array], Mask]
+"""Marks the elements that are looked for, such as `np.isnan`."""
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The ops that a NaN passed on its way: from one op to the end."""
+
+    op: Any
+    after: Trail | None
+
+    def __iter__(self) -> Iterator[Any]:
+        trail: Trail | None = self
+        while trail is not None:
+            yield trail.op
+            trail = trail.after
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The elements of a value that reach a result of the program, and the way of some of them."""
+
+    mask: Mask
+    trail: Trail | None = None
+    result: int = 0
+    element: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on the way into a program: a call, a branch or, with a number, a turn of a loop."""
+
+    index: int
+    turn: int = 0
+
+
+@dataclass(frozen=True)
+class Around:
+    """An op whose body an op is in: a call, a branch by its number, a loop by its turn."""
+
+    op: Any
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A block as it runs once: its place, the steps to it, and what it is in."""
+
+    place: Place
+    steps: tuple[Step, ...] = ()
+    around: tuple[Around, ...] = ()
+
+    def inside(self, place: Place, index: int, op: Any, number: int = 0) -> Site:
+        """Return the site of a body of the op at this index."""
+        return Site(
+            place, (*self.steps, Step(index, number)), (*self.around, Around(op, number))
+        )
+
+
+@dataclass(frozen=True)
+class Birth:
+    """An op that makes what is looked for, of operands without it.
+
+    Attributes:
+      steps: the way to the op; the last step is the op.
+      mask: elements of its result that it makes and that reach a result of the program.
+      operands: what it computes with; None in the place of what is no array.
+      causes: for each operand, the elements that these depend on.
+      trail: the ops behind it, to the end.
+      result: the position of the program's result that is reached, and one of its elements.
+    """
+
+    op: Any
+    steps: tuple[Step, ...]
+    around: tuple[Around, ...]
+    position: int
+    value: Array
+    mask: Mask
+    operands: tuple[Array | None, ...]
+    causes: tuple[Mask | None, ...]
+    marks: Marks
+
+
+class Walk:
+    """A walk backwards through a program; `birth` is the earliest op found that makes a `bad`."""
+
+    def __init__(self, probes: Probes, bad: Bad, seeds: Sequence[Marks | None] = ()) -> None:
+        self.birth: Birth | None = None
+        self._probes = probes
+        self._bad = bad
+        self._seeds = seeds
+
+    def run(
+        self, inputs: Sequence[Any], wanted: Sequence[Marks | None], start: tuple[Step, ...] = ()
+    ) -> list[Marks | None]:
+        """Walk from these elements of the results; return those of the arguments that they reach.
+
+        Args:
+          start: where to begin instead, with the `seeds`, elements of the operands of an op.
+        """
+        return self._block(Site(Place("main")), inputs, wanted, start)
+
+    def _marked(self, x: Array | None) -> Mask | None:
+        return self._bad(x) if x is not None and holds_floats(x) else None
+
+    def _block(
+        self,
+        site: Site,
+        inputs: Sequence[Any],
+        wanted: Sequence[Marks | None],
+        start: tuple[Step, ...],
+    ) -> list[Marks | None]:
+        """Walk through a block; return which elements of its inputs are reached."""
+        block = self._probes.blocks(site.place)
+        if not start and not any(wanted):
+            return [None] * len(block.inputs)
+        at = _Visit(site, self._probes.values(site.place, inputs), {}, self._marked)
+        ops = block.ops
+        for v, marks in zip(ops[-1].operands, wanted, strict=True) if wanted else ():
+            at.mark(v, marks)
+        last = start[0].index if start else len(ops) - 2
+        for index in range(last, -1, -1):
+            self._op(at, index, ops[index], start if index == last else ())
+        return [at.marks.get(v) for v in block.inputs]
+
+    def _op(self, at: _Visit, index: int, op: Any, start: tuple[Step, ...]) -> None:
+        given = [at.marks.pop(v, None) for v in op.results]
+        if start[1:]:
+            self._control(at, index, op, given, start)
+        elif start:
+            at.mark_all(op.operands, self._seeds)
+        elif any(given) and not self._control(at, index, op, given, ()):
+            self._plain(at, index, op, given)
+
+    # ---------------------------------------------------------------- calls, branches, loops
+
+    def _control(
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+    ) -> bool:
+        """Walk through the bodies of an op; return False if it has none that can be looked into."""
+        before = self.birth
+        if (name := called(op)) is not None:
+            found = self._call(at, index, op, Place(name), given, start)
+        elif op.name in BRANCHES:
+            found = self._branch(at, index, op, given, start)
+        elif op.name == WHILE:
+            found = self._loop(at, index, op, given, start)
+        else:
+            return False
+        # Where a body runs alone, its numbers may be rounded otherwise.
+        return found or self.birth is not before or bool(start)
+
+    def _call(
+        self,
+        at: _Visit,
+        index: int,
+        op: Any,
+        place: Place,
+        given: list[Marks | None],
+        start: tuple[Step, ...],
+    ) -> bool:
+        site = at.site.inside(place, index, op)
+        found = self._block(site, at.all(op.operands), given, start[1:])
+        return at.mark_all(op.operands, found)
+
+    def _branch(
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+    ) -> bool:
+        number = _branch_taken(op, at.values[op.operands[0]])
+        place = at.site.place.inside(index, number)
+        captured = self._probes.blocks(place).captured
+        site = at.site.inside(place, index, op, number)
+        found = self._block(site, at.all(captured), given, start[1:])
+        return at.mark_all(captured, found)
+
+    def _loop(
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+    ) -> bool:
+        cond, body = (at.site.place.inside(index, region) for region in (COND, BODY))
+        outside = self._probes.blocks(body).captured
+        captured = at.all(outside)
+        turns = Turns(
+            lambda state: bool(self._outputs(cond, at, state)[0]),
+            lambda state: self._outputs(body, at, state),
+            at.all(op.operands),
+        )
+        reached = False
+        count = start[0].turn + 1 if start else turns.count()
+        for turn, state in turns.backwards(count):
+            site = at.site.inside(body, index, op, turn)
+            found = self._block(site, [*state, *captured], given, start[1:])
+            given, start = found[: len(state)], ()
+            reached |= at.mark_all(outside, found[len(state) :])
+            if not any(given):
+                return reached
+        return at.mark_all(op.operands, given) or reached
+
+    def _outputs(self, place: Place, at: _Visit, state: Sequence[Any]) -> list[Any]:
+        captured = at.all(self._probes.blocks(place).captured)
+        return self._probes.outputs(place, [*state, *captured])
+
+    # ---------------------------------------------------------------- ops without bodies
+
+    def _plain(self, at: _Visit, index: int, op: Any, given: Sequence[Marks | None]) -> None:
+        """Mark the elements of an op's operands that are to blame; note it if none are."""
+        operands = at.all(op.operands)
+        for position, marks in enumerate(given):
+            if marks is None:
+                continue
+            found = links(op, operands, position, self._probes.move)
+            born = marks.mask
+            for link in found:
+                born = born & ~self._explained(at, op, operands, link)
+            if born.any():
+                self._note(at, index, op, position, dataclasses.replace(marks, mask=born), found)
+            trail = Trail(op, marks.trail)
+            for link in found:
+                mask = link.backward(marks.mask & ~born)
+                at.mark(op.operands[link.operand], dataclasses.replace(marks, mask=mask, trail=trail))
+
+    def _explained(self, at: _Visit, op: Any, operands: Sequence[Any], link: Link) -> Mask:
+        """Return the elements of a result that an operand explains; one that is written does not.
+
+        A NaN that is written into the program is born where an op first takes it, as a `where`.
+        """
+        if is_written(op.operands[link.operand]) and not is_written(op.results[0]):
+            return np.zeros((), bool)
+        return link.forward(self._bad(operands[link.operand]))
+
+    def _note(
+        self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
+    ) -> None:
+        causes: list[Mask | None] = [None] * len(op.operands)
+        for link in found:
+            causes[link.operand] = link.backward(marks.mask)
+        self.birth = Birth(
+            op,
+            (*at.site.steps, Step(index)),
+            at.site.around,
+            position,
+            at.values[op.results[position]],
+            marks.mask,
+            tuple(at.all(op.operands)),
+            tuple(causes),
+            marks,
+        )
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """One run of a block: what its values are, and which of their elements reach a result."""
+
+    site: Site
+    values: Mapping[Value, Array]
+    marks: dict[Value, Marks]
+    bad: Callable[[Array | None], Mask | None]
+
+    def all(self, values: Sequence[Value]) -> list[Any]:
+        """Return arrays for some of the values; None for what is no array."""
+        return [self.values.get(v) for v in values]
+
+    def mark(self, v: Value, marks: Marks | None) -> bool:
+        """Mark elements of a value, of which those that are bad count; return True if any are."""
+        bad = None if marks is None else self.bad(self.values.get(v))
+        if marks is None or bad is None or not (mask := marks.mask & bad).any():
+            return False
+        known = self.marks.get(v)
+        if known is None:
+            self.marks[v] = dataclasses.replace(marks, mask=mask)
+        else:
+            self.marks[v] = dataclasses.replace(known, mask=known.mask | mask)
+        return True
+
+    def mark_all(self, values: Sequence[Value], found: Sequence[Marks | None]) -> bool:
+        """Mark elements of several values; return True if any of them are bad."""
+        return any([self.mark(v, marks) for v, marks in zip(values, found, strict=True)])
+
+
+class Turns:
+    """The turns of a loop, from the last to the first, of which few states are kept at a time."""
+
+    def __init__(
+        self,
+        goes_on: Callable[[Sequence[Any]], bool],
+        step: Callable[[Sequence[Any]], list[Any]],
+        first: Sequence[Any],
+    ) -> None:
+        self._goes_on, self._step, self._first = goes_on, step, first
+
+    def count(self) -> int:
+        """Return how often the body runs."""
+        state, turns = self._first, 0
+        while self._goes_on(state):
+            state, turns = self._step(state), turns + 1
+        return turns
+
+    def backwards(self, count: int) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield the number of each of the first `count` turns and the state before it, last first.
+
+        Every so many states are kept, and those between two of them computed again.
+        """
+        stride = math.isqrt(count) + 1
+        kept = self._states(self._first, count, stride)
+        for start in reversed(range(0, count, stride)):
+            states = self._states(kept[start // stride], min(stride, count - start), 1)
+            for turn in reversed(range(len(states))):
+                yield start + turn, states[turn]
+
+    def _states(self, state: Sequence[Any], count: int, stride: int) -> list[Sequence[Any]]:
+        """Return every `stride`-th of the states before `count` turns from one on."""
+        states = []
+        for turn in range(count):
+            if turn % stride == 0:
+                states.append(state)
+            if turn + 1 < count:
+                state = self._step(state)
+        return states
+
+
+def _branch_taken(op: Any, index: Array) -> int:
+    if op.name == "stablehlo.if":
+        return 0 if index else 1
+    last = len(op.regions) - 1
+    return int(index) if 0 <= int(index) <= last else last
+
+
+def is_written(v: Value) -> bool:
+    """Return True if a value is a constant, or one that was broadcast, reshaped or converted."""
+    while build.is_result_of(
+        v, "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"
+    ):
+        v = v.owner.operands[0]
+    return build.is_result_of(v, "stablehlo.constant")
