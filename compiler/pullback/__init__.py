@@ -5,7 +5,7 @@ from jax.custom_derivatives import linear_call as linear_call
 
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-from pullback.api.find_nan import NanReport as NanReport, find_nan as find_nan
+from pullback.api.find_nan import find_nan as find_nan
 from pullback.api.jacobians import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from pullback.api.transforms import (
     grad as grad,
@@ -38,6 +38,7 @@ from pullback.files.errors import (
     NotPortableError as NotPortableError,
 )
 from pullback.frontend.trace import trace as trace
+from pullback.program.nans.report import NanPlace as NanPlace, NanReport as NanReport
 from pullback.program.program import Program as Program
 from pullback_runtime._version import __version__ as __version__
 
@@ -50,6 +51,7 @@ __all__ = [
     "LostOffloadWarning",
     "LostRulesWarning",
     "MissingRuleError",
+    "NanPlace",
     "NanReport",
     "NotDifferentiableError",
     "NotLinearError",

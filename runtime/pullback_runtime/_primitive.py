@@ -10,7 +10,7 @@ Derivatives and batching are registered with `set_rules`: they map a handle to n
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,7 +46,12 @@ _call_jitted = jax.jit(_call, static_argnums=0)
 
 @call_module_p.def_impl
 def _impl(*args: Any, handle: ModuleHandle) -> list[jax.Array]:
-    return _call_jitted(handle, *args)
+    try:
+        return _call_jitted(handle, *args)
+    except FloatingPointError as error:  # of jax_debug_nans, which knows no op in a module
+        found = _RULES.get("explain_nan")
+        report = found and found(handle, args, "(inf)" in str(error))
+        raise FloatingPointError(f"{error}\n{report}" if report else str(error)) from None
 
 
 @call_module_p.def_effectful_abstract_eval
@@ -149,13 +154,22 @@ def set_rules(
     jvp: JVPRule | None = None,
     transpose: TransposeRule | None = None,
     batching: BatchingRule | None = None,
+    explain_nan: Callable[[ModuleHandle, Sequence[Any], bool], object] | None = None,
 ) -> None:
     """Register how a module is differentiated, transposed and batched; None leaves one as it is.
+
+    `explain_nan(handle, args, infs)` says which op makes a NaN, or an infinity; None if it does not
+    know.
 
     JAX's own tracing caches results of a rule, so rules should give equal handles when asked
     the same question twice.
     """
-    given = {"jvp": jvp, "transpose": transpose, "batching": batching}
+    given = {
+        "jvp": jvp,
+        "transpose": transpose,
+        "batching": batching,
+        "explain_nan": explain_nan,
+    }
     _RULES.update({name: rule for name, rule in given.items() if rule is not None})
 
 

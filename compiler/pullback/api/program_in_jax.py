@@ -24,6 +24,8 @@ from pullback.program import batches, derivation, platform_variants
 from pullback.program.argument_leaves import spell
 from pullback.program.handles import Origin, origin_of, program_of
 from pullback.program.memo import once
+from pullback.program.nans.report import NanReport
+from pullback.program.nans.search import search
 from pullback.program.program import Program
 from pullback.program.provenance import Recipe
 from pullback.program.record import Interface
@@ -304,5 +306,15 @@ def _one_by_one(handle: ModuleHandle, in_axes: tuple[int | None, ...]) -> Any:
     return sequential
 
 
+def _explained(handle: ModuleHandle, args: Sequence[Any], infs: bool) -> NanReport | None:
+    """Return which op makes what `jax_debug_nans` or `jax_debug_infs` has found in a result."""
+    try:
+        return search(program_of(handle), args, infs)
+    except PullbackError:
+        return None
+
+
 partial_evaluation.install(call_module_p, _known_and_rest)
-pullback_runtime.set_rules(jvp=_differentiated, transpose=_transposed, batching=_batched)
+pullback_runtime.set_rules(
+    jvp=_differentiated, transpose=_transposed, batching=_batched, explain_nan=_explained
+)

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+import pullback_runtime
 from pullback._jax import ir, source_info
 from pullback.errors import PullbackError
 from pullback_runtime._jax import unescaped
@@ -25,6 +26,7 @@ _FRAME = re.compile(r'"(?P<function>[^"]+)"\("(?P<file>[^"]+)":(?P<line>\d+):\d+
 _PLAIN = re.compile(r'(?<![^"]"\()"(?P<file>[^"]+)":(?P<line>\d+:\d+)')
 _PRIMITIVE = re.compile(r'loc\("(?:[^"]*/)?(?P<name>\w+)"(?!:)')
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INSIDE_RUNTIME = os.path.dirname(pullback_runtime.__file__) + os.sep
 _INSIDE_JAX = os.path.dirname(jax.__file__) + os.sep
 
 
@@ -61,7 +63,7 @@ def primitive_of(location: ir.Location) -> str | None:
 def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
     for found in _FRAME.finditer(str(location)):
         file = unescaped(found["file"])
-        if not file.startswith(_INSIDE_JAX):
+        if not file.startswith((_INSIDE_JAX, _INSIDE_RUNTIME)):
             yield file, int(found["line"]), unescaped(found["function"])
 
 
@@ -103,6 +105,16 @@ def of_tracer(tracer: Any) -> str | None:
 def of_code(code: types.CodeType) -> str:
     """Return the line where a function of the user's begins."""
     return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+
+
+def has_line(code: types.CodeType, file: str, line: int) -> bool:
+    """Return True if a line is in this code, or in that of a function in it."""
+    if code.co_filename != file:
+        return False
+    if any(line == each for _, _, each in code.co_lines()):
+        return True
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return any(has_line(each, file, line) for each in inner)
 
 
 def of_error(error: BaseException) -> str | None:

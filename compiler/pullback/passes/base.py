@@ -34,6 +34,9 @@ class Rules(Protocol):
     def goes_forward(self, key: str) -> bool:
         """Return True if a call with a backward rule has a jvp rule, too."""
 
+    def rule_at(self, file: str, line: int) -> str | None:
+        """Return what says which rule a line is in, such as "`bwd`, a rule of `f`", if any."""
+
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()
     ) -> int | None:
@@ -72,6 +75,10 @@ class NoRules:
         return False
 
     goes_forward = stops
+
+    def rule_at(self, file: str, line: int) -> str | None:
+        """Return None: no rule is known by its lines."""
+        return None
 
     def stage_all(
         self, module: ir.Module, order: int | None = None, arguments: Sequence[Sequence[int]] = ()

@@ -12,7 +12,10 @@ import click
 import jax
 import numpy as np
 
+from pullback import Program
 from pullback.errors import UsageError
+from pullback.program.nans.search import search
+from pullback.program.platform_variants import here
 from pullback.tools import engines
 from pullback.tools.inputs import Arrays
 from pullback.tools.show import note
@@ -98,6 +101,14 @@ def _running(spec: str) -> Iterator[None]:
         raise UsageError(f"`{spec}` failed as it ran: {said}", where=place) from error
 
 
+def _find_nan(program: Program, values: Arrays) -> None:
+    """Print where the first NaN in a result comes from, and exit with 1 if there is one."""
+    found = search(here(program), [*program.constants, *values], infs=False)
+    click.echo("no result has a NaN" if found is None else str(found))
+    if found is not None:
+        raise SystemExit(FAILED)
+
+
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
@@ -121,6 +132,12 @@ def _running(spec: str) -> Iterator[None]:
 @click.option("--interpret", is_flag=True, help="Use StableHLO's interpreter instead of XLA.")
 @click.option("--compare", is_flag=True, help="Run both, and report the largest difference.")
 @click.option("--jax", "with_jax", is_flag=True, help="Compare a target with plain JAX.")
+@click.option(
+    "--find-nan",
+    "wants_nan",
+    is_flag=True,
+    help="Report the op that makes the first NaN in a result; exit with 1 if there is one.",
+)
 @click.option("--tolerance", type=Tolerance(), help="Exit with 1 when a difference is larger.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Save the results in this .npz file."
@@ -137,6 +154,7 @@ def run(
     interpret: bool,
     compare: bool,
     with_jax: bool,
+    wants_nan: bool,
     tolerance: float | None,
     output: Path | None,
 ) -> None:
@@ -145,10 +163,18 @@ def run(
         check_used("--compare or --jax", {"--tolerance": tolerance})
     if interpret and not compare:
         check_used("--compare, for the interpreter is no backend", {"--backend": backend})
+    if wants_nan:
+        unused = {"--backend": backend, "--interpret": interpret, "--compare": compare}
+        unused |= {"--jax": with_jax, "--output": output}
+        check_used("results, which --find-nan does not give", unused)
     loaded = load_source(
         source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
     )
     program, values = engines.argument_values(loaded, inputs, seed)
+    if wants_nan:
+        with _running(source):
+            _find_nan(program, values)
+        return
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
         chosen["xla"] = lambda: engines.run_xla(program, values, backend)

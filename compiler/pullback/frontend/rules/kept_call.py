@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -106,9 +107,20 @@ class KeptCall:
     @property
     def places(self) -> str:
         """The line of the call, and those where a user's rule begins."""
-        functions = map(reflect.of_user, user_rules.written(self.call.eqns[0]))
-        lines = dict.fromkeys(locations.of_code(f.__code__) for f in functions if f is not None)
+        lines = dict.fromkeys(locations.of_code(f.__code__) for f in self._written())
         return f"{self.where}; its rule begins at {' and '.join(lines)}" if lines else self.where
+
+    def _written(self) -> list[types.FunctionType]:
+        """Return the functions of a user's rules, as far as they are known."""
+        functions = map(reflect.of_user, user_rules.written(self.call.eqns[0]))
+        return [f for f in functions if f is not None]
+
+    def written_at(self, file: str, line: int) -> str | None:
+        """Return what says that this call has a rule with this line, if it has."""
+        for function in self._written():
+            if locations.has_line(function.__code__, file, line):
+                return f"`{function.__name__}`, a rule of `{self.key.removesuffix('_forward')}`"
+        return None
 
     @property
     def knows_operands_apart(self) -> bool:

@@ -166,6 +166,11 @@ class RuleTable(CallTable):
         library = link.Library(module)
         return [link.LinkSource(library, name) for name in names]
 
+    def rule_at(self, file: str, line: int) -> str | None:
+        """Return what says which rule a line is in, such as "`bwd`, a rule of `f`", if any."""
+        found = (rule.written_at(file, line) for rule in self._rules.values())
+        return next(filter(None, found), None)
+
     def of_derivative(self) -> RuleTable:
         """Return this table, which has the rules of rules as well."""
         return self

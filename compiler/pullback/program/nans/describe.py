@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,15 @@ from pullback.ir import locations, ops
 from pullback.ir.regions import BRANCHES
 from pullback.ir.symbols import called
 from pullback.program.nans.links import Array
-from pullback.program.nans.report import NanOperand, NanReport
+from pullback.program.nans.report import NanOperand, NanPlace, NanReport
 from pullback.program.nans.walk import Around, Birth, Marks
 
 if TYPE_CHECKING:
     from pullback.api.program import Program
+
+
+Source = Birth | int
+"""Where an infinity comes from: an op, or the position of an argument of the program."""
 
 
 class Description:
@@ -26,81 +31,49 @@ class Description:
         self._program = program
         self._what = what
 
-    def op(
-        self, birth: Birth, sources: Sequence[Birth | tuple[int, Marks] | None]
-    ) -> NanReport:
+    def op(self, birth: Birth, sources: Sequence[Source | None]) -> NanReport:
         """Return the report on an op that makes a NaN."""
-        line = self._line(birth)
-        return NanReport(
-            self._what,
-            birth.op.name,
-            line,
-            self._rule(birth.op),
-            self._primal(birth.op, line),
-            tuple(_around(each) for each in birth.around),
-            tuple(self._operands(birth, sources)),
-            birth.value,
-            _first(birth.mask),
-            int(birth.mask.sum()),
-            _steps(birth.marks),
-            self._result(birth.marks),
-        )
+        operands = tuple(self._operands(birth, sources))
+        return self._report(_place(birth), self._rule(birth.op), operands, birth.value, birth.marks)
 
     def argument(self, position: int, value: Array, marks: Marks) -> NanReport:
         """Return the report on an argument that has a NaN already."""
+        return self._report(self._argument(position), None, (), value, marks)
+
+    def _report(
+        self,
+        origin: NanPlace | str,
+        rule: str | None,
+        operands: tuple[NanOperand, ...],
+        value: Array,
+        marks: Marks,
+    ) -> NanReport:
         return NanReport(
             self._what,
-            None,
-            None,
-            None,
-            None,
-            (),
-            (),
+            origin,
+            rule,
+            operands,
             value,
             _first(marks.mask),
             int(marks.mask.sum()),
             _steps(marks),
             self._result(marks),
-            argument=self._argument(position),
         )
 
-    def _operands(
-        self, birth: Birth, sources: Sequence[Birth | tuple[int, Marks] | None]
-    ) -> Iterator[NanOperand]:
+    def _operands(self, birth: Birth, sources: Sequence[Source | None]) -> Iterator[NanOperand]:
         for x, cause, source in zip(birth.operands, birth.causes, sources, strict=True):
             if x is not None:
-                at = None if cause is None or not cause.any() else _first(cause)
-                yield NanOperand(x, at, source and self._source(source))
+                yield NanOperand(x, _telling(x, cause), None if source is None else self._source(source))
 
-    def _source(self, source: Birth | tuple[int, Marks]) -> str:
+    def _source(self, source: Source) -> str:
         if isinstance(source, Birth):
-            line = self._line(source)
-            inside = "".join(f", in {_around(each)}" for each in reversed(source.around))
-            return f"{source.op.name}{f' at {line}' if line else ''}{inside}"
-        return f"the argument {self._argument(source[0])}"
-
-    def _line(self, birth: Birth) -> str | None:
-        """Return the user's line of an op; of one that has none, that of the next one behind it.
-
-        Functions of JAX's own that are traced by themselves have no lines of the user's.
-        """
-        line = locations.user_line_of(birth.op)
-        if line is not None:
-            return line
-        calls = [locations.user_line_of(each.op) for each in reversed(birth.around)]
-        found = next((each for each in [*calls, *_lines(birth.marks)] if each), None)
-        return found and f"a function that is used at {found}"
+            place = _place(source)
+            return ", in ".join([str(place), *reversed(place.around)])
+        return f"the argument {self._argument(source)}"
 
     def _rule(self, op: Any) -> str | None:
         frame = locations.innermost_frame(op.location)
-        rules = self._program.rules
-        return frame and getattr(rules, "rule_at", lambda *_: None)(*frame[:2])
-
-    def _primal(self, op: Any, line: str | None) -> str | None:
-        name = locations.primitive_of(op.location)
-        if name is None or name == op.name.partition(".")[2]:
-            return None
-        return f"`{name}`"
+        return frame and self._program.rules.rule_at(*frame[:2])
 
     def _argument(self, position: int) -> str:
         hidden = len(self._program.constants)
@@ -117,22 +90,47 @@ class Description:
         return f"{name} at {list(marks.element)}" if aval.shape else name
 
 
-def _around(each: Around) -> str:
+def _place(birth: Birth) -> NanPlace:
+    """Return where an op is.
+
+    A function of JAX's own that is traced by itself has no lines of the user's: then it is near the
+    line that calls it, or that uses its result.
+    """
+    op = birth.op
+    line = locations.user_line_of(op)
+    around = tuple(filter(None, map(_around, birth.around)))
+    primitive = locations.primitive_of(op.location)
+    return NanPlace(op.name, primitive, line or _near(birth), line is None, around)
+
+
+def _near(birth: Birth) -> str | None:
+    calls = (locations.user_line_of(each.op) for each in reversed(birth.around))
+    return next(filter(None, [*calls, *_lines(birth.marks)]), None)
+
+
+_WRAPPERS = re.compile(r"(closed_call|program|item|None)([._]|$)")
+"""Names of functions that are not the user's: bodies of loops, and calls of programs."""
+
+
+def _around(each: Around) -> str | None:
+    """Return what an op is in: a call of a function, a branch, a loop; None for our own calls."""
     line = locations.user_line_of(each.op)
     at = f" at {line}" if line else ""
-    view = ops.view(each.op)
-    if view is not None:
-        return f"`{view.decomposition}`, which has a rule, called{at}"
-    if (name := called(each.op)) is not None:
-        return f"`{name}`, called{at}"
+    name, primitive = called(each.op), locations.primitive_of(each.op.location)
+    if name is not None and _WRAPPERS.match(name):
+        return None
+    if name is not None:
+        rule = " (it has a rule)" if ops.view(each.op) is not None else ""
+        return f"the call of `{name}`{rule}{at}"
+    what = f"`{primitive}`" if primitive else str(each.op.name)
     if each.op.name in BRANCHES:
-        return f"branch {each.number} of the {each.op.name.partition('.')[2]}{at}"
-    return f"turn {each.number} of the loop{at}"
+        return f"branch {each.number} of the {what}{at}"
+    return f"iteration {each.number} of the {what}{at}"
 
 
 def _steps(marks: Marks) -> tuple[str, ...]:
     """Return the ops on the way to a result, without repetitions."""
-    steps = []
+    steps: list[str] = []
     for op in marks.trail or ():
         line = locations.user_line_of(op)
         step = f"{op.name}{f' at {line}' if line else ''}"
@@ -143,6 +141,14 @@ def _steps(marks: Marks) -> tuple[str, ...]:
 
 def _lines(marks: Marks) -> Iterator[str | None]:
     return (locations.user_line_of(op) for op in marks.trail or ())
+
+
+def _telling(x: Array, cause: Any) -> tuple[int, ...] | None:
+    """Return the index of an element that counts: of an infinite one, if there is any."""
+    if cause is None or not cause.any():
+        return None
+    infinite = cause & np.isinf(x)
+    return _first(infinite if infinite.any() else cause)
 
 
 def _first(mask: Any) -> tuple[int, ...]:

@@ -54,7 +54,10 @@ class Link:
 def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -> list[Link]:
     """Return how a result depends on the operands that hold floats, as exactly as is known.
 
-    `move` runs an op that only moves elements. Where nothing is known of an op, each element depends on all elements of each operand.
+    Where nothing is known of an op, each element depends on all elements of each operand.
+
+    Args:
+      move: runs an op that only moves elements, on integers.
     """
     name = op.name.removeprefix("stablehlo.")
     shape = build.shape(op.results[result])
@@ -108,7 +111,7 @@ def _reduced(op: Any, floats: Sequence[int], outer: tuple[int, ...]) -> list[Lin
         inner = build.shape(op.operands[i])
         return Link(
             i,
-            lambda mask: mask.any(axis=dimensions),
+            lambda mask: np.asarray(mask.any(axis=dimensions)),
             lambda mask: np.broadcast_to(np.expand_dims(mask, dimensions), inner),
         )
 
@@ -143,7 +146,7 @@ def _contracted(op: Any, operand: int) -> Link:
 def _spread(mask: Mask, old: str, new: str, sizes: dict[str, int]) -> Mask:
     """Return a mask with other named dimensions: those that vanish by any, new ones repeated."""
     kept = "".join(name for name in new if name in old)
-    reduced = mask.any(axis=tuple(i for i, name in enumerate(old) if name not in new))
+    reduced = np.asarray(mask.any(axis=tuple(i for i, name in enumerate(old) if name not in new)))
     left = "".join(name for name in old if name in new)
     ordered = reduced.transpose([left.index(name) for name in kept])
     added = np.expand_dims(ordered, tuple(i for i, name in enumerate(new) if name not in old))

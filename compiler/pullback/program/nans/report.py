@@ -33,51 +33,67 @@ class NanOperand:
 
 
 @dataclass(frozen=True)
+class NanPlace:
+    """An op of a program, in the user's terms.
+
+    Attributes:
+      op: its name, such as `stablehlo.log`.
+      primitive: JAX's primitive that it was lowered or derived from: in a derivative, that of the
+        primal op.
+      line: the user's line, such as `model.py:12, in loss`.
+      is_near: the op is in a function of JAX's own, which this line calls or whose result it uses.
+      around: the calls, iterations and branches that it is in, the outermost first.
+    """
+
+    op: str
+    primitive: str | None
+    line: str | None
+    is_near: bool = False
+    around: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.op}, of `{self.primitive}`" if self.primitive else self.op
+        return f"{text} {'near' if self.is_near else 'at'} {self.line}" if self.line else text
+
+
+@dataclass(frozen=True)
 class NanReport:
     """Where a NaN was made that reaches a result of a program; `str` of it is for people.
 
     Attributes:
       what: "NaN", or "inf or NaN".
-      op: the op that makes it of operands without one, such as `stablehlo.log`; None if an argument
-        of the program has it already.
-      line: the user's line, such as `model.py:12, in loss`.
-      rule: the derivative rule that the line is in, such as "the vjp rule of `f`".
-      primal: in a derivative, the op of the function that this op belongs to.
-      around: the calls, turns of loops and branches that it is in, the outermost first.
+      origin: the op that makes it of operands without one; or, if an argument of the program has
+        it already, that argument's name.
+      rule: the derivative rule that the op's line is in, such as "`bwd`, a rule of `f`".
       operands: what the op computes with.
       value: the result of the op, or the argument.
       element: the index of the first such element in it that reaches a result.
       count: the number of such elements in it that reach a result.
-      reached: how it came to a result: the ops that it passed.
+      through: the ops that it passed on its way to a result.
       result: the name of the result, and the index of an element of it.
     """
 
     what: str
-    op: str | None
-    line: str | None
+    origin: NanPlace | str
     rule: str | None
-    primal: str | None
-    around: tuple[str, ...]
     operands: tuple[NanOperand, ...]
     value: np.ndarray[Any, Any]
     element: tuple[int, ...]
     count: int
-    reached: tuple[str, ...]
+    through: tuple[str, ...]
     result: str
-    argument: str | None = None
 
     def __str__(self) -> str:
-        if self.argument is not None:
-            first = f"{self.what} in the argument {self.argument}, before any op"
+        if isinstance(self.origin, NanPlace):
+            first, around = f"{self.what} made by {self.origin}", self.origin.around
         else:
-            first = f"{self.what} made by {self.op}{f' at {self.line}' if self.line else ''}"
+            first, around = f"{self.what} in the argument {self.origin}", ()
         rows = [
             ("rule", self.rule),
-            ("primal", self.primal),
-            *(("in", each) for each in reversed(self.around)),
+            *(("in", each) for each in reversed(around)),
             *((f"operand {i}", str(each)) for i, each in enumerate(self.operands)),
             ("value", self._value()),
-            *((("through", each) for each in _shortened(self.reached))),
+            *(("through", each) for each in _shortened(self.through)),
             ("reaches", self.result),
         ]
         return "\n".join([first, *(_row(name, text) for name, text in rows if text)])

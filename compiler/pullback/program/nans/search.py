@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.errors import PullbackError
-from pullback.program.nans.describe import Description
+from pullback.program.nans.describe import Description, Source
 from pullback.program.nans.links import holds_floats
 from pullback.program.nans.probes import Place, Probes
 from pullback.program.nans.report import NanReport
@@ -57,13 +57,8 @@ def _marks(bad: Bad, x: Any, result: int) -> Marks | None:
     return Marks(mask, result=result, element=element)
 
 
-def _source(
-    probes: Probes, inputs: Sequence[Any], birth: Birth, operand: int
-) -> Birth | tuple[int, Marks] | None:
-    """Return where the infinity in an operand comes from; None if it has none.
-
-    It is an op, or an argument of the program, given by its position.
-    """
+def _source(probes: Probes, inputs: Sequence[Any], birth: Birth, operand: int) -> Source | None:
+    """Return where the infinity in an operand comes from; None if it has none."""
     x, cause = birth.operands[operand], birth.causes[operand]
     if x is None or cause is None or not (infinite := np.isinf(x) & cause).any():
         return None
@@ -71,8 +66,7 @@ def _source(
     seeds[operand] = Marks(infinite, Trail(birth.op, birth.marks.trail))
     walk = Walk(probes, np.isinf, seeds)
     reached = walk.run(inputs, (), birth.steps)
-    found = [(i, marks) for i, marks in enumerate(reached) if marks is not None]
-    return found[0] if found else walk.birth
+    return next((i for i, marks in enumerate(reached) if marks is not None), walk.birth)
 
 
 def _not_again(wanted: Sequence[Marks | None]) -> PullbackError:

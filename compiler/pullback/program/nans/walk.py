@@ -40,7 +40,13 @@ class Trail:
 
 @dataclass(frozen=True)
 class Marks:
-    """The elements of a value that reach a result of the program, and the way of some of them."""
+    """The elements of a value that reach a result of the program, and the way of some of them.
+
+    Attributes:
+      mask: the elements.
+      trail: the ops that follow on the way; None at the end of it.
+      result: the position of the result that is reached, and one of its elements.
+    """
 
     mask: Mask
     trail: Trail | None = None
@@ -74,9 +80,7 @@ class Site:
 
     def inside(self, place: Place, index: int, op: Any, number: int = 0) -> Site:
         """Return the site of a body of the op at this index."""
-        return Site(
-            place, (*self.steps, Step(index, number)), (*self.around, Around(op, number))
-        )
+        return Site(place, (*self.steps, Step(index, number)), (*self.around, Around(op, number)))
 
 
 @dataclass(frozen=True)
@@ -85,19 +89,15 @@ class Birth:
 
     Attributes:
       steps: the way to the op; the last step is the op.
-      mask: elements of its result that it makes and that reach a result of the program.
       operands: what it computes with; None in the place of what is no array.
       causes: for each operand, the elements that these depend on.
-      trail: the ops behind it, to the end.
-      result: the position of the program's result that is reached, and one of its elements.
+      marks: the elements of its result that it makes, and how they reach one of the program.
     """
 
     op: Any
     steps: tuple[Step, ...]
     around: tuple[Around, ...]
-    position: int
     value: Array
-    mask: Mask
     operands: tuple[Array | None, ...]
     causes: tuple[Mask | None, ...]
     marks: Marks
@@ -230,24 +230,16 @@ class Walk:
             if marks is None:
                 continue
             found = links(op, operands, position, self._probes.move)
+            computed = [link for link in found if _may_explain(op, link.operand)]
             born = marks.mask
-            for link in found:
-                born = born & ~self._explained(at, op, operands, link)
+            for link in computed:
+                born = born & ~link.forward(self._bad(operands[link.operand]))
             if born.any():
                 self._note(at, index, op, position, dataclasses.replace(marks, mask=born), found)
             trail = Trail(op, marks.trail)
-            for link in found:
-                mask = link.backward(marks.mask & ~born)
-                at.mark(op.operands[link.operand], dataclasses.replace(marks, mask=mask, trail=trail))
-
-    def _explained(self, at: _Visit, op: Any, operands: Sequence[Any], link: Link) -> Mask:
-        """Return the elements of a result that an operand explains; one that is written does not.
-
-        A NaN that is written into the program is born where an op first takes it, as a `where`.
-        """
-        if is_written(op.operands[link.operand]) and not is_written(op.results[0]):
-            return np.zeros((), bool)
-        return link.forward(self._bad(operands[link.operand]))
+            for link in computed:
+                rest = Marks(link.backward(marks.mask & ~born), trail, marks.result, marks.element)
+                at.mark(op.operands[link.operand], rest)
 
     def _note(
         self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
@@ -259,9 +251,7 @@ class Walk:
             op,
             (*at.site.steps, Step(index)),
             at.site.around,
-            position,
             at.values[op.results[position]],
-            marks.mask,
             tuple(at.all(op.operands)),
             tuple(causes),
             marks,
@@ -344,6 +334,14 @@ def _branch_taken(op: Any, index: Array) -> int:
         return 0 if index else 1
     last = len(op.regions) - 1
     return int(index) if 0 <= int(index) <= last else last
+
+
+def _may_explain(op: Any, operand: int) -> bool:
+    """Return True if an operand is computed.
+
+    A NaN that is written into the program is born where an op first takes it, such as a `where`.
+    """
+    return not is_written(op.operands[operand]) or is_written(op.results[0])
 
 
 def is_written(v: Value) -> bool:
