@@ -164,7 +164,11 @@ def run(
     if interpret and not compare:
         check_used("--compare, for the interpreter is no backend", {"--backend": backend})
     if wants_nan:
-        unused = {"--backend": backend, "--interpret": interpret, "--compare": compare}
+        unused: dict[str, Any] = {
+            "--backend": backend,
+            "--interpret": interpret,
+            "--compare": compare,
+        }
         unused |= {"--jax": with_jax, "--output": output}
         check_used("results, which --find-nan does not give", unused)
     loaded = load_source(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,10 @@ Source = Birth | int
 class Description:
     """The words for what is found in a program."""
 
-    def __init__(self, program: Program, what: str) -> None:
+    def __init__(self, program: Program, what: str, results: Sequence[Array | None]) -> None:
         self._program = program
         self._what = what
+        self._shapes = [() if x is None else x.shape for x in results]
 
     def op(self, birth: Birth, sources: Sequence[Source | None]) -> NanReport:
         """Return the report on an op that makes a NaN."""
@@ -63,7 +65,9 @@ class Description:
     def _operands(self, birth: Birth, sources: Sequence[Source | None]) -> Iterator[NanOperand]:
         for x, cause, source in zip(birth.operands, birth.causes, sources, strict=True):
             if x is not None:
-                yield NanOperand(x, _telling(x, cause), None if source is None else self._source(source))
+                yield NanOperand(
+                    x, _telling(x, cause), None if source is None else self._source(source)
+                )
 
     def _source(self, source: Source) -> str:
         if isinstance(source, Birth):
@@ -82,12 +86,17 @@ class Description:
         return f"`{self._program.arg_paths[position - hidden]}`"
 
     def _result(self, marks: Marks) -> str:
-        leaves = jax.tree_util.tree_flatten_with_path(
-            jax.tree.unflatten(self._program.out_tree, self._program.out_avals)
-        )[0]
-        path, aval = leaves[marks.result]
+        """Return the name of the result that the first element reaches, and the index in it."""
+        total = sum(map(math.prod, self._shapes))
+        number = total - int(marks.ends[_first(marks.mask)])
+        position = 0
+        while number >= (size := math.prod(self._shapes[position])):
+            number, position = number - size, position + 1
+        tree = jax.tree.unflatten(self._program.out_tree, range(len(self._shapes)))
+        path, _ = jax.tree_util.tree_leaves_with_path(tree)[position]
         name = f"the result{jax.tree_util.keystr(path)}"
-        return f"{name} at {list(marks.element)}" if aval.shape else name
+        element = [int(i) for i in np.unravel_index(number, self._shapes[position])]
+        return f"{name} at {element}" if element else name
 
 
 def _place(birth: Birth) -> NanPlace:
@@ -130,13 +139,9 @@ def _around(each: Around) -> str | None:
 
 def _steps(marks: Marks) -> tuple[str, ...]:
     """Return the ops on the way to a result, without repetitions."""
-    steps: list[str] = []
-    for op in marks.trail or ():
-        line = locations.user_line_of(op)
-        step = f"{op.name}{f' at {line}' if line else ''}"
-        if step not in steps[-3:]:
-            steps.append(step)
-    return tuple(steps)
+    places = ((op.name, locations.user_line_of(op)) for op in marks.trail or ())
+    steps = (f"{name} at {line}" if line else str(name) for name, line in places)
+    return tuple(dict.fromkeys(steps))
 
 
 def _lines(marks: Marks) -> Iterator[str | None]:

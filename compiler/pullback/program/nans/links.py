@@ -15,6 +15,9 @@ from pullback.ir import build
 
 Array = np.ndarray[Any, Any]
 Mask = np.ndarray[Any, Any]
+Ends = np.ndarray[Any, Any]
+"""A number for each element; 0 is for none."""
+
 Mover = Callable[[Any, Sequence[Any], Sequence[int]], Array]
 """Runs an op with integers for its floats, which are the operands at these positions."""
 
@@ -38,17 +41,18 @@ NOT_ELEMENTWISE = frozenset(["chlo.top_k", "chlo.ragged_dot", "chlo.scan"])
 
 @dataclass(frozen=True)
 class Link:
-    """The dependence of a result on an operand, as two maps of masks.
+    """The dependence of a result on an operand, as two maps.
 
     Attributes:
       operand: the position of the operand.
       forward: from elements of the operand to those of the result that depend on any of them.
-      backward: from elements of the result to those of the operand that they depend on.
+      backward: from numbers of elements of the result to those of the elements of the operand that
+        these depend on: the largest one.
     """
 
     operand: int
     forward: Callable[[Mask], Mask]
-    backward: Callable[[Mask], Mask]
+    backward: Callable[[Ends], Ends]
 
 
 def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -> list[Link]:
@@ -85,20 +89,20 @@ def holds_floats(x: Array) -> bool:
 def _same(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
     """Return the link of an elementwise op; a scalar operand is for all elements."""
     if inner == outer:
-        return Link(operand, lambda mask: mask, lambda mask: mask)
+        return Link(operand, lambda mask: mask, lambda ends: ends)
     return _unknown(operand, inner, outer)
 
 
 def _chosen(operand: int, where: Mask, shape: tuple[int, ...]) -> Link:
     where = np.broadcast_to(where, shape)
-    return Link(operand, lambda mask: mask & where, lambda mask: mask & where)
+    return Link(operand, lambda mask: mask & where, lambda ends: np.where(where, ends, 0))
 
 
 def _unknown(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
     return Link(
         operand,
         lambda mask: np.full(outer, mask.any()),
-        lambda mask: np.full(inner, mask.any()),
+        lambda ends: np.full(inner, ends.max(initial=0)),
     )
 
 
@@ -112,7 +116,7 @@ def _reduced(op: Any, floats: Sequence[int], outer: tuple[int, ...]) -> list[Lin
         return Link(
             i,
             lambda mask: np.asarray(mask.any(axis=dimensions)),
-            lambda mask: np.broadcast_to(np.expand_dims(mask, dimensions), inner),
+            lambda ends: np.broadcast_to(np.expand_dims(ends, dimensions), inner),
         )
 
     return [along(i) if i < count else _unknown(i, (), outer) for i in floats]
@@ -139,14 +143,15 @@ def _contracted(op: Any, operand: int) -> Link:
     return Link(
         operand,
         lambda mask: _spread(mask, mine, out, sizes),
-        lambda mask: _spread(mask, out, mine, sizes),
+        lambda ends: _spread(ends, out, mine, sizes),
     )
 
 
-def _spread(mask: Mask, old: str, new: str, sizes: dict[str, int]) -> Mask:
-    """Return a mask with other named dimensions: those that vanish by any, new ones repeated."""
+def _spread(x: Array, old: str, new: str, sizes: dict[str, int]) -> Array:
+    """Return an array with other named dimensions: of those that vanish, the largest element."""
     kept = "".join(name for name in new if name in old)
-    reduced = np.asarray(mask.any(axis=tuple(i for i, name in enumerate(old) if name not in new)))
+    gone = tuple(i for i, name in enumerate(old) if name not in new)
+    reduced = np.asarray(x.max(axis=gone, initial=0)).astype(x.dtype)
     left = "".join(name for name in old if name in new)
     ordered = reduced.transpose([left.index(name) for name in kept])
     added = np.expand_dims(ordered, tuple(i for i, name in enumerate(new) if name not in old))
@@ -182,9 +187,9 @@ def _of_sources(operand: int, sources: Array, first: int, shape: tuple[int, ...]
     def forward(mask: Mask) -> Mask:
         return mine & mask.ravel()[np.where(mine, here, 0)] if size else mine
 
-    def backward(mask: Mask) -> Mask:
-        found = np.zeros(size, bool)
-        found[here[mask & mine]] = True
+    def backward(ends: Ends) -> Ends:
+        found = np.zeros(size, ends.dtype)
+        np.maximum.at(found, here[mine], ends[mine])
         return found.reshape(shape)
 
     return Link(operand, forward, backward)

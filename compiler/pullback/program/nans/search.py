@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,34 +28,73 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
     """
     bad: Bad = _is_not_finite if infs else np.isnan
     probes = Probes(program)
-    main = Place("main")
     inputs = [np.asarray(x, dtype) for x, dtype in zip(operands, probes.dtypes(), strict=True)]
-    results = probes.outputs(main, inputs)
-    wanted = [_marks(bad, x, i) for i, x in enumerate(results)]
+    results = probes.outputs(Place("main"), inputs)
+    wanted = _ends(bad, results)
     if not any(wanted):
         return None
-    walk = Walk(probes, bad)
-    reached = walk.run(inputs, wanted)
-    describe = Description(program, "inf or NaN" if infs else "NaN")
-    for position, marks in enumerate(reached):
-        if marks is not None:
-            return describe.argument(position, inputs[position], marks)
-    if walk.birth is None:
-        raise _not_again(wanted)
-    causes = [_source(probes, inputs, walk.birth, i) for i in range(len(walk.birth.operands))]
-    return describe.op(walk.birth, causes)
+    found = _earliest(probes, bad, inputs, wanted)
+    describe = Description(program, "inf or NaN" if infs else "NaN", results)
+    if isinstance(found, Birth):
+        causes = [_source(probes, inputs, found, i) for i in range(len(found.operands))]
+        return describe.op(found, causes)
+    position, marks = found
+    return describe.argument(position, inputs[position], marks)
 
 
 def _is_not_finite(x: Any) -> Any:
     return ~np.isfinite(x)
 
 
-def _marks(bad: Bad, x: Any, result: int) -> Marks | None:
-    """Mark the bad elements of a result of the program."""
-    if x is None or not holds_floats(x) or not (mask := bad(x)).any():
-        return None
-    element = tuple(int(i) for i in np.argwhere(mask)[0])
-    return Marks(mask, result=result, element=element)
+def _ends(bad: Bad, results: Sequence[Any]) -> list[Marks | None]:
+    """Mark the bad elements of the results, numbered through all results, the last one by 1.
+
+    So of several numbers, the largest is that of the first element.
+    """
+    found: list[Marks | None] = []
+    number = sum(1 if x is None else x.size for x in results)
+    for x in results:
+        size = 1 if x is None else x.size
+        marks = None
+        if x is not None and holds_floats(x) and (mask := bad(x)).any():
+            numbers = np.arange(number, number - size, -1).reshape(x.shape)
+            marks = Marks(np.where(mask, numbers, 0))
+        found.append(marks)
+        number -= size
+    return found
+
+
+def _earliest(
+    probes: Probes, bad: Bad, inputs: Sequence[Any], wanted: Sequence[Marks | None]
+) -> Birth | tuple[int, Marks]:
+    """Return the first op that makes what is wanted, or an argument that has it, by its position.
+
+    The first walk finds it. Ways from several elements meet, so another walk, from one element that
+    it reaches, finds its way.
+    """
+    first, marks = _walk(probes, bad, inputs, wanted)
+    end = marks.ends.ravel()[np.flatnonzero(marks.ends)[0]]
+    alone = [x and _only(x, end) for x in wanted]
+    trail = _walk(probes, bad, inputs, alone)[1].trail
+    marks = Marks(marks.ends, trail)
+    return dataclasses.replace(first, marks=marks) if isinstance(first, Birth) else (first, marks)
+
+
+def _only(marks: Marks, end: int) -> Marks | None:
+    ends = np.where(marks.ends == end, end, 0)
+    return Marks(ends) if ends.any() else None
+
+
+def _walk(
+    probes: Probes, bad: Bad, inputs: Sequence[Any], wanted: Sequence[Marks | None]
+) -> tuple[Birth | int, Marks]:
+    walk = Walk(probes, bad)
+    for position, marks in enumerate(walk.run(inputs, wanted)):
+        if marks is not None:
+            return position, marks
+    if walk.birth is None:
+        raise _not_again()
+    return walk.birth, walk.birth.marks
 
 
 def _source(probes: Probes, inputs: Sequence[Any], birth: Birth, operand: int) -> Source | None:
@@ -69,10 +109,9 @@ def _source(probes: Probes, inputs: Sequence[Any], birth: Birth, operand: int) -
     return next((i for i, marks in enumerate(reached) if marks is not None), walk.birth)
 
 
-def _not_again(wanted: Sequence[Marks | None]) -> PullbackError:
-    results = ", ".join(str(i) for i, marks in enumerate(wanted) if marks is not None)
+def _not_again() -> PullbackError:
     return PullbackError(
-        f"result {results} has a NaN, and no op was found that makes it: XLA computes other "
-        "numbers where it returns what is in between",
+        "a result has a NaN, and no op makes one where the program runs block by block: XLA rounds "
+        "otherwise there",
         do="run the program in another precision, or in parts",
     )

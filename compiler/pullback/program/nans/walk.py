@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ import numpy as np
 
 from pullback.ir import build
 from pullback.ir.build import Value
-from pullback.ir.regions import BRANCHES
+from pullback.ir.regions import BRANCHES, captures
 from pullback.ir.symbols import called
-from pullback.program.nans.links import Array, Link, Mask, holds_floats, links
+from pullback.program.nans.links import Array, Ends, Link, Mask, holds_floats, links
 from pullback.program.nans.probes import Place, Probes
 
 WHILE = "stablehlo.while"
@@ -43,15 +42,18 @@ class Marks:
     """The elements of a value that reach a result of the program, and the way of some of them.
 
     Attributes:
-      mask: the elements.
+      ends: for each element, the number of one that it reaches in the program's results, which are
+        numbered from 1; 0 if it reaches none.
       trail: the ops that follow on the way; None at the end of it.
-      result: the position of the result that is reached, and one of its elements.
     """
 
-    mask: Mask
+    ends: Ends
     trail: Trail | None = None
-    result: int = 0
-    element: tuple[int, ...] = ()
+
+    @property
+    def mask(self) -> Mask:
+        """The elements that reach a result."""
+        return np.asarray(self.ends > 0)
 
 
 @dataclass(frozen=True)
@@ -161,14 +163,17 @@ class Walk:
     ) -> bool:
         """Walk through the bodies of an op; return False if it has none that can be looked into."""
         before = self.birth
-        if (name := called(op)) is not None:
+        name = called(op)
+        if name is None and op.name not in (*BRANCHES, WHILE):
+            return False
+        if any(x is None for x in at.all([*op.operands, *captures(op)])):  # a token, for effects
+            return False
+        if name is not None:
             found = self._call(at, index, op, Place(name), given, start)
-        elif op.name in BRANCHES:
-            found = self._branch(at, index, op, given, start)
         elif op.name == WHILE:
             found = self._loop(at, index, op, given, start)
         else:
-            return False
+            found = self._branch(at, index, op, given, start)
         # Where a body runs alone, its numbers may be rounded otherwise.
         return found or self.birth is not before or bool(start)
 
@@ -231,22 +236,22 @@ class Walk:
                 continue
             found = links(op, operands, position, self._probes.move)
             computed = [link for link in found if _may_explain(op, link.operand)]
-            born = marks.mask
+            born = marks.ends
             for link in computed:
-                born = born & ~link.forward(self._bad(operands[link.operand]))
+                born = np.where(link.forward(self._bad(operands[link.operand])), 0, born)
             if born.any():
-                self._note(at, index, op, position, dataclasses.replace(marks, mask=born), found)
+                self._note(at, index, op, position, Marks(born, marks.trail), found)
             trail = Trail(op, marks.trail)
             for link in computed:
-                rest = Marks(link.backward(marks.mask & ~born), trail, marks.result, marks.element)
-                at.mark(op.operands[link.operand], rest)
+                rest = link.backward(np.where(born, 0, marks.ends))
+                at.mark(op.operands[link.operand], Marks(rest, trail))
 
     def _note(
         self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
     ) -> None:
         causes: list[Mask | None] = [None] * len(op.operands)
         for link in found:
-            causes[link.operand] = link.backward(marks.mask)
+            causes[link.operand] = link.backward(marks.ends) > 0
         self.birth = Birth(
             op,
             (*at.site.steps, Step(index)),
@@ -274,18 +279,19 @@ class _Visit:
     def mark(self, v: Value, marks: Marks | None) -> bool:
         """Mark elements of a value, of which those that are bad count; return True if any are."""
         bad = None if marks is None else self.bad(self.values.get(v))
-        if marks is None or bad is None or not (mask := marks.mask & bad).any():
+        if marks is None or bad is None or not (ends := np.where(bad, marks.ends, 0)).any():
             return False
         known = self.marks.get(v)
         if known is None:
-            self.marks[v] = dataclasses.replace(marks, mask=mask)
+            self.marks[v] = Marks(ends, marks.trail)
         else:
-            self.marks[v] = dataclasses.replace(known, mask=known.mask | mask)
+            self.marks[v] = Marks(np.where(known.ends, known.ends, ends), known.trail)
         return True
 
     def mark_all(self, values: Sequence[Value], found: Sequence[Marks | None]) -> bool:
         """Mark elements of several values; return True if any of them are bad."""
-        return any([self.mark(v, marks) for v, marks in zip(values, found, strict=True)])
+        marked = [self.mark(v, marks) for v, marks in zip(values, found, strict=True)]
+        return any(marked)
 
 
 class Turns:
