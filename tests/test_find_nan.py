@@ -9,11 +9,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
 import pullback as pb
 from pullback import artifact
+from pullback.program.nans.probes import Probes
 
 X = jnp.float32(-1)
 ZERO = jnp.float32(0)
@@ -293,7 +295,9 @@ def a_hessian() -> Any:
     return pb.hessian(lambda x: jnp.sqrt(jnp.sum(x**4)))
 
 
-@planted("multiply", jnp.array([4.0, 0]), words=("iteration 0 of the `scan`", "of `sqrt`"))
+@planted(
+    "multiply", jnp.array([4.0, 0]), words=("iteration 0 (index 1) of the `scan`", "of `sqrt`")
+)
 def a_backward_loop() -> Any:
     def step(c: Any, x: Any) -> Any:
         return c + jnp.sqrt(0 * x), None  # here
@@ -340,3 +344,186 @@ def test_a_nan_is_found_where_it_is_made(name: str) -> None:
         assert words in text
     if case.line is not None:
         assert f"test_find_nan.py:{case.line}, in" in str(report.origin), text
+
+
+def test_the_report_has_the_values_as_arrays() -> None:
+    report = pb.find_nan(lambda x: jnp.log(x) + 1)(jnp.array([2.0, -2.0, -3.0]))
+    assert report is not None
+    assert (report.what, report.element, report.count) == ("NaN", (1,), 2)
+    assert [x.value.tolist() for x in report.operands] == [[2, -2, -3]]
+    assert report.operands[0].element == (1,)
+    assert len(report.through) == 1
+    assert "stablehlo.add at tests/test_find_nan.py" in report.through[0]
+
+
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (jnp.log, jnp.ones(2)),
+        (jnp.log, ZERO),  # an infinity is no NaN
+        (lambda x: jnp.where(x > 0, jnp.log(x), 0), -jnp.ones(2)),
+        (pb.grad(lambda x: jnp.where(x > 0, jnp.sqrt(x), 0)), ZERO),
+        (lambda x: jnp.concatenate([jnp.log(x), jnp.ones(2)])[1:], X[None]),
+        (lambda x: jnp.log(x) > 0, X),
+    ],
+)
+def test_nothing_is_reported_where_no_result_has_a_nan(f: Any, x: Any) -> None:
+    assert pb.find_nan(f)(x) is None
+
+
+def test_the_program_runs_once_if_there_is_nothing_to_find(monkeypatch: Any) -> None:
+    def values(*_: Any) -> None:
+        raise AssertionError("the program is looked into")
+
+    monkeypatch.setattr(Probes, "values", values)
+    assert pb.find_nan(pb.grad(lambda x: jnp.log(x)))(-X) is None
+
+
+def test_infinities() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(1 / x) * 0 + jnp.max(x)
+
+    report = pb.find_nan(f, infs=True)(jnp.array([1.0, 0]))
+    assert report is not None
+    assert str(report).startswith("inf or NaN made by stablehlo.divide, of `div` at")
+    assert report.value[report.element] == jnp.inf
+    assert pb.find_nan(f, infs=True)(jnp.ones(2)) is None
+
+
+def test_infinities_that_are_written_and_do_not_come_through() -> None:
+    mask = jnp.tri(3, dtype=bool)
+    assert pb.find_nan(lambda x: jax.nn.softmax(jnp.where(mask, x, -jnp.inf)), infs=True)(X) is None
+
+
+def test_a_nan_of_an_argument() -> None:
+    f = lambda p: p["w"][0] * p["b"]  # noqa: E731
+    report = pb.find_nan(f)({"w": jnp.array([1, jnp.nan]), "b": jnp.array([2.0, jnp.nan])})
+    assert report is not None
+    assert report.origin == "`p['b']`"
+    assert (report.element, report.count) == ((1,), 1)
+    assert str(report).startswith("NaN in the argument `p['b']`\n")
+    assert str(report).endswith("the result at [1]")
+
+
+def test_a_nan_that_the_function_closes_over() -> None:
+    table = jnp.where(jnp.arange(100_000) == 5, jnp.nan, 1)
+    report = pb.find_nan(lambda x: x * table[3:10])(ZERO)
+    assert report is not None
+    assert "stablehlo.multiply" in str(report) or "closes over" in str(report)
+
+
+def test_several_that_reach_other_results() -> None:
+    """The way and the result are those of one element, not of several mixed."""
+
+    def f(x: Any) -> Any:
+        y = jnp.concatenate([jnp.sqrt(x[:1]), jnp.log(x[1:])])
+        return jnp.sin(y[1]), jnp.cos(y[0])
+
+    report = pb.find_nan(f)(-jnp.ones(2))
+    assert report is not None
+    made = {
+        "stablehlo.sqrt": ("cosine", "the result[1]"),
+        "stablehlo.log": ("sine", "the result[0]"),
+    }
+    assert isinstance(report.origin, pb.NanPlace)
+    through, result = made[report.origin.op]
+    assert f"stablehlo.{through} at" in report.through[-1]
+    assert report.result == result
+
+
+def _updated(x: Any) -> Any:
+    return lax.dynamic_update_slice(x, 2 * x[:1, :2], (1, 1))
+
+
+DEPENDENCES: dict[str, Callable[[Any], Any]] = {
+    "elementwise": lambda x: jnp.sin(x) + 1,
+    "select": lambda x: jnp.where(jnp.eye(3, 4, dtype=bool), x, 2 * x[::-1]),
+    "scalar": lambda x: jnp.clip(x, x[0, 0], 5.0),
+    "transpose": lambda x: x.T,
+    "reshape": lambda x: x.reshape(2, 6),
+    "broadcast": lambda x: jnp.broadcast_to(x[None, 0], (2, 4)),
+    "reverse and slice": lambda x: x[::-1, 1::2],
+    "pad": lambda x: lax.pad(x, x[1, 1], ((1, -1, 0), (0, 1, 1))),
+    "concatenate": lambda x: jnp.concatenate([x, x.T[:, :3].T], 0),
+    "gather": lambda x: x[jnp.array([2, 0]), jnp.array([1, 3])],
+    "dynamic slice": lambda x: lax.dynamic_slice(x, (jnp.int32(7), jnp.int32(1)), (2, 2)),
+    "update": _updated,
+    "sum": lambda x: jnp.sum(x, 0),
+    "argmax": lambda x: lax.reduce(
+        (x, x), (-1.0, 0.0), lambda a, b: (lax.max(a[0], b[0]), a[1] + b[1]), (1,)
+    )[1],
+    "product": lambda x: x @ x.T,
+    "outer product": lambda x: jnp.einsum("bi,bj->bij", x, x),
+    "batched contraction": lambda x: jnp.einsum("kb,ikb->bi", x, jnp.stack([x, 2 * x])),
+    "barrier": lambda x: lax.optimization_barrier((x, 2 * x))[1],
+    "branch": lambda x: lax.cond(True, lambda x: x[:1], lambda x: x[1:2], x),
+    "loop": lambda x: lax.scan(lambda c, row: (c + row[0], c * row), 1.0, x)[1],
+}
+INSIDE = jnp.arange(1.0, 13).reshape(3, 4)
+
+
+@pytest.mark.parametrize("name", DEPENDENCES)
+def test_only_elements_that_count_are_blamed(name: str) -> None:
+    """With all elements NaN, the argument's count is of those that alone make the result NaN."""
+    f = DEPENDENCES[name]
+    count = jax.eval_shape(f, INSIDE).size
+    alone = [INSIDE.at[i].set(jnp.nan) for i in np.ndindex(INSIDE.shape)]
+    ones = jnp.stack([jnp.isnan(f(x)).ravel() for x in alone])
+    for index in {0, count // 2, count - 1}:
+        report = pb.find_nan(lambda x, i=index: f(x).ravel()[i])(jnp.full_like(INSIDE, jnp.nan))
+        expected = int(ones[:, index].sum())
+        assert (0 if report is None else report.count) == expected, str(report)
+
+
+def broken(x: Any) -> Any:
+    return jnp.sum(jnp.log(x))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pb.jit(broken),
+        pb.trace(broken)(jnp.ones(2)),
+        jax.jit(pb.trace(broken)(jnp.ones(2))),
+        pb.trace(broken)(jnp.ones(2)).compile(),
+        pb.value_and_grad(broken),
+    ],
+)
+def test_debug_nans_of_jax_says_the_same(call: Any) -> None:
+    with jax.debug_nans(True), pytest.raises(FloatingPointError) as caught:
+        call(-jnp.ones(2))
+    first, second, *_ = str(caught.value).splitlines()
+    assert first.startswith("invalid value (nan)")
+    assert second.startswith("NaN made by stablehlo.log, of `log` at tests/test_find_nan.py:")
+    with jax.debug_nans(True):
+        jax.block_until_ready(call(jnp.ones(2)))
+
+
+def test_debug_infs_of_jax_says_the_same() -> None:
+    with jax.debug_infs(True), pytest.raises(FloatingPointError) as caught:
+        pb.jit(lambda x: 1 / x)(ZERO)
+    assert "inf or NaN made by stablehlo.divide" in str(caught.value)
+
+
+def test_callbacks_in_a_loop() -> None:
+    seen = []
+
+    def body(i: Any, c: Any) -> Any:
+        jax.debug.callback(seen.append, i, ordered=True)
+        return jnp.sqrt(c) - 1.0
+
+    report = pb.find_nan(lambda x: lax.fori_loop(0, 5, body, x))(jnp.float32(3))
+    assert report is not None
+    assert "iteration 2" in str(report)
+    assert seen[:5] == list(range(5))
+
+
+def test_symbolic_sizes() -> None:
+    (size,) = jax.export.symbolic_shape("n")
+    program = pb.trace(jnp.log)(jax.ShapeDtypeStruct((size,), jnp.float32))
+    assert "stablehlo.log" in str(pb.find_nan(program)(-jnp.ones(3)))
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(pb.ArgumentMismatchError, match="must have type"):
+        pb.find_nan(pb.trace(jnp.log)(X))(jnp.ones(3))

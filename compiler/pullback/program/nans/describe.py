@@ -134,7 +134,8 @@ def _around(each: Around) -> str | None:
     what = f"`{primitive}`" if primitive else str(each.op.name)
     if each.op.name in BRANCHES:
         return f"branch {each.number} of the {what}{at}"
-    return f"iteration {each.number} of the {what}{at}"
+    index = "" if each.index is None else f" (index {each.index})"
+    return f"iteration {each.number}{index} of the {what}{at}"
 
 
 def _steps(marks: Marks) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from pullback.program.nans.links import Array, Ends, Link, Mask, holds_floats, l
 from pullback.program.nans.probes import Place, Probes
 
 WHILE = "stablehlo.while"
+SLICES = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}
+"""Ops that slice arrays, and the position of the first index among their operands."""
 COND, BODY = 0, 1
 
 Bad = Callable[[Array], Mask]
@@ -66,10 +68,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Around:
-    """An op whose body an op is in: a call, a branch by its number, a loop by its turn."""
+    """An op whose body an op is in: a call, a branch by its number, a loop by its turn.
+
+    Attributes:
+      index: where this turn of a loop slices arrays, if that is one index and not the number: a
+        backward loop has the indices of the forward one, from the last to the first.
+    """
 
     op: Any
     number: int = 0
+    index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -138,8 +146,8 @@ class Walk:
         block = self._probes.blocks(site.place)
         if not start and not any(wanted):
             return [None] * len(block.inputs)
-        at = _Visit(site, self._probes.values(site.place, inputs), {}, self._marked)
-        ops = block.ops
+        values, ops = self._probes.values(site.place, inputs), block.ops
+        at = _Visit(_indexed(site, ops, values), values, {}, self._marked)
         for v, marks in zip(ops[-1].operands, wanted, strict=True) if wanted else ():
             at.mark(v, marks)
         last = start[0].index if start else len(ops) - 2
@@ -333,6 +341,20 @@ class Turns:
             if turn + 1 < count:
                 state = self._step(state)
         return states
+
+
+def _indexed(site: Site, ops: Sequence[Any], values: Mapping[Value, Array]) -> Site:
+    """Return the site of a turn of a loop with the index at which it slices arrays."""
+    if not site.around or site.around[-1].op.name != WHILE:
+        return site
+    slices = [op for op in ops if op.name in SLICES and build.rank(op.operands[0])]
+    starts = [op.operands[SLICES[op.name]] for op in slices]
+    found = {int(values[v]) for v in starts if not is_written(v)}
+    index = found.pop() if len(found) == 1 else None
+    *outer, loop = site.around
+    if index is None or index == loop.number:
+        return site
+    return replace(site, around=(*outer, replace(loop, index=index)))
 
 
 def _branch_taken(op: Any, index: Array) -> int:
