@@ -18,7 +18,7 @@ from pullback.program.nans.report import NanOperand, NanPlace, NanReport
 from pullback.program.nans.walk import Around, Birth, Marks
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 
 Source = Birth | int

@@ -24,7 +24,7 @@ from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 Array = np.ndarray[Any, Any]
 PROBE = "pullback_probe"

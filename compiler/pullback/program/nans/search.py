@@ -16,7 +16,7 @@ from pullback.program.nans.report import NanReport
 from pullback.program.nans.walk import Bad, Birth, Marks, Trail, Walk
 
 if TYPE_CHECKING:
-    from pullback.api.program import Program
+    from pullback.program.program import Program
 
 
 def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport | None:

@@ -59,7 +59,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Step:
+class Descent:
     """An op on the way into a program: a call, a branch or, with a number, a turn of a loop."""
 
     index: int
@@ -85,12 +85,12 @@ class Site:
     """A block as it runs once: its place, the steps to it, and what it is in."""
 
     place: Place
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Descent, ...] = ()
     around: tuple[Around, ...] = ()
 
     def inside(self, place: Place, index: int, op: Any, number: int = 0) -> Site:
         """Return the site of a body of the op at this index."""
-        return Site(place, (*self.steps, Step(index, number)), (*self.around, Around(op, number)))
+        return Site(place, (*self.steps, Descent(index, number)), (*self.around, Around(op, number)))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Birth:
     """
 
     op: Any
-    steps: tuple[Step, ...]
+    steps: tuple[Descent, ...]
     around: tuple[Around, ...]
     value: Array
     operands: tuple[Array | None, ...]
@@ -123,7 +123,7 @@ class Walk:
         self._seeds = seeds
 
     def run(
-        self, inputs: Sequence[Any], wanted: Sequence[Marks | None], start: tuple[Step, ...] = ()
+        self, inputs: Sequence[Any], wanted: Sequence[Marks | None], start: tuple[Descent, ...] = ()
     ) -> list[Marks | None]:
         """Walk from these elements of the results; return those of the arguments that they reach.
 
@@ -140,7 +140,7 @@ class Walk:
         site: Site,
         inputs: Sequence[Any],
         wanted: Sequence[Marks | None],
-        start: tuple[Step, ...],
+        start: tuple[Descent, ...],
     ) -> list[Marks | None]:
         """Walk through a block; return which elements of its inputs are reached."""
         block = self._probes.blocks(site.place)
@@ -155,7 +155,7 @@ class Walk:
             self._op(at, index, ops[index], start if index == last else ())
         return [at.marks.get(v) for v in block.inputs]
 
-    def _op(self, at: _Visit, index: int, op: Any, start: tuple[Step, ...]) -> None:
+    def _op(self, at: _Visit, index: int, op: Any, start: tuple[Descent, ...]) -> None:
         given = [at.marks.pop(v, None) for v in op.results]
         if start[1:]:
             self._control(at, index, op, given, start)
@@ -167,7 +167,7 @@ class Walk:
     # ---------------------------------------------------------------- calls, branches, loops
 
     def _control(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
     ) -> bool:
         """Walk through the bodies of an op; return False if it has none that can be looked into."""
         before = self.birth
@@ -192,14 +192,14 @@ class Walk:
         op: Any,
         place: Place,
         given: list[Marks | None],
-        start: tuple[Step, ...],
+        start: tuple[Descent, ...],
     ) -> bool:
         site = at.site.inside(place, index, op)
         found = self._block(site, at.all(op.operands), given, start[1:])
         return at.mark_all(op.operands, found)
 
     def _branch(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
     ) -> bool:
         number = _branch_taken(op, at.values[op.operands[0]])
         place = at.site.place.inside(index, number)
@@ -209,7 +209,7 @@ class Walk:
         return at.mark_all(captured, found)
 
     def _loop(
-        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Step, ...]
+        self, at: _Visit, index: int, op: Any, given: list[Marks | None], start: tuple[Descent, ...]
     ) -> bool:
         cond, body = (at.site.place.inside(index, region) for region in (COND, BODY))
         outside = self._probes.blocks(body).captured
@@ -262,7 +262,7 @@ class Walk:
             causes[link.operand] = link.backward(marks.ends) > 0
         self.birth = Birth(
             op,
-            (*at.site.steps, Step(index)),
+            (*at.site.steps, Descent(index)),
             at.site.around,
             at.values[op.results[position]],
             tuple(at.all(op.operands)),
