@@ -30,6 +30,7 @@ SECTIONS = {
     ),
     "Rules": ("custom_jvp", "custom_vjp", "custom_gradient", "linear_call", "closure_convert"),
     "Programs": ("trace", "Program", "symbolic.SymbolicProgram"),
+    "NaNs": ("find_nan", "NanReport", "NanPlace", "NanOperand"),
     "Files": ("load", "from_exported", "artifact.save", "artifact.serialize"),
     "Others": ("NotNeeded", "NotSaveable", "__version__"),
     "Errors and warnings": (),  # all that are left

@@ -38,7 +38,11 @@ from pullback.files.errors import (
     NotPortableError as NotPortableError,
 )
 from pullback.frontend.trace import trace as trace
-from pullback.program.nans.report import NanPlace as NanPlace, NanReport as NanReport
+from pullback.program.nans.report import (
+    NanOperand as NanOperand,
+    NanPlace as NanPlace,
+    NanReport as NanReport,
+)
 from pullback.program.program import Program as Program
 from pullback_runtime._version import __version__ as __version__
 
@@ -51,6 +55,7 @@ __all__ = [
     "LostOffloadWarning",
     "LostRulesWarning",
     "MissingRuleError",
+    "NanOperand",
     "NanPlace",
     "NanReport",
     "NotDifferentiableError",

@@ -54,6 +54,31 @@ def test_reads_the_module_from_stdin(pullback_command, square):
     assert "[1.5 8. 9. ]" in result.stdout
 
 
+def test_says_where_a_nan_comes_from(pullback_command, square, tmp_path):
+    path = tmp_path / "root.mlir"
+    path.write_text(SQUARE.replace("%1 = stablehlo.add %0, %y", "%1 = stablehlo.power %y, %x"))
+    result = pullback_command("run", path, *inputs(square), "--find-nan")
+    assert (result.exit_code, result.stdout) == (0, "no result has a NaN\n")
+    np.save(tmp_path / "x.npy", np.array([0.5, 2, 0.5], np.float32))
+    np.save(tmp_path / "y.npy", np.array([4, -2, -4], np.float32))
+    result = pullback_command("run", path, *inputs(square), "--find-nan")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"NaN made by stablehlo.power at {path}:4:8",
+        "  operand 0:  float32[3] [ 4. -2. -4.], at [2]: -4.",
+        "  operand 1:  float32[3] [0.5 2. 0.5], at [2]: 0.5",
+        "  value:      float32[3] [ 2. 4. nan], at [2] (1 of 3)",
+        "  reaches:    the result[0] at [2]",
+    ]
+
+
+@pytest.mark.parametrize("option", [["--compare"], ["-o", "out.npz"], ["--backend", "cpu"]])
+def test_options_that_say_nothing_about_nans(pullback_command, square, option):
+    result = pullback_command("run", square, *inputs(square), "--find-nan", *option)
+    assert result.exit_code == 2
+    assert "says nothing without results, which --find-nan does not give" in result.stderr
+
+
 def test_saves_and_reads_back(pullback_command, square, tmp_path):
     saved = tmp_path / "out.npz"
     result = pullback_command("run", square, *inputs(square), "-o", saved)

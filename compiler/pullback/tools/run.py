@@ -101,12 +101,14 @@ def _running(spec: str) -> Iterator[None]:
         raise UsageError(f"`{spec}` failed as it ran: {said}", where=place) from error
 
 
-def _find_nan(program: Program, values: Arrays) -> None:
+def _find_nan(spec: str, program: Program, values: Arrays) -> None:
     """Print where the first NaN in a result comes from, and exit with 1 if there is one."""
     found = search(here(program), [*program.constants, *values], infs=False)
-    click.echo("no result has a NaN" if found is None else str(found))
-    if found is not None:
-        raise SystemExit(FAILED)
+    if found is None:
+        click.echo("no result has a NaN")
+        return
+    click.echo(str(found).replace(" -:", f" {spec}:"))  # MLIR has a hyphen for any text
+    raise SystemExit(FAILED)
 
 
 @click.command()
@@ -177,7 +179,7 @@ def run(
     program, values = engines.argument_values(loaded, inputs, seed)
     if wants_nan:
         with _running(source):
-            _find_nan(program, values)
+            _find_nan(source, program, values)
         return
     chosen: dict[str, Callable[[], Arrays]] = {}
     if compare or not interpret:
