@@ -22,6 +22,7 @@ from pullback.ir.symbols import functions
 from pullback.passes.manager import run_pipeline
 from pullback_runtime._dtypes import element_dtype
 from pullback_runtime._erasure import erase
+from pullback_runtime._jax import operations_where
 
 if TYPE_CHECKING:
     from pullback.program.program import Program
@@ -151,7 +152,7 @@ def _make_entry(module: ir.Module, place: Place, every: bool) -> None:
     returned = [v for v in returned if _is_array(v)]
     location = ir.Location.unknown()
     for v in captured_by([block]):
-        v.replace_all_uses_with(block.add_argument(v.type, location))
+        _replace_inside(block, v, block.add_argument(v.type, location))
     kind = ir.FunctionType.get([v.type for v in block.arguments], [v.type for v in returned])
     with place_for_copies:
         probe = _jax.func.FuncOp(PROBE, kind)
@@ -161,6 +162,15 @@ def _make_entry(module: ir.Module, place: Place, every: bool) -> None:
     erase(old)
     erase(spare)
     take_entry(module, PROBE)
+
+
+def _replace_inside(block: Any, old: Value, new: Value) -> None:
+    """Let the ops of a block, and those nested in them, use another value."""
+    for op in operations(block):
+        for user in operations_where(op, lambda each: old in each.operands):
+            for i, v in enumerate(user.operands):
+                if v == old:
+                    user.operands[i] = new
 
 
 def _mover(op: Any, floats: Sequence[int]) -> Callable[..., Any]:

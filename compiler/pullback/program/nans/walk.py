@@ -90,7 +90,9 @@ class Site:
 
     def inside(self, place: Place, index: int, op: Any, number: int = 0) -> Site:
         """Return the site of a body of the op at this index."""
-        return Site(place, (*self.steps, Descent(index, number)), (*self.around, Around(op, number)))
+        return Site(
+            place, (*self.steps, Descent(index, number)), (*self.around, Around(op, number))
+        )
 
 
 @dataclass(frozen=True)
