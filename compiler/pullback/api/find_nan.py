@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from pullback.api import program_in_jax
+from pullback.api.static_arguments import ARRAYS, FLOATS, STEERED
 from pullback.api.transforms import program_of
+from pullback.errors import PullbackError
+from pullback.frontend.trace import trace
 from pullback.program.nans.report import NanReport
 from pullback.program.nans.search import search
+from pullback.program.program import Program
 from pullback.program.symbolic import SymbolicProgram
 
 
@@ -27,15 +33,54 @@ def find_nan(fun: Callable[..., Any], infs: bool = False) -> Callable[..., NanRe
       A function of the arguments of `fun`. It returns None, or a `NanReport`, which prints well.
 
     Raises:
-      PullbackError: the NaN does not come again where the program runs in parts.
+      PullbackError: it is called while JAX traces; or the NaN does not come again where the program
+        runs block by block.
     """
 
     def found(*args: Any, **kwargs: Any) -> NanReport | None:
-        program = program_of(fun, args, kwargs)
-        if isinstance(program, SymbolicProgram):
-            program = program.with_shapes(*args, **kwargs)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            raise PullbackError(
+                "find_nan needs values, and is called while JAX traces",
+                where="in a call of pb.find_nan(…)",
+                do="call it outside of jax.jit and other transformations: those of the function "
+                "itself go inside, as in pb.find_nan(pb.grad(f))(x)",
+            )
+        program, args, kwargs = _program_and_arguments(fun, args, kwargs)
         operands = program.flatten(args, kwargs)
         program_in_jax.check_operands(program, operands[len(program.constants) :])
         return search(program, operands, infs)
 
     return found
+
+
+def _program_and_arguments(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Program, tuple[Any, ...], dict[str, Any]]:
+    """Return the program of a function for these arguments, and what it takes of them."""
+    try:
+        program = program_of(fun, args, kwargs)
+    except PullbackError:
+        raise
+    except STEERED:  # by a Python value that code branches on: it becomes part of the function
+        arrays, function = _of_arrays(fun, args, kwargs)
+        program, args, kwargs = trace(function)(*arrays), tuple(arrays), {}
+    if isinstance(program, SymbolicProgram):
+        program = program.with_shapes(*args, **kwargs)
+    return program, args, kwargs
+
+
+def _of_arrays(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Any], Callable[..., Any]]:
+    """Return the arrays and floats among the arguments, and the function of these alone."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (*ARRAYS, *FLOATS))]
+
+    def function(*arrays: Any) -> Any:
+        replaced = dict(zip(moving, arrays, strict=True))
+        args, kwargs = jax.tree.unflatten(
+            tree, [replaced.get(i, leaf) for i, leaf in enumerate(leaves)]
+        )
+        return fun(*args, **kwargs)
+
+    return [leaves[i] for i in moving], function

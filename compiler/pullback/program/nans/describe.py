@@ -73,7 +73,7 @@ class Description:
         if isinstance(source, Birth):
             place = _place(source)
             return ", in ".join([str(place), *reversed(place.around)])
-        return f"the argument {self._argument(source)}"
+        return self._argument(source)
 
     def _rule(self, op: Any) -> str | None:
         frame = locations.innermost_frame(op.location)
@@ -82,8 +82,8 @@ class Description:
     def _argument(self, position: int) -> str:
         hidden = len(self._program.constants)
         if position < hidden:
-            return f"{position} of those that the function closes over"
-        return f"`{self._program.arg_paths[position - hidden]}`"
+            return f"array {position} that the function closes over"
+        return f"the argument `{self._program.arg_paths[position - hidden]}`"
 
     def _result(self, marks: Marks) -> str:
         """Return the name of the result that the first element reaches, and the index in it."""

@@ -69,8 +69,8 @@ class Probes:
     """The blocks of a program's module, and what they compute from given inputs."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
         self.module = _runnable(program.module)
+        self._environment = program._environment
         self.blocks = functools.cache(self._block)
         self._executable = functools.cache(self._compiled)
         self._mover = functools.cache(_mover)
@@ -113,7 +113,7 @@ class Probes:
         copy = clone(self.module)
         with _jax.working_in(copy):
             _make_entry(copy, place, every)
-        environment = self.program._environment
+        environment = self._environment
         return pullback_runtime.compile(
             copy,
             host_callbacks=environment.host_callbacks,

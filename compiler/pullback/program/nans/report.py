@@ -63,7 +63,7 @@ class NanReport:
     Attributes:
       what: "NaN", or "inf or NaN".
       origin: the op that makes it of operands without one; or, if an argument of the program has
-        it already, that argument's name.
+        it already, which one.
       rule: the derivative rule that the op's line is in, such as "`bwd`, a rule of `f`".
       operands: what the op computes with.
       value: the result of the op, or the argument.
@@ -87,7 +87,7 @@ class NanReport:
         if isinstance(self.origin, NanPlace):
             first, around = f"{self.what} made by {self.origin}", self.origin.around
         else:
-            first, around = f"{self.what} in the argument {self.origin}", ()
+            first, around = f"{self.what} in {self.origin}", ()
         rows = [
             ("rule", self.rule),
             *(("in", each) for each in reversed(around)),

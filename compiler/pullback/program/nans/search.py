@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.errors import PullbackError
+from pullback.program.memo import once
 from pullback.program.nans.describe import Description, Source
 from pullback.program.nans.links import holds_floats
 from pullback.program.nans.probes import Place, Probes
@@ -27,7 +28,7 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
       infs: infinities are looked for as well.
     """
     bad: Bad = _is_not_finite if infs else np.isnan
-    probes = Probes(program)
+    probes = _probes(program)
     inputs = [np.asarray(x, dtype) for x, dtype in zip(operands, probes.dtypes(), strict=True)]
     results = probes.outputs(Place("main"), inputs)
     wanted = _ends(bad, results)
@@ -40,6 +41,12 @@ def search(program: Program, operands: Sequence[Any], infs: bool) -> NanReport |
         return describe.op(found, causes)
     position, marks = found
     return describe.argument(position, inputs[position], marks)
+
+
+@once
+def _probes(program: Program) -> Probes:
+    """Return the probes of a program, which keep what was compiled."""
+    return Probes(program)
 
 
 def _is_not_finite(x: Any) -> Any:
