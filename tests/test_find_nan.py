@@ -545,3 +545,15 @@ def test_values_are_needed() -> None:
 def test_arguments_that_do_not_fit() -> None:
     with pytest.raises(pb.ArgumentMismatchError, match="must have type"):
         pb.find_nan(pb.trace(jnp.log)(X))(jnp.ones(3))
+
+
+def test_an_op_that_may_mix_elements() -> None:
+    def f(x: Any) -> Any:
+        return jnp.cumsum(jnp.log(x))
+
+    report = pb.find_nan(f)(jnp.array([1.0, -1, 2]))
+    assert report is not None
+    assert report.mixer is None  # only one element can be to blame
+    report = pb.find_nan(f)(jnp.array([1.0, -1, -2]))
+    assert report is not None
+    assert str(report).splitlines()[-1].startswith("  unless:     stablehlo.reduce_window")

@@ -60,6 +60,7 @@ class Description:
             int(marks.mask.sum()),
             _steps(marks),
             self._result(marks),
+            None if marks.mixer is None else _step(marks.mixer),
         )
 
     def _operands(self, birth: Birth, sources: Sequence[Source | None]) -> Iterator[NanOperand]:
@@ -140,9 +141,12 @@ def _around(each: Around) -> str | None:
 
 def _steps(marks: Marks) -> tuple[str, ...]:
     """Return the ops on the way to a result, without repetitions."""
-    places = ((op.name, locations.user_line_of(op)) for op in marks.trail or ())
-    steps = (f"{name} at {line}" if line else str(name) for name, line in places)
-    return tuple(dict.fromkeys(steps))
+    return tuple(dict.fromkeys(map(_step, marks.trail or ())))
+
+
+def _step(op: Any) -> str:
+    line = locations.user_line_of(op)
+    return f"{op.name} at {line}" if line else str(op.name)
 
 
 def _lines(marks: Marks) -> Iterator[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -48,11 +48,13 @@ class Link:
       forward: from elements of the operand to those of the result that depend on any of them.
       backward: from numbers of elements of the result to those of the elements of the operand that
         these depend on: the largest one.
+      is_known: False if nothing is known of the op, which may depend on less.
     """
 
     operand: int
     forward: Callable[[Mask], Mask]
     backward: Callable[[Ends], Ends]
+    is_known: bool = True
 
 
 def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -> list[Link]:
@@ -78,7 +80,8 @@ def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -
         return _reduced(op, floats, shape)
     if name == "dot_general":
         return [_contracted(op, i) for i in floats]
-    return [_unknown(i, build.shape(op.operands[i]), shape) for i in floats]
+    alike = (_on_all(i, build.shape(op.operands[i]), shape) for i in floats)
+    return [replace(link, is_known=False) for link in alike]
 
 
 def holds_floats(x: Array) -> bool:
@@ -90,7 +93,7 @@ def _same(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
     """Return the link of an elementwise op; a scalar operand is for all elements."""
     if inner == outer:
         return Link(operand, lambda mask: mask, lambda ends: ends)
-    return _unknown(operand, inner, outer)
+    return _on_all(operand, inner, outer)
 
 
 def _chosen(operand: int, where: Mask, shape: tuple[int, ...]) -> Link:
@@ -98,7 +101,7 @@ def _chosen(operand: int, where: Mask, shape: tuple[int, ...]) -> Link:
     return Link(operand, lambda mask: mask & where, lambda ends: np.where(where, ends, 0))
 
 
-def _unknown(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
+def _on_all(operand: int, inner: tuple[int, ...], outer: tuple[int, ...]) -> Link:
     return Link(
         operand,
         lambda mask: np.full(outer, mask.any()),
@@ -119,7 +122,7 @@ def _reduced(op: Any, floats: Sequence[int], outer: tuple[int, ...]) -> list[Lin
             lambda ends: np.broadcast_to(np.expand_dims(ends, dimensions), inner),
         )
 
-    return [along(i) if i < count else _unknown(i, (), outer) for i in floats]
+    return [along(i) if i < count else _on_all(i, (), outer) for i in floats]
 
 
 def _contracted(op: Any, operand: int) -> Link:
@@ -173,7 +176,7 @@ def _moved(
         numbered[i] = np.arange(count, count + size, dtype=np.int32).reshape(shape)
         first[i], count = count, count + size
     if any(x is None for x in numbered):
-        return [_unknown(i, build.shape(op.operands[i]), build.shape(op.result)) for i in floats]
+        return [_on_all(i, build.shape(op.operands[i]), build.shape(op.result)) for i in floats]
     sources = move(op, numbered, floats)
     return [_of_sources(i, sources, first[i], build.shape(op.operands[i])) for i in floats]
 

@@ -71,6 +71,8 @@ class NanReport:
       count: the number of such elements in it that reach a result.
       through: the ops that it passed on its way to a result.
       result: the name of the result, and the index of an element of it.
+      mixer: an op on the way that may not hand this NaN on, but another one: it counts as if each
+        element of its result depended on all elements of its operands.
     """
 
     what: str
@@ -82,6 +84,7 @@ class NanReport:
     count: int
     through: tuple[str, ...]
     result: str
+    mixer: str | None = None
 
     def __str__(self) -> str:
         if isinstance(self.origin, NanPlace):
@@ -95,6 +98,7 @@ class NanReport:
             ("value", self._value()),
             *(("through", each) for each in _shortened(self.through)),
             ("reaches", self.result),
+            ("unless", self.mixer and f"{self.mixer} takes it from another element"),
         ]
         return "\n".join([first, *(_row(name, text) for name, text in rows if text)])
 

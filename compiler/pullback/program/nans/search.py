@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,9 +82,8 @@ def _earliest(
     first, marks = _walk(probes, bad, inputs, wanted)
     end = marks.ends.ravel()[np.flatnonzero(marks.ends)[0]]
     alone = [x and _only(x, end) for x in wanted]
-    trail = _walk(probes, bad, inputs, alone)[1].trail
-    marks = Marks(marks.ends, trail)
-    return dataclasses.replace(first, marks=marks) if isinstance(first, Birth) else (first, marks)
+    marks = replace(_walk(probes, bad, inputs, alone)[1], ends=marks.ends)
+    return replace(first, marks=marks) if isinstance(first, Birth) else (first, marks)
 
 
 def _only(marks: Marks, end: int) -> Marks | None:

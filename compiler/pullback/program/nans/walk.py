@@ -47,10 +47,12 @@ class Marks:
       ends: for each element, the number of one that it reaches in the program's results, which are
         numbered from 1; 0 if it reaches none.
       trail: the ops that follow on the way; None at the end of it.
+      mixer: an op on the way of which is not known which of its elements depend on which.
     """
 
     ends: Ends
     trail: Trail | None = None
+    mixer: Any = None
 
     @property
     def mask(self) -> Mask:
@@ -250,11 +252,17 @@ class Walk:
             for link in computed:
                 born = np.where(link.forward(self._bad(operands[link.operand])), 0, born)
             if born.any():
-                self._note(at, index, op, position, Marks(born, marks.trail), found)
-            trail = Trail(op, marks.trail)
+                self._note(at, index, op, position, replace(marks, ends=born), found)
+            mixer = marks.mixer or (op if self._mixes(operands, computed) else None)
             for link in computed:
                 rest = link.backward(np.where(born, 0, marks.ends))
-                at.mark(op.operands[link.operand], Marks(rest, trail))
+                at.mark(op.operands[link.operand], Marks(rest, Trail(op, marks.trail), mixer))
+
+    def _mixes(self, operands: Sequence[Any], found: Sequence[Link]) -> bool:
+        """Return True if several elements may be to blame, and it is not known which are."""
+        if all(link.is_known for link in found):
+            return False
+        return sum(self._bad(operands[link.operand]).sum() for link in found) > 1
 
     def _note(
         self, at: _Visit, index: int, op: Any, position: int, marks: Marks, found: Sequence[Link]
@@ -292,10 +300,9 @@ class _Visit:
         if marks is None or bad is None or not (ends := np.where(bad, marks.ends, 0)).any():
             return False
         known = self.marks.get(v)
-        if known is None:
-            self.marks[v] = Marks(ends, marks.trail)
-        else:
-            self.marks[v] = Marks(np.where(known.ends, known.ends, ends), known.trail)
+        if known is not None:
+            marks, ends = known, np.where(known.ends, known.ends, ends)
+        self.marks[v] = replace(marks, ends=ends)
         return True
 
     def mark_all(self, values: Sequence[Value], found: Sequence[Marks | None]) -> bool:
