@@ -153,6 +153,15 @@ def behind_one_that_is_sliced_away() -> Any:
     return f
 
 
+@planted("subtract", jnp.array([-1, jnp.inf]), words=("(1 of 2)", "at [1]: inf", "argument `x`"))
+def beside_one_that_is_thrown_away() -> Any:
+    def f(x: Any) -> Any:
+        y = jnp.log(x) - jnp.array([0, jnp.inf])  # here
+        return y[1]
+
+    return f
+
+
 # ---------------------------------------------------------------- loops and branches
 
 
@@ -413,23 +422,20 @@ def test_a_nan_that_the_function_closes_over() -> None:
     assert report.element == (5,)
 
 
-def test_several_that_reach_other_results() -> None:
-    """The way and the result are those of one element, not of several mixed."""
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_way_is_that_of_one_element(first: int) -> None:
+    """The way and the result are not mixed of those of several elements."""
 
     def f(x: Any) -> Any:
         y = jnp.concatenate([jnp.sqrt(x[:1]), jnp.log(x[1:])])
-        return jnp.sin(y[1]), jnp.cos(y[0])
+        return jnp.sin(y[first]), jnp.cos(y[1 - first])
 
     report = pb.find_nan(f)(-jnp.ones(2))
     assert report is not None
-    made = {
-        "stablehlo.sqrt": ("cosine", "the result[1]"),
-        "stablehlo.log": ("sine", "the result[0]"),
-    }
     assert isinstance(report.origin, pb.NanPlace)
-    through, result = made[report.origin.op]
-    assert f"stablehlo.{through} at" in report.through[-1]
-    assert report.result == result
+    assert report.origin.op == "stablehlo.sqrt"
+    assert report.result == f"the result[{first}]"
+    assert f"stablehlo.{('sine', 'cosine')[first]} at" in report.through[-1]
 
 
 def _updated(x: Any) -> Any:
@@ -457,6 +463,9 @@ DEPENDENCES: dict[str, Callable[[Any], Any]] = {
     "outer product": lambda x: jnp.einsum("bi,bj->bij", x, x),
     "batched contraction": lambda x: jnp.einsum("kb,ikb->bi", x, jnp.stack([x, 2 * x])),
     "barrier": lambda x: lax.optimization_barrier((x, 2 * x))[1],
+    "scatter": lambda x: jnp.zeros((3, 4)).at[jnp.array([0, 2]), jnp.array([1, 1])].add(x[0, :2]),
+    "window": lambda x: jnp.cumsum(x, 1),
+    "convolution": lambda x: jnp.convolve(x[0], jnp.array([1.0, 0.0, 2.0])),
     "branch": lambda x: lax.cond(True, lambda x: x[:1], lambda x: x[1:2], x),
     "loop": lambda x: lax.scan(lambda c, row: (c + row[0], c * row), 1.0, x)[1],
 }
@@ -554,6 +563,16 @@ def test_an_op_that_may_mix_elements() -> None:
     report = pb.find_nan(f)(jnp.array([1.0, -1, 2]))
     assert report is not None
     assert report.mixer is None  # only one element can be to blame
-    report = pb.find_nan(f)(jnp.array([1.0, -1, -2]))
+    assert pb.find_nan(f)(jnp.array([1.0, -1, -2])).mixer is None  # type: ignore[union-attr]
+    report = pb.find_nan(f)(-jnp.ones(100))
     assert report is not None
     assert str(report).splitlines()[-1].startswith("  unless:     stablehlo.reduce_window")
+
+
+def test_an_op_that_mixes_elements() -> None:
+    """Alone, each of the two is sorted to the end."""
+    report = pb.find_nan(lambda x: jnp.sort(jnp.log(x))[1])(jnp.array([-1.0, -2, 3]))
+    assert report is not None
+    assert str(report).startswith("NaN made by stablehlo.log")
+    assert report.mixer is not None
+    assert report.mixer.startswith("stablehlo.sort")

@@ -1292,4 +1292,43 @@ KERNELS = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS
+NANS = (
+    Mutant(
+        "program/nans/links.py",
+        "operands[0] if i == 1 else ~operands[0]",
+        "operands[0]",
+        ("tests/test_find_nan.py",),
+    ),
+    Mutant(
+        "program/nans/links.py",
+        "lambda ends: np.broadcast_to(np.expand_dims(ends, dimensions), inner)",
+        "lambda ends: np.full(inner, ends.max())",
+        ("tests/test_find_nan.py",),
+    ),
+    Mutant(
+        "program/nans/links.py",
+        "rest = given & ~bad(runner.alone(op, calm)[result])",
+        "rest = given & False",
+        ("tests/test_find_nan.py",),
+    ),
+    Mutant(
+        "program/nans/walk.py",
+        "return not is_written(op.operands[operand]) or is_written(op.results[0])",
+        "return True",
+        ("tests/test_find_nan.py",),
+    ),
+    Mutant(
+        "program/nans/walk.py",
+        "born = np.where(link.forward(self._bad(operands[link.operand])), 0, born)",
+        "born = np.where(self._bad(operands[link.operand]).any(), 0, born)",
+        ("tests/test_find_nan.py",),
+    ),
+    Mutant(
+        "program/nans/search.py",
+        "alone = [x and _only(x, end) for x in wanted]",
+        "alone = wanted",
+        ("tests/test_find_nan.py",),
+    ),
+)
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS

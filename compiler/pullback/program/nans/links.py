@@ -5,21 +5,36 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from pullback import _jax
 from pullback.ir import build
+from pullback.ir.regions import captures
 
 Array = np.ndarray[Any, Any]
 Mask = np.ndarray[Any, Any]
 Ends = np.ndarray[Any, Any]
 """A number for each element; 0 is for none."""
 
-Mover = Callable[[Any, Sequence[Any], Sequence[int]], Array]
-"""Runs an op with integers for its floats, which are the operands at these positions."""
+Bad = Callable[[Array], Mask]
+"""Marks the elements that are looked for, such as `np.isnan`."""
+
+MOST_TRIALS = 32
+"""The number of elements for each of which an op is run, to see what depends on it."""
+
+
+class Runner(Protocol):
+    """What runs single ops."""
+
+    def move(self, op: Any, operands: Sequence[Any], floats: Sequence[int]) -> Array:
+        """Run an op that only moves elements on integers in the place of its floats."""
+
+    def alone(self, op: Any, operands: Sequence[Any]) -> list[Array]:
+        """Run an op on other values, and return its results."""
+
 
 ELEMENTWISE = frozenset(
     """
@@ -57,13 +72,13 @@ class Link:
     is_known: bool = True
 
 
-def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -> list[Link]:
+def links(
+    op: Any, operands: Sequence[Array | None], result: int, runner: Runner, bad: Bad
+) -> list[Link]:
     """Return how a result depends on the operands that hold floats, as exactly as is known.
 
-    Where nothing is known of an op, each element depends on all elements of each operand.
-
-    Args:
-      move: runs an op that only moves elements, on integers.
+    Where nothing is known of an op, it is tried; if that would take too long, each element depends
+    on all elements of each operand.
     """
     name = op.name.removeprefix("stablehlo.")
     shape = build.shape(op.results[result])
@@ -75,13 +90,14 @@ def links(op: Any, operands: Sequence[Array | None], result: int, move: Mover) -
     if name in ELEMENTWISE or (name.startswith("chlo.") and name not in NOT_ELEMENTWISE):
         return [_same(i, build.shape(op.operands[i]), shape) for i in floats]
     if name in MOVES:
-        return _moved(op, operands, floats, move)
+        return _moved(op, operands, floats, runner)
     if name == "reduce":
         return _reduced(op, floats, shape)
     if name == "dot_general":
         return [_contracted(op, i) for i in floats]
     alike = (_on_all(i, build.shape(op.operands[i]), shape) for i in floats)
-    return [replace(link, is_known=False) for link in alike]
+    tried = _tried(op, operands, floats, result, runner, bad)
+    return tried or [replace(link, is_known=False) for link in alike]
 
 
 def holds_floats(x: Array) -> bool:
@@ -165,7 +181,7 @@ def _spread(x: Array, old: str, new: str, sizes: dict[str, int]) -> Array:
 
 
 def _moved(
-    op: Any, operands: Sequence[Array | None], floats: Sequence[int], move: Mover
+    op: Any, operands: Sequence[Array | None], floats: Sequence[int], runner: Runner
 ) -> list[Link]:
     """Return the links of an op that only moves elements, found by moving their numbers."""
     numbered, first = list(operands), {}
@@ -177,7 +193,7 @@ def _moved(
         first[i], count = count, count + size
     if any(x is None for x in numbered):
         return [_on_all(i, build.shape(op.operands[i]), build.shape(op.result)) for i in floats]
-    sources = move(op, numbered, floats)
+    sources = runner.move(op, numbered, floats)
     return [_of_sources(i, sources, first[i], build.shape(op.operands[i])) for i in floats]
 
 
@@ -194,5 +210,60 @@ def _of_sources(operand: int, sources: Array, first: int, shape: tuple[int, ...]
         found = np.zeros(size, ends.dtype)
         np.maximum.at(found, here[mine], ends[mine])
         return found.reshape(shape)
+
+    return Link(operand, forward, backward)
+
+
+# ---------------------------------------------------------------- ops that are tried
+
+UNTRIED = frozenset(["stablehlo.custom_call", "stablehlo.rng", "stablehlo.infeed"])
+
+
+def _tried(
+    op: Any,
+    operands: Sequence[Any],
+    floats: Sequence[int],
+    result: int,
+    runner: Runner,
+    bad: Bad,
+) -> list[Link] | None:
+    """Return the links of an op that is run with one bad element at a time, and ones for others.
+
+    None if there are too many, or if they are only bad together.
+    """
+    elements = [(i, tuple(e)) for i in floats for e in np.argwhere(bad(operands[i]))]
+    if not op.name.startswith("stablehlo.") or op.name in UNTRIED or len(elements) > MOST_TRIALS:
+        return None
+    if any(x is None for x in operands) or captures(op):
+        return None
+    calm = [
+        np.where(bad(x), np.ones((), x.dtype), x) if i in floats else x
+        for i, x in enumerate(operands)
+    ]
+    given = bad(runner.alone(op, operands)[result])
+    seen: list[tuple[int, tuple[int, ...], Mask]] = []
+    rest = given & ~bad(runner.alone(op, calm)[result])
+    for i, element in elements:
+        changed = calm[i].copy()
+        changed[element] = operands[i][element]
+        found = given & bad(runner.alone(op, [*calm[:i], changed, *calm[i + 1 :]])[result])
+        seen.append((i, element, found))
+        rest = rest & ~found
+    return None if rest.any() else [_seen(i, operands[i].shape, seen) for i in floats]
+
+
+def _seen(
+    operand: int, shape: tuple[int, ...], seen: Sequence[tuple[int, tuple[int, ...], Mask]]
+) -> Link:
+    mine = [(element, found) for i, element, found in seen if i == operand]
+
+    def forward(mask: Mask) -> Mask:
+        return np.any([found for element, found in mine if mask[element]], axis=0)
+
+    def backward(ends: Ends) -> Ends:
+        moved = np.zeros(shape, ends.dtype)
+        for element, found in mine:
+            moved[element] = ends[found].max(initial=0)
+        return moved
 
     return Link(operand, forward, backward)

@@ -74,6 +74,7 @@ class Probes:
         self.blocks = functools.cache(self._block)
         self._executable = functools.cache(self._compiled)
         self._mover = functools.cache(_mover)
+        self._copy = functools.cache(_copy)
 
     def _block(self, place: Place) -> Block:
         block = place.block_of(functions(self.module)[place.function])
@@ -101,6 +102,11 @@ class Probes:
         with jax.enable_x64(True):
             (moved,) = self._mover(op, tuple(floats))(*operands)
         return np.asarray(moved)
+
+    def alone(self, op: Any, operands: Sequence[Any]) -> list[Array]:
+        """Run an op that uses nothing but its operands on other values; return its results."""
+        with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
+            return [np.asarray(x) for x in self._copy(op)(*operands)]
 
     def _returned(self, place: Place) -> list[Value]:
         return list(terminator(self.blocks(place).block).operands)
@@ -173,21 +179,40 @@ def _replace_inside(block: Any, old: Value, new: Value) -> None:
                     user.operands[i] = new
 
 
+def _copy(op: Any) -> Callable[..., Any]:
+    """Compile an op as it is."""
+    kinds = [v.type for v in op.operands], [v.type for v in op.results]
+
+    def make(operands: Sequence[Value]) -> Any:
+        return build.clone(op, operands)
+
+    return _compiled_alone(op, *kinds, make)
+
+
 def _mover(op: Any, floats: Sequence[int]) -> Callable[..., Any]:
     """Compile an op without regions for integers in the place of its floats."""
-    with ir.Location.unknown(op.context):
-        number = ir.IntegerType.get_signless(32)
-        kinds = [v.type for v in op.operands]
-        for i in floats:
-            kinds[i] = build.with_element(kinds[i], number)
-        out = build.with_element(op.results[0].type, number)
+    number = ir.IntegerType.get_signless(32, op.context)
+    kinds = [v.type for v in op.operands]
+    for i in floats:
+        kinds[i] = build.with_element(kinds[i], number)
+    out = [build.with_element(op.results[0].type, number)]
+    attributes = {k: v for k, v in op.attributes.items() if k not in SHARDINGS}
+    return _compiled_alone(
+        op, kinds, out, lambda operands: build.emit(op.name, out, operands, attributes)
+    )
+
+
+def _compiled_alone(
+    op: Any, kinds: Sequence[Any], outs: Sequence[Any], make: Callable[[Sequence[Value]], Any]
+) -> Callable[..., Any]:
+    """Compile a function of these types that returns the results of what `make` emits."""
+    with ir.Location.unknown(op.context) as location:
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            function = _jax.func.FuncOp("main", ir.FunctionType.get(kinds, [out]))
-        with ir.InsertionPoint(function.add_entry_block()):
-            attributes = {k: v for k, v in op.attributes.items() if k not in SHARDINGS}
-            operands = list(function.arguments)
-            made = ir.Operation.create(op.name, [out], operands, attributes)
-            _jax.func.ReturnOp([made.result])
+            function = _jax.func.FuncOp("main", ir.FunctionType.get(list(kinds), list(outs)))
+        place = ir.InsertionPoint(function.add_entry_block())
+        with build.inserting(place, location):
+            made = make(list(function.arguments))
+            build.emit(RETURN, (), list(made.results))
     with jax.enable_x64(True):
         return pullback_runtime.compile(module)

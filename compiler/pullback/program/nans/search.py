@@ -11,10 +11,10 @@ import numpy as np
 from pullback.errors import PullbackError
 from pullback.program.memo import once
 from pullback.program.nans.describe import Description, Source
-from pullback.program.nans.links import holds_floats
+from pullback.program.nans.links import Bad, holds_floats
 from pullback.program.nans.probes import Place, Probes
 from pullback.program.nans.report import NanReport
-from pullback.program.nans.walk import Bad, Birth, Marks, Trail, Walk
+from pullback.program.nans.walk import Birth, Marks, Trail, Walk
 
 if TYPE_CHECKING:
     from pullback.program.program import Program

@@ -13,16 +13,13 @@ from pullback.ir import build
 from pullback.ir.build import Value
 from pullback.ir.regions import BRANCHES, captures
 from pullback.ir.symbols import called
-from pullback.program.nans.links import Array, Ends, Link, Mask, holds_floats, links
+from pullback.program.nans.links import Array, Bad, Ends, Link, Mask, holds_floats, links
 from pullback.program.nans.probes import Place, Probes
 
 WHILE = "stablehlo.while"
 SLICES = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}
 """Ops that slice arrays, and the position of the first index among their operands."""
 COND, BODY = 0, 1
-
-Bad = Callable[[Array], Mask]
-"""Marks the elements that are looked for, such as `np.isnan`."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,7 @@ class Walk:
         for position, marks in enumerate(given):
             if marks is None:
                 continue
-            found = links(op, operands, position, self._probes.move)
+            found = links(op, operands, position, self._probes, self._bad)
             computed = [link for link in found if _may_explain(op, link.operand)]
             born = marks.ends
             for link in computed:
