@@ -576,3 +576,22 @@ def test_an_op_that_mixes_elements() -> None:
     assert str(report).startswith("NaN made by stablehlo.log")
     assert report.mixer is not None
     assert report.mixer.startswith("stablehlo.sort")
+
+
+def test_a_body_that_calls_a_function() -> None:
+    def f(x: Any) -> Any:
+        return lax.reduce_window(jnp.log(x), -jnp.inf, jnp.logaddexp, (2,), (1,), "VALID")
+
+    assert str(pb.find_nan(f)(-jnp.ones(3))).startswith("NaN made by stablehlo.log, ")
+
+
+def test_tuples() -> None:
+    text = """
+    func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %0 = stablehlo.log %x : tensor<f32>
+      %1 = stablehlo.tuple %x, %0 : tuple<tensor<f32>, tensor<f32>>
+      %2 = stablehlo.get_tuple_element %1[1] : (tuple<tensor<f32>, tensor<f32>>) -> tensor<f32>
+      return %2 : tensor<f32>
+    }"""
+    report = pb.find_nan(pb.load(text.encode()))(X)
+    assert str(report).startswith("NaN made by stablehlo.log at -:3:")

@@ -13,6 +13,8 @@ import numpy as np
 from pullback import _jax
 from pullback.ir import build
 from pullback.ir.regions import captures
+from pullback.ir.symbols import called
+from pullback_runtime._jax import operations_where
 
 Array = np.ndarray[Any, Any]
 Mask = np.ndarray[Any, Any]
@@ -50,7 +52,6 @@ MOVES = frozenset(
     transpose
     """.split()
 )
-COPIES = frozenset(["optimization_barrier", "tuple"])
 NOT_ELEMENTWISE = frozenset(["chlo.top_k", "chlo.ragged_dot", "chlo.scan"])
 
 
@@ -85,7 +86,7 @@ def links(
     floats = [i for i, x in enumerate(operands) if x is not None and holds_floats(x)]
     if name == "select" and operands[0] is not None:
         return [_chosen(i, operands[0] if i == 1 else ~operands[0], shape) for i in floats]
-    if name in COPIES:
+    if name == "optimization_barrier":
         return [_same(result, shape, shape)] if result in floats else []
     if name in ELEMENTWISE or (name.startswith("chlo.") and name not in NOT_ELEMENTWISE):
         return [_same(i, build.shape(op.operands[i]), shape) for i in floats]
@@ -232,9 +233,7 @@ def _tried(
     None if there are too many, or if they are only bad together.
     """
     elements = [(i, tuple(e)) for i in floats for e in np.argwhere(bad(operands[i]))]
-    if not op.name.startswith("stablehlo.") or op.name in UNTRIED or len(elements) > MOST_TRIALS:
-        return None
-    if any(x is None for x in operands) or captures(op):
+    if any(x is None for x in operands) or len(elements) > MOST_TRIALS or not _is_alone(op):
         return None
     calm = [
         np.where(bad(x), np.ones((), x.dtype), x) if i in floats else x
@@ -250,6 +249,13 @@ def _tried(
         seen.append((i, element, found))
         rest = rest & ~found
     return None if rest.any() else [_seen(i, operands[i].shape, seen) for i in floats]
+
+
+def _is_alone(op: Any) -> bool:
+    """Return True if an op can run by itself: it acts on nothing, and uses nothing else."""
+    if not op.name.startswith("stablehlo.") or op.name in UNTRIED:
+        return False
+    return not captures(op) and not operations_where(op, called)
 
 
 def _seen(

@@ -162,8 +162,11 @@ class Walk:
             self._control(at, index, op, given, start)
         elif start:
             at.mark_all(op.operands, self._seeds)
-        elif any(given) and not self._control(at, index, op, given, ()):
-            self._plain(at, index, op, given)
+        elif any(given):
+            if (element := _of_tuple(op)) is not None:
+                at.mark(element, given[0])
+            elif not self._control(at, index, op, given, ()):
+                self._plain(at, index, op, given)
 
     # ---------------------------------------------------------------- calls, branches, loops
 
@@ -361,6 +364,15 @@ def _indexed(site: Site, ops: Sequence[Any], values: Mapping[Value, Array]) -> S
     if index is None or index == loop.number:
         return site
     return replace(site, around=(*outer, replace(loop, index=index)))
+
+
+def _of_tuple(op: Any) -> Value | None:
+    """Return what an op takes out of a tuple that is made beside it; tuples are no arrays."""
+    if op.name != "stablehlo.get_tuple_element":
+        return None
+    (whole,) = op.operands
+    made_here = build.is_result_of(whole, "stablehlo.tuple")
+    return whole.owner.operands[build.number(op, "index")] if made_here else None
 
 
 def _branch_taken(op: Any, index: Array) -> int:
