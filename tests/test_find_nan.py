@@ -162,6 +162,11 @@ def beside_one_that_is_thrown_away() -> Any:
     return f
 
 
+@planted("reduce_window", jnp.array([[-1, 1], [0, jnp.inf]]), words=("infinite by", "at [1, 1]"))
+def in_a_window_beside_one_that_is_thrown_away() -> Any:
+    return lambda x: jnp.cumsum(jnp.log(x), 1)[1, -1]  # here
+
+
 # ---------------------------------------------------------------- loops and branches
 
 

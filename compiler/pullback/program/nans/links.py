@@ -65,12 +65,14 @@ class Link:
       backward: from numbers of elements of the result to those of the elements of the operand that
         these depend on: the largest one.
       is_known: False if nothing is known of the op, which may depend on less.
+      is_tried: True if the maps are of bad elements of the operand alone.
     """
 
     operand: int
     forward: Callable[[Mask], Mask]
     backward: Callable[[Ends], Ends]
     is_known: bool = True
+    is_tried: bool = False
 
 
 def links(
@@ -230,25 +232,27 @@ def _tried(
 ) -> list[Link] | None:
     """Return the links of an op that is run with one bad element at a time, and ones for others.
 
-    None if there are too many, or if they are only bad together.
+    None if it cannot be tried so: if there are too many, or if they are only bad together.
     """
     elements = [(i, tuple(e)) for i in floats for e in np.argwhere(bad(operands[i]))]
     if any(x is None for x in operands) or len(elements) > MOST_TRIALS or not _is_alone(op):
         return None
-    calm = [
-        np.where(bad(x), np.ones((), x.dtype), x) if i in floats else x
-        for i, x in enumerate(operands)
-    ]
-    given = bad(runner.alone(op, operands)[result])
-    seen: list[tuple[int, tuple[int, ...], Mask]] = []
-    rest = given & ~bad(runner.alone(op, calm)[result])
-    for i, element in elements:
-        changed = calm[i].copy()
-        changed[element] = operands[i][element]
-        found = given & bad(runner.alone(op, [*calm[:i], changed, *calm[i + 1 :]])[result])
-        seen.append((i, element, found))
-        rest = rest & ~found
-    return None if rest.any() else [_seen(i, operands[i].shape, seen) for i in floats]
+
+    def bad_with(kept: tuple[int, tuple[int, ...]] | None) -> Mask:
+        inputs = list(operands)
+        for i in floats:
+            inputs[i] = np.where(bad(operands[i]), np.ones((), operands[i].dtype), operands[i])
+        if kept is not None:
+            i, element = kept
+            inputs[i][element] = operands[i][element]
+        return bad(runner.alone(op, inputs)[result])
+
+    own = bad_with(None)
+    tried = [(*each, bad_with(each) & ~own) for each in elements]
+    explained = np.any([own, *(found for _, _, found in tried)], axis=0)
+    if (bad(runner.alone(op, operands)[result]) & ~explained).any():
+        return None
+    return [_seen(i, operands[i].shape, tried) for i in floats]
 
 
 def _is_alone(op: Any) -> bool:
@@ -272,4 +276,4 @@ def _seen(
             moved[element] = ends[found].max(initial=0)
         return moved
 
-    return Link(operand, forward, backward)
+    return Link(operand, forward, backward, is_tried=True)

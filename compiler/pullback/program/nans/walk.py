@@ -269,7 +269,8 @@ class Walk:
     ) -> None:
         causes: list[Mask | None] = [None] * len(op.operands)
         for link in found:
-            causes[link.operand] = link.backward(marks.ends) > 0
+            every = np.ones(build.shape(op.operands[link.operand]), bool)
+            causes[link.operand] = every if link.is_tried else link.backward(marks.ends) > 0
         self.birth = Birth(
             op,
             (*at.site.steps, Descent(index)),
