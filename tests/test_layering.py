@@ -73,6 +73,7 @@ FLOORS = (
     {"frontend"},
     {"files"},
     {"api", "artifact", "dialect"},
+    {"testing"},
     {"tools"},
 )
 """Folders and files of the compiler from below: each imports what is below it."""

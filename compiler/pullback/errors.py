@@ -112,6 +112,10 @@ class RuleResultError(PullbackError):
     """Raised where a derivative rule returns the wrong number or types of values."""
 
 
+class WrongRuleError(PullbackError):
+    """Raised by `testing.check_rules` where a rule is not the derivative of its function."""
+
+
 class NotDifferentiableError(PullbackError):
     """Raised where a derivative is asked for that does not exist, such as by an integer."""
 

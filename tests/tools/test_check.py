@@ -1,37 +1,66 @@
-"""`pullback check`: right rules pass, wrong ones are named with the user's line."""
+"""`pullback check`: what it prints, its options and exit codes."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import subprocess
+import sys
+import time
 
-from click.testing import CliRunner
+import pytest
 
-from pullback.tools import rule_checks
-from pullback.tools.cli import main
+from pullback.tools import check
 
 RULES = """
 import jax, jax.numpy as jnp
+import numpy as np
+from pullback.testing import intended
 
 @jax.custom_jvp
 def right(x):
     return jnp.sin(x)
 
+@right.defjvp
+def right_jvp(p, t):
+    return right(*p), jnp.cos(p[0]) * t[0]
+
 @jax.custom_jvp
 def wrong(x):
     return jnp.sin(x)
+
+@wrong.defjvp
+def wrong_jvp(p, t):
+    return wrong(*p), 3 * jnp.cos(p[0]) * t[0]
 
 @jax.custom_vjp
 def missing(x):
     return 2 * x
 
+def missing_fwd(x):
+    return 2 * x, x
+
+def missing_bwd(x, ct):
+    return (ct * jnp.nan,)
+
+missing.defvjp(missing_fwd, missing_bwd)
+
+@jax.custom_vjp
+def lost(x):
+    return jnp.sin(x)
+
+lost.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (jax.lax.stop_gradient(jnp.cos(x)) * ct,))
+
 @jax.custom_jvp
 def nowhere(x):
-    return jnp.log(-x)
+    return jnp.log(-1 - x * x)
 
 nowhere.defjvp(lambda p, t: (nowhere(*p), t[0] / p[0]))
-right.defjvp(lambda p, t: (right(*p), jnp.cos(p[0]) * t[0]))
-wrong.defjvp(lambda p, t: (wrong(*p), 3 * jnp.cos(p[0]) * t[0]))
-missing.defvjp(lambda x: (2 * x, x), lambda x, ct: (ct * jnp.nan,))
+
+@jax.custom_jvp
+def absolute(x):
+    return jnp.abs(x)
+
+absolute.defjvp(lambda p, t: (absolute(*p), t[0]))
 
 def good(x):
     return jax.lax.map(right, x)
@@ -41,43 +70,117 @@ def bad(x):
 
 def elsewhere(x):
     return nowhere(x)
+
+def second(x):
+    return lost(x)
+
+example_args = (np.array([0.25, 0.5, 0.75], np.float32),)
 """
 
 
-def run(folder: Path, function: str) -> tuple[int, str]:
-    (folder / "rules.py").write_text(RULES)
-    result = CliRunner().invoke(
-        main, ["check", f"{folder}/rules.py:{function}", "--args", "f32[3]"]
-    )
-    return result.exit_code, result.output
+@pytest.fixture
+def run(tmp_path, pullback_command):
+    (tmp_path / "rules.py").write_text(RULES)
+
+    def call(function: str, *options: str) -> tuple[int, str]:
+        result = pullback_command("check", f"{tmp_path}/rules.py:{function}", *options)
+        return result.exit_code, result.output
+
+    return call
 
 
-def test_right_rules_pass(tmp_path):
-    code, output = run(tmp_path, "good")
+def test_right_rules_pass(run):
+    code, output = run("good")
     assert code == 0
-    assert "ok   right jvp: largest relative difference" in output
-    assert "2 checks of rules, 0 failed" in output
+    assert "ok   right: jvp, value, vjp, types, linearity, duality, batch, second deriv" in output
+    assert "9 checks of rules, 0 failed, 0 doubtful" in output
 
 
-def test_wrong_rules_are_named_with_their_line(tmp_path):
-    code, output = run(tmp_path, "bad")
+def test_wrong_rules_are_named_with_their_lines_and_numbers(run):
+    code, output = run("bad")
     assert code == 1
-    assert "FAIL wrong vjp: relative difference 0.67 to central differences" in output
-    assert "FAIL missing vjp: the rule gives nan" in output
-    assert "rules.py:29, in bad" in output
-    assert "4 checks of rules, 4 failed" in output
+    assert "FAIL wrong jvp: the rule gives " in output
+    assert "FAIL missing vjp: the rule gives nan, and the slope is " in output
+    assert "at fault: argument x, result[0]" in output
+    assert "point: x=[0.5, 1, 1.5] (example)" in output
+    assert "rule: wrong_jvp at " in output
+    assert "rules.py:18-20" in output
+    assert "rule: missing_fwd at " in output
+    assert "missing_bwd at " in output
+    assert "rules.py:56, in bad" in output
 
 
-def test_a_function_that_is_not_defined_at_random_inputs_says_nothing_of_its_rules(tmp_path):
-    code, output = run(tmp_path, "elsewhere")
+def test_the_order_can_be_chosen(run):
+    code, output = run("second")
+    assert code == 1
+    assert "FAIL lost second derivative: the rule gives 0, and the slope is " in output
+    assert run("second", "--order", "1")[0] == 0
+    assert run("good", "--order", "0")[0] == 2
+
+
+def test_where_nothing_can_be_compared_there_is_doubt(run):
+    code, output = run("elsewhere", "--order", "1")
     assert code == 0
-    assert "skip nowhere: the function is not finite" in output
-    assert "rules.py:" in output
-    assert "0 checks of rules, 0 failed, 1 skipped" in output
+    assert "doubtful nowhere jvp: the function has no slope there that can be told" in output
+    assert "rules.py:59, in elsewhere" in output
+    assert "0 failed, 1 doubtful" in output
 
 
-def test_what_takes_long_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(rule_checks, "PATIENCE", 0.0)
-    assert "still running `right`, called at " in run(tmp_path, "good")[1]
-    monkeypatch.setattr(rule_checks, "PATIENCE", 1000.0)
-    assert "still running" not in run(tmp_path, "good")[1]
+def test_findings_as_json(run):
+    code, output = run("bad", "--json", "--order", "1")
+    assert code == 1
+    report = json.loads(output)
+    assert report["failed"] == 3
+    (found,) = (x for x in report["findings"] if (x["name"], x["check"]) == ("wrong", "jvp"))
+    assert found["verdict"] == "FAIL"
+    assert found["at_fault"] == "argument x, result[0]"
+    assert found["found"] == pytest.approx(3 * found["wanted"], rel=1e-4)
+    (found,) = (x for x in report["findings"] if (x["name"], x["check"]) == ("missing", "vjp"))
+    assert found["found"] == "nan"
+
+
+def test_what_takes_long_is_named(run, monkeypatch):
+    monkeypatch.setattr(check, "PATIENCE", 0.0)
+    assert "still running `right`, called at " in run("good")[1]
+    monkeypatch.setattr(check, "PATIENCE", 1000.0)
+    assert "still running" not in run("good")[1]
+
+
+def test_other_inputs_can_be_asked_for(run):
+    types = "--args", "f32[3]"
+    assert run("absolute", *types, "--inputs", "1", "2")[0] == 0
+    code, output = run("absolute", *types, "--inputs", "-2", "-1")
+    assert code == 1
+    assert "FAIL absolute jvp: the rule gives " in output
+    assert "(of random arguments)" in output
+    code, output = run("absolute", *types)
+    assert code == 1
+    assert "(negative)" in output
+    for bounds in (("1", "1"), ("0", "inf")):
+        code, output = run("absolute", *types, "--inputs", *bounds)
+        assert code == 2
+        assert "--inputs wants two numbers, the smaller one first" in output
+
+
+def test_a_tolerance_is_a_finite_number(run):
+    assert run("bad", "--order", "1", "--tolerance", "0.9")[1].count("FAIL wrong") == 0
+    for tolerance in ("nan", "inf"):
+        code, output = run("good", "--tolerance", tolerance)
+        assert code == 2
+        assert f"{tolerance} is no tolerance" in output
+
+
+def test_a_file_has_no_rules_in_python(tmp_path, pullback_command):
+    (tmp_path / "program.mlir").write_text("module {}")
+    result = pullback_command("check", tmp_path / "program.mlir")
+    assert result.exit_code == 2
+    assert "is a file, whose rules are not in Python any more" in result.output
+
+
+@pytest.mark.slow
+def test_one_small_rule_takes_less_than_three_seconds(tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    command = [sys.executable, "-m", "pullback", "check", f"{tmp_path}/rules.py:good"]
+    start = time.monotonic()
+    subprocess.run([*command, "--order", "1"], check=True, capture_output=True)
+    assert time.monotonic() - start < 3 * 3  # the machine may be shared by others

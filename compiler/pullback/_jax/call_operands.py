@@ -8,9 +8,11 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jax._src import sharding_impls as _sharding_impls
 
 from pullback._jax import jaxprs, tracing
+from pullback._jax.tangent_types import is_inexact
 
 try:
     from jax._src import flattree as _flat_trees
@@ -19,8 +21,6 @@ except ImportError:  # JAX 0.10 counts the operands of a scan instead
 
 
 SOLVE = "custom_linear_solve"
-ONCE = frozenset({"jit", "custom_jvp_call", "custom_vjp_call", "remat2", "closed_call"})
-"""Equations that call one function, once, with all of their operands."""
 
 
 def calls_functions(closed: Any) -> bool:
@@ -29,17 +29,15 @@ def calls_functions(closed: Any) -> bool:
 
 
 class Solve(NamedTuple):
-    """A `custom_linear_solve` found in a jaxpr, and the values of its operands.
+    """A `custom_linear_solve`, and the values of its operands.
 
     Attributes:
       call: a closed jaxpr that holds this equation alone.
       operands: the values that its functions close over, then the right-hand sides.
-      depends: whether the values closed over depend on the arguments of the enclosing function.
     """
 
     call: Any
     operands: list[Any]
-    depends: bool
 
     @property
     def equation(self) -> Any:
@@ -74,33 +72,92 @@ def right_sides(equation: Any) -> range:
     return range(_closed_over(equation) if jaxprs.name_of(equation) == SOLVE else count, count)
 
 
-def solves_met(closed: Any, arguments: Sequence[Any]) -> Iterator[Solve]:
-    """Evaluate a jaxpr and yield its linear solves, except those in loops or branches."""
-    return _solves_met(closed, arguments, [True] * len(arguments))
+class Met(NamedTuple):
+    """A kept call that the evaluation of a jaxpr has reached.
+
+    Attributes:
+      key: of its rule.
+      operands: their values.
+      moves: for each, whether it depends on arguments of the program that have tangents.
+    """
+
+    key: str
+    operands: list[Any]
+    moves: list[bool]
 
 
-def _solves_met(closed: Any, arguments: Sequence[Any], given: Sequence[bool]) -> Iterator[Solve]:
-    jaxpr = jaxprs.opened(closed)
-    values = dict(zip(jaxpr.invars, arguments, strict=True)) | dict(jaxprs.constants_of(closed))
-    moving = {var for var, moves in zip(jaxpr.invars, given, strict=True) if moves}
-    last = max((i for i, each in enumerate(jaxpr.eqns) if _solves(each)), default=-1)
+def calls_met(kept: Any, arguments: Sequence[Any], moves: Sequence[bool]) -> Iterator[Met]:
+    """Evaluate a jaxpr of the keep step and yield the kept calls reached, callers first.
+
+    Of a loop it is the first iteration, and of branches the one that is taken.
+    """
+    jaxpr = jaxprs.opened(kept)
+    values = dict(zip(jaxpr.invars, arguments, strict=True)) | dict(jaxprs.constants_of(kept))
+    moving = {var for var, each in zip(jaxpr.invars, moves, strict=True) if each}
+    last = max((i for i, each in enumerate(jaxpr.eqns) if _is_or_has_kept(each)), default=-1)
     for equation in jaxpr.eqns[: last + 1]:
         atoms = equation.invars
-        operands = [a.val if isinstance(a, jaxprs.Literal) else values[a] for a in atoms]
-        moves = [not isinstance(a, jaxprs.Literal) and a in moving for a in atoms]
+        operands = [_literal(a) if isinstance(a, jaxprs.Literal) else values[a] for a in atoms]
+        moved = [not isinstance(a, jaxprs.Literal) and a in moving for a in atoms]
+        if _is_kept(equation):
+            yield Met(equation.params["key"], operands, moved)
+        if _is_or_has_kept(equation):
+            for body, *entered in _entered(equation, operands, moved):
+                yield from calls_met(body, *entered)
         call = jaxprs.equation_alone(equation, jaxpr.debug_info)
-        if jaxprs.name_of(equation) == SOLVE:
-            yield Solve(call, operands, any(moves[: _closed_over(equation)]))
-        elif jaxprs.name_of(equation) in ONCE:
-            for _, body in jaxprs.bodies_of(equation):
-                yield from _solves_met(body, operands, moves)
         values.update(zip(equation.outvars, tracing.apply(call, operands), strict=True))
-        moving.update(equation.outvars if any(moves) else ())
+        if any(moved) and not str(equation.params.get("key")).startswith("stop_gradient"):
+            moving.update(var for var in equation.outvars if is_inexact(var.aval))
 
 
-def _solves(equation: Any) -> bool:
+def _literal(atom: Any) -> Any:
+    return jnp.asarray(atom.val, atom.aval.dtype)
+
+
+def _is_or_has_kept(equation: Any) -> bool:
     inside = (each for _, body in jaxprs.bodies_of(equation) for each in jaxprs.equations_in(body))
-    return any(jaxprs.name_of(each) == SOLVE for each in (equation, *inside))
+    return any(map(_is_kept, (equation, *inside)))
+
+
+def _is_kept(equation: Any) -> bool:
+    return {"key", "notes"} <= equation.params.keys()
+
+
+def _entered(
+    equation: Any, operands: list[Any], moves: list[bool]
+) -> Iterator[tuple[Any, list[Any], list[bool]]]:
+    """Yield the bodies that an equation runs, with their first operands."""
+    name, params = jaxprs.name_of(equation), equation.params
+    if name == "scan":
+        body = params["jaxpr"]
+        lifted = len(lifted_arguments(equation, "jaxpr", body))
+        carried = lifted + len(_carries(equation))
+        place = -1 if params["reverse"] else 0
+        items = [each[place] for each in operands[carried:]] if params["length"] else None
+        if items is not None:
+            yield body, [*operands[:carried], *items], moves
+    elif name == "while":
+        first, second = params["cond_nconsts"], params["body_nconsts"]
+        state = slice(first + second, None)
+        going = tracing.apply(params["cond_jaxpr"], [*operands[:first], *operands[state]])[0]
+        if going:
+            both = [*range(first, first + second), *range(first + second, len(operands))]
+            yield params["body_jaxpr"], [operands[i] for i in both], [moves[i] for i in both]
+    elif name == "cond":
+        index = min(max(int(operands[0]), 0), len(params["branches"]) - 1)
+        yield params["branches"][index], operands[1:], moves[1:]
+    else:
+        bodies = [body for _, body in jaxprs.bodies_of(equation)]
+        if len(bodies) == 1 and len(jaxprs.inputs_of(bodies[0])) == len(operands):
+            yield bodies[0], operands, moves
+
+
+def _carries(scan: Any) -> Sequence[Any]:
+    """Return the results of a scan that are its carry."""
+    params = scan.params
+    if "num_carry" in params:
+        return scan.outvars[: params["num_carry"]]
+    return list(params["ft_in"].unpack()[1])
 
 
 def lifted_arguments(equation: Any, parameter: str, body: Any) -> list[Any]:

@@ -1,78 +1,127 @@
-"""Run `pullback check`: compare the rules of a user's functions with central differences."""
+"""Run `pullback check`: compare the rules of a user's functions with these functions."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import threading
+from collections.abc import Iterator
 
 import click
-import jax
-import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pullback.errors import UsageError
-from pullback.tools.findings import INPUTS, Inputs
-from pullback.tools.rule_checks import check_rules
-from pullback.tools.solve_checks import Solves
-from pullback.tools.sources import Source, Tolerance
-from pullback.tools.targets import load_target
+from pullback.frontend.rules.kept_call import KeptCall
+from pullback.testing.check import TOLERANCE, Watcher, check_rules
+from pullback.tools.sources import Tolerance
+from pullback.tools.targets import blaming, is_target, load_target
+
+PATIENCE = 20.0
+"""Seconds after which it is said what is running: a function need not end at all points."""
 
 
 @click.command()
 @click.argument("target")
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
-@click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
+@click.option("--order", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the random numbers.")
 @click.option(
     "--tolerance",
     type=Tolerance(),
-    default=2e-2,
+    default=TOLERANCE,
     show_default=True,
     help="Largest relative difference.",
 )
 @click.option(
     "--inputs",
-    "bounds",
     type=float,
     nargs=2,
-    default=INPUTS,
-    show_default=True,
     metavar="LOW HIGH",
-    help="Random floats are between these.",
+    help="Random floats are between these, and there are no special points.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def check(
     target: str,
     arguments: str | None,
+    order: int,
     seed: int,
     tolerance: float,
-    bounds: tuple[float, float],
+    inputs: tuple[float, float] | None,
+    as_json: bool,
 ) -> None:
-    """Compare the rules of the functions that TARGET calls with central differences.
+    """Compare the rules of the functions that TARGET calls with these functions.
 
-    What a rule returns beside derivatives is compared with what the function returns. The solvers
-    of a jax.lax.custom_linear_solve must solve it, and be transposes of each other.
-    The inputs of each are random, whatever the target passes: floats between LOW and HIGH, integers
-    that are one, and booleans. One that is not finite there is skipped. A rule that is wrong for
-    other inputs is not noticed. A rule that is false on purpose is reported: exit code 1.
+    Each rule is checked at the values that reach it from `example_args` (or from random numbers of
+    the types in --args), near these, and at zeros, ties, negative and large numbers: derivatives up
+    to --order, values, linearity, types, and batches. Each finding is `ok`, `FAIL`, or `doubtful`
+    where noise hides the answer. `pullback.testing.intended` marks a rule that is no derivative.
+
+    The exit code is 1 if a rule fails, 2 if the target cannot be checked, else 0.
     """
-    if not bounds[0] < bounds[1] or not all(map(math.isfinite, bounds)):
+    if inputs and (not inputs[0] < inputs[1] or not all(map(math.isfinite, inputs))):
         raise UsageError(
             "--inputs wants two numbers, the smaller one first", do="write --inputs -2 2"
         )
+    if not is_target(target):
+        raise UsageError(
+            f"`{target}` is a file, whose rules are not in Python any more",
+            do="check the function that it was saved from",
+        )
     loaded = load_target(target, arguments)
-    program = Source(target, loaded.trace()).fixed("a check", do="write numbers in --args")
-    closed = loaded.call(jax.make_jaxpr(loaded.function))
-    inputs, of_target = (Inputs(np.random.default_rng(seed), *bounds) for _ in range(2))
-    solves, findings = Solves(closed, of_target), []
-    for finding in check_rules(program.rules, closed.consts, solves, inputs, tolerance):
-        findings.append(finding)
-        click.echo(str(finding))
-        if finding.problem:
-            click.echo(f"       where: {finding.where}")
-    checks = [finding for finding in findings if finding.mode]
-    failed = sum(finding.problem is not None for finding in checks)
-    skipped = len(findings) - len(checks)
-    click.echo(
-        f"{len(checks)} checks of rules, {failed} failed"
-        + f", {skipped} skipped" * (skipped > 0)
-        + f"; inputs in {inputs}"
-    )
-    if failed:
+    with blaming(target), _watching() as watcher:
+        report = check_rules(
+            loaded.function,
+            *loaded.arguments,
+            order=order,
+            tolerance=tolerance,
+            seed=seed,
+            inputs=inputs,
+            raises=False,
+            watcher=watcher,
+        )
+    click.echo(json.dumps(report.as_json(), indent=2) if as_json else str(report))
+    if report.failed:
         raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _watching() -> Iterator[Watcher]:
+    """Show a bar on a terminal, and name on standard error a rule that takes long."""
+    timers: list[threading.Timer] = []
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("tracing", total=None)
+
+        def watch(rule: KeptCall, number: int, total: int) -> None:
+            bar.update(task, description=f"checking {rule.key}", completed=number, total=total)
+            _replaced(timers, rule)
+
+        try:
+            yield watch
+        finally:
+            _replaced(timers, None)
+
+
+def _replaced(timers: list[threading.Timer], rule: KeptCall | None) -> None:
+    """Stop the timer of the last rule, and start one for this."""
+    for timer in timers:
+        timer.cancel()
+    timers.clear()
+    if rule is None:
+        return
+    message = (
+        f"still running `{rule.key}`, called at {rule.where}: if it iterates, it may have no end "
+        "at these points; then interrupt, and give example_args or --inputs where it ends"
+    )
+    timers.append(threading.Timer(PATIENCE, click.echo, [message], {"err": True}))
+    timers[0].daemon = True
+    timers[0].start()

@@ -1,0 +1,234 @@
+"""`check_rules`: arguments, verdicts where little is known, and what it raises."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.errors import WrongRuleError
+from pullback.testing import check_rules, intended
+from tests.testing.planted_faults import FAULTS, X
+
+find = functools.partial(check_rules, raises=False)
+
+
+def verdicts(report, check):
+    return [each.verdict for each in report if each.check == check]
+
+
+def with_jvp(function, tangent):
+    named = jax.custom_jvp(function)
+    named.defjvp(lambda p, t: (named(*p), tangent(p, t)))
+    return named
+
+
+def test_a_wrong_rule_raises():
+    fault = FAULTS["factor"]()
+    with pytest.raises(WrongRuleError, match="2 of 7 checks of rules failed") as caught:
+        check_rules(fault.function, *fault.args)
+    assert "planted_faults.py" in str(caught.value.where)
+    assert "pb.testing.intended(rule)" in str(caught.value.do)
+
+
+def test_a_traced_program_can_be_given():
+    fault = FAULTS["factor"]()
+    program = pb.trace(fault.function)(*fault.args)
+    assert find(program, *fault.args).failed
+    assert find(program).failed  # at random arguments
+
+
+def test_a_loaded_program_is_refused(tmp_path):
+    pb.trace(jnp.sin)(X).save(tmp_path / "sin.mlirbc")
+    with pytest.raises(pb.PullbackError, match=r"wants a program as pb\.trace returns it"):
+        check_rules(pb.load(tmp_path / "sin.mlirbc"), X)
+
+
+def test_points_are_the_values_that_reach_the_call():
+    """The rule is wrong where its function is called, and nowhere else."""
+
+    def tangent(p, t):
+        return jnp.where(jnp.abs(p[0] - 7) < 0.01, 5.0, 2 * p[0]) * t[0]
+
+    square = with_jvp(lambda x: x**2, tangent)
+    report = find(lambda x: square(x * 10), jnp.float32(0.7))
+    assert report.failed
+    assert report.failed[0].point == "x=7 (example)"
+    assert not find(lambda x: square(x * 10), jnp.float32(0.3)).failed
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("name", ["factor", "one_element_of_many", "nan_at_zero"])
+def test_other_random_numbers_find_the_same(name, seed):
+    fault = FAULTS[name]()
+    assert "FAIL" in verdicts(find(fault.function, *fault.args, seed=seed), fault.check)
+
+
+def test_an_intended_rule_is_checked_for_all_but_derivatives():
+    named = jax.custom_vjp(lambda x: 2 * x)
+    named.defvjp(lambda x: (3 * x, None), intended(lambda _, ct: (ct.astype(jnp.float16),)))
+    report = find(named, X, order=2)
+    assert {each.check for each in report.failed} == {"value", "types"}
+
+
+def test_a_rule_that_is_lost_in_noise_is_doubtful():
+    """The rule is off by less than where the iteration stops accounts for."""
+
+    @jax.custom_jvp
+    def root(x):
+        return jax.lax.while_loop(
+            lambda y: jnp.max(jnp.abs(y * y - x)) > 1e-2, lambda y: y - (y * y - x) / 3, 1 + 0 * x
+        )
+
+    root.defjvp(lambda p, t: ((y := root(*p)), t[0] / (2 * y) * 1.03))
+    report = find(root, X)
+    assert not report.failed
+    assert "where it stops may account for that" in str(report)
+
+
+def test_rules_of_jax_that_are_false_on_purpose_are_not_followed():
+    """Those behind `sinc` stand for a power series at zero."""
+    assert not find(lambda x: jnp.sinc(x), X, order=2).failed
+
+
+def test_what_fails_at_other_points_is_doubtful():
+    def only_ones(x):
+        if (x != 1).any():
+            raise ValueError("no ones")
+        return x
+
+    named = with_jvp(lambda x: jax.pure_callback(only_ones, x, x), lambda p, t: t[0])
+    report = find(named, X)
+    assert not report.failed
+    assert "the function fails there, or near it: " in str(report)
+
+
+def test_a_value_that_is_closed_over_need_not_be_differentiated():
+    def function(x):
+        y, z = jnp.sin(x), 2
+
+        @jax.custom_jvp
+        def scaled(x):
+            return x * y * z
+
+        scaled.defjvp(lambda p, t: (scaled(*p), y * z * t[0]))
+        return jax.jit(scaled)(x)
+
+    assert verdicts(find(function, X), "closed over") == ["FAIL"]
+    assert verdicts(find(lambda x: function(jax.lax.stop_gradient(x)) + x, X), "closed over") == []
+    assert "ok" in verdicts(find(function, X), "jvp")
+
+
+def test_a_custom_root_is_not_accused():
+    """The unknown of its function is closed over by its solver, too: two operands, one value."""
+
+    def newton(f, y):
+        return jax.lax.fori_loop(0, 30, lambda _, y: y - f(y) / (3 * y**2), y)
+
+    def function(x):
+        one = jnp.ones_like(x)
+        return jax.lax.custom_root(lambda y: y**3 - x, one, newton, lambda g, y: y / g(one))
+
+    report = find(function, X)
+    assert not report.failed
+    assert "belongs together, which other points do not" in str(report)
+
+
+def test_a_fault_in_one_of_three_symbolic_zeros():
+    fault = FAULTS["with_a_symbolic_zero"]()
+    report = find(fault.function, *fault.args)
+    names = {each.name.partition(" ")[2] for each in report.failed if each.check == "jvp"}
+    assert names == {"by y alone"}
+    assert {each.name.partition(" ")[2] for each in report} == {"", "by x alone", "by y alone"}
+
+
+A = np.array([[3.0, 1.0], [0.5, 2.0]], np.float32)
+
+
+def solving(solved, transposed):
+    def solver(a):
+        return lambda _, b: jnp.linalg.solve(a, b)
+
+    @jax.checkpoint
+    def function(b):
+        return jax.lax.custom_linear_solve(lambda x: A @ x, b, solver(solved), solver(transposed))
+
+    report = find(function, X[:2])
+    return {each.check: each.verdict for each in report}, str(report)
+
+
+def test_the_solvers_of_a_linear_solve():
+    assert solving(A, A.T)[0] == {"solve": "ok", "vjp": "ok"}
+    found, text = solving(A, A)
+    assert found == {"solve": "ok", "vjp": "FAIL"}
+    assert "to the transpose of solve" in text
+    found, text = solving(2 * A, A.T)
+    assert found["solve"] == "FAIL"
+    assert "the solution, put into matvec, differs from the right side by " in text
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_linear_solve_of_what_the_target_computes(offset):
+    """Its system is the target's: random numbers would not be what a factorization is of."""
+
+    @jax.jit
+    def function(a, b):
+        a = a @ a.T + jnp.eye(3)
+        factors = jax.scipy.linalg.cho_factor(a + offset)
+        return jax.lax.custom_linear_solve(
+            lambda x: a @ x, b, lambda _, c: jax.scipy.linalg.cho_solve(factors, c), symmetric=True
+        )
+
+    a = np.outer(X, X[::-1])
+    assert verdicts(find(function, a, X), "solve") == ["FAIL" if offset else "ok"]
+    unknown = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+    report = find(function, unknown, X)
+    assert verdicts(report, "solve") == ["doubtful" if offset else "ok"]
+    assert ("its system is random here, and may have to be special" in str(report)) == (offset > 0)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_linear_solve_in_a_loop(factor):
+    def function(a, b):
+        def body(_, b):
+            return jax.lax.custom_linear_solve(
+                lambda x: a * x, b, lambda _, c: factor * c / a, symmetric=True
+            )
+
+        return jax.lax.fori_loop(0, 3, body, b)
+
+    assert verdicts(find(function, X, X), "solve") == ["ok" if factor == 1 else "FAIL"]
+
+
+def test_solves_of_jax_are_not_in_question():
+    assert len(find(jnp.linalg.solve, np.eye(3, dtype=np.float32), X).findings) == 0
+
+
+def test_the_fixture_of_pytest(tmp_path):
+    """The plug-in is named by hand here: the tests need not run in an installed copy."""
+    (tmp_path / "test_rules.py").write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def test_rule(check_rules):\n"
+        "    f = jax.custom_jvp(lambda x: jnp.sin(x))\n"
+        "    f.defjvp(lambda p, t: (f(*p), 2 * jnp.cos(p[0]) * t[0]))\n"
+        "    check_rules(f, jnp.ones(3))\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pullback_pytest", str(tmp_path)]
+    found = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ)
+    )
+    assert found.returncode == 1
+    assert "WrongRuleError: 2 of 7 checks of rules failed" in found.stdout
+
+
+def test_the_plug_in_is_declared():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert '[project.entry-points.pytest11]\npullback = "pullback_pytest"' in text
