@@ -32,6 +32,10 @@ SECTIONS = {
     "Programs": ("trace", "Program", "symbolic.SymbolicProgram"),
     "NaNs": ("find_nan", "NanReport", "NanPlace", "NanOperand"),
     "Files": ("load", "from_exported", "artifact.save", "artifact.serialize"),
+    "Checks": (
+        *("testing", "testing.check_rules", "testing.intended"),
+        *("testing.Report", "testing.Finding"),
+    ),
     "Others": ("NotNeeded", "NotSaveable", "__version__"),
     "Errors and warnings": (),  # all that are left
 }
@@ -40,6 +44,7 @@ BORROWED = {
     "custom_gradient": "JAX's own: `jax.custom_gradient`.",
     "linear_call": "JAX's own: `jax.custom_derivatives.linear_call`. Here it has a batch, too.",
     "closure_convert": "JAX's own: `jax.closure_convert`.",
+    "testing": "The module `pullback.testing`, of what follows: [checking.md](checking.md).",
     "NotNeeded": "Stands, in `args_res` of a map of `vjp`, for an argument that it does not need.",
     "NotSaveable": "Stands, in `args_res` of a map of `vjp`, for an argument to be given before it "
     "is called.",
@@ -96,7 +101,7 @@ def _members(found: type) -> Iterator[str]:
 
 
 def _find(name: str) -> Any:
-    places = {"artifact": artifact, "symbolic": symbolic}
+    places = {"artifact": artifact, "symbolic": symbolic, "testing": pullback.testing}
     module, _, last = name.rpartition(".")
     return getattr(places.get(module, pullback), last)
 

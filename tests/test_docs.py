@@ -202,7 +202,7 @@ def printed(language: str, code: str, names: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["find_nan.md", "memory.md"])
+@pytest.mark.parametrize("name", ["find_nan.md", "memory.md", "checking.md"])
 def test_a_page_with_a_model_prints_what_it_shows(name, monkeypatch, tmp_path):
     page = (DOCS / name).read_text()
     model, *_ = blocks(name)

@@ -3,6 +3,7 @@
 from jax import closure_convert as closure_convert, custom_gradient as custom_gradient
 from jax.custom_derivatives import linear_call as linear_call
 
+from pullback import testing as testing
 from pullback._jax.derivatives import NotNeeded as NotNeeded, NotSaveable as NotSaveable
 from pullback.api.custom_rules import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from pullback.api.find_nan import find_nan as find_nan
@@ -32,6 +33,7 @@ from pullback.errors import (
     PullbackError as PullbackError,
     RuleResultError as RuleResultError,
     UnsupportedJaxVersion as UnsupportedJaxVersion,
+    WrongRuleError as WrongRuleError,
 )
 from pullback.files.errors import (
     ArtifactError as ArtifactError,
@@ -67,6 +69,7 @@ __all__ = [
     "PullbackError",
     "RuleResultError",
     "UnsupportedJaxVersion",
+    "WrongRuleError",
     "__version__",
     "bounded_while_loop",
     "closure_convert",
@@ -85,6 +88,7 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "load",
+    "testing",
     "trace",
     "value_and_grad",
     "vjp",

@@ -286,7 +286,10 @@ class _Check:
             comparison.batch(chosen[0], chosen[1])
         elif comparison.order == 2 and has_values:
             comparison.symmetry(chosen[0], len(comparison.subject.moved))
-        yield from (tally.finding for tally in comparison.tallies.values())
+        for check, tally in comparison.tallies.items():
+            is_left_out = comparison.intended and check in comparison.subject.modes
+            if not is_left_out or tally.failure:
+                yield tally.finding
 
     def _derived(self, subject: Subject, chosen: list[Point]) -> tuple[Subject, list[Point]]:
         """Return the derivative by the rule, in a random direction, and points of it."""

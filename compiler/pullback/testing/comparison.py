@@ -181,24 +181,20 @@ class Comparison:
         k: int,
     ) -> None:
         """Take down the outcome of one comparison."""
-        for flags, say, reason in (
-            (outcome.wrong, tally.fail, "the rule gives {:.6g}, and the slope is {:.6g} ± {:.1g}"),
-            (
-                outcome.stopped,
-                tally.hidden,
-                "the rule gives {:.6g}, and the slope is {:.6g} ± {:.1g}: the function iterates, "
-                "and where it stops may account for that",
-            ),
+        stops = ": the function iterates, and where it stops may account for that"
+        for flags, say, more in (
+            (outcome.wrong, tally.fail, ""),
+            (outcome.stopped, tally.hidden, stops),
         ):
             if np.any(flags):
                 place = tuple(int(each) for each in np.argwhere(flags)[0])
-                numbers = [float(a[place]) for a in (rule, slope.value, slope.error)]
+                found, wanted, error = (float(a[place]) for a in (rule, slope.value, slope.error))
                 say(
-                    reason.format(*numbers),
+                    f"the rule gives {found:.6g}, and the slope is {_measure(wanted, error)}{more}",
                     at_fault=self._fault(i, k, place if tally is self.tallies.get("jvp") else ()),
-                    found=numbers[0],
-                    wanted=numbers[1],
-                    error=numbers[2],
+                    found=found,
+                    wanted=wanted,
+                    error=error,
                     **self._place(point),
                 )
         if rule.size and np.all(outcome.unsure):
@@ -403,6 +399,12 @@ SMALL_PART = 1e-2
 def _largest(values: np.ndarray) -> float:
     finite = np.abs(values[np.isfinite(values)])
     return float(finite.max(initial=0.0))
+
+
+def _measure(value: float, error: float) -> str:
+    """Return a number with its error, if that is not lost in the digits shown."""
+    is_lost = error <= 1e-6 * abs(value) or error < 1e-12
+    return f"{value:.6g}" if is_lost else f"{value:.6g} ± {error:.1g}"
 
 
 def _is_ambiguous(tangent: Any, slope: Slope, rule: np.ndarray) -> bool:
