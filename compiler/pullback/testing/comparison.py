@@ -127,6 +127,7 @@ class Comparison:
             for k, (rule, slope) in enumerate(zip(reals(found), slopes, strict=True)):
                 if _is_ambiguous(tangent, slope, rule):
                     continue
+                slope = replace(slope, error=np.where(_known(measured, k), slope.error, np.inf))
                 limits = self._limits(scale_of(point.operands[i]), reals([values[k]])[0])
                 outcome = judged(rule, slope, limits, _largest(slope.value))
                 self._note(tally, outcome, rule, slope, point, i, k)
@@ -143,10 +144,9 @@ class Comparison:
         tally, subject = self.tally("vjp"), self.subject
         places = {i: n for n, i in enumerate(subject.moved)}
         for k, value in enumerate(values):
-            known = [_is_known(slopes[k]) for *_, slopes in measured]
             ct = np.asarray(self.draw.numbers(value, signed=True))
-            if known:
-                mask = np.all(known, axis=0)
+            mask = _known(measured, k)
+            if measured:
                 is_complex = jnp.issubdtype(value.dtype, jnp.complexfloating)
                 ct = np.where(mask.all(-1) if is_complex else mask, ct, 0).astype(ct.dtype)
             cts = [ct if n == k else np.zeros_like(np.asarray(v)) for n, v in enumerate(values)]
@@ -166,8 +166,8 @@ class Comparison:
                     limits, floor=limits.floor * weight, resolution=limits.resolution * weight
                 )
                 outcome = judged(rule, slope, limits, size)
-                if not np.all(np.isfinite(rule)) and not np.all(np.isfinite(reals([value])[0])):
-                    continue
+                if not np.all(np.isfinite(rule)) and not np.all(mask):
+                    continue  # 0 times an infinity
                 self._note(tally, outcome, rule, slope, point, i, k)
 
     def _note(
@@ -382,6 +382,9 @@ class Comparison:
         tally = self.tally("batch")
         try:
             batched = compiled(jax.vmap(batchable, (axes, None)))(stacked, directions)[1]
+        except NotImplementedError:  # JAX does not batch calls of this kind
+            del self.tallies["batch"]
+            return
         except Exception as error:
             tally.skip(f"the rule cannot be batched: {headline(error)}")
             return
@@ -399,6 +402,11 @@ SMALL_PART = 1e-2
 def _largest(values: np.ndarray) -> float:
     finite = np.abs(values[np.isfinite(values)])
     return float(finite.max(initial=0.0))
+
+
+def _known(measured: list[Measured], k: int) -> Any:
+    """Return where a result has slopes in all directions: elsewhere, a rule may give anything."""
+    return np.all([_is_known(slopes[k]) for *_, slopes in measured], axis=0)
 
 
 def _measure(value: float, error: float) -> str:
