@@ -1331,4 +1331,68 @@ NANS = (
     ),
 )
 
-MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS
+
+def planted(name: str) -> tuple[str, ...]:
+    """A fault that `check_rules` must find."""
+    return (f"tests/testing/test_planted_faults.py::test_a_planted_fault_is_found[{name}]",)
+
+
+def right(name: str) -> tuple[str, ...]:
+    """A rule of which `check_rules` must not say that it is wrong."""
+    return (f"tests/testing/test_right_rules.py::test_a_right_rule_raises_no_alarm[{name}]",)
+
+
+CHECKS = (
+    Mutant(
+        "testing/slopes.py",
+        "np.fmax(least, further)",
+        "least",
+        ("tests/testing/test_slopes.py::test_the_error_bounds_what_is_wrong",),
+    ),
+    Mutant(
+        "testing/slopes.py",
+        "bends = apart > ",
+        "bends = np.inf * apart < ",
+        right("kinks_in_a_sum"),
+    ),
+    Mutant(
+        "testing/judgements.py",
+        "if limits.iterates:\n            error",
+        "if False:\n            error",
+        right("a_bisection"),
+    ),
+    Mutant(
+        "testing/judgements.py",
+        " & (np.abs(value) < limits.most)",
+        "",
+        planted("stopped_in_a_forward_rule"),
+    ),
+    Mutant(
+        "testing/comparison.py",
+        "narrow = jnp.finfo(found.dtype).eps > ",
+        "narrow = False and ",
+        planted("a_cotangent_of_half_precision"),
+    ),
+    Mutant(
+        "testing/comparison.py",
+        "np.where(_known(measured, k), slope.error, np.inf)",
+        "slope.error",
+        right("an_infinite_slope_at_zero"),
+    ),
+    Mutant(
+        "testing/check.py",
+        "self.special and not subject.has_loops",
+        "self.special",
+        right("an_iteration_of_a_given_number_of_steps"),
+    ),
+    Mutant("testing/check.py", "i >= hidden and is_inexact", "is_inexact", right("kinks_in_a_sum")),
+    Mutant(
+        "testing/check.py",
+        "any(each.moves[i] for each in met)",
+        "False",
+        planted("closes_over_a_differentiated_value"),
+    ),
+)
+
+
+MUTANTS = FORMULAS + DRIVERS + BATCHES + AROUND + LOOPS + KERNELS + NANS + CHECKS

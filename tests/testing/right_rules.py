@@ -139,6 +139,14 @@ def an_entropy_at_the_border():
 
 
 @right
+def an_infinite_slope_at_zero():
+    """There the rule gives NaN for a tangent of zero, which is zero times infinity."""
+    return by_jvp(
+        lambda x: jax.scipy.special.xlogy(x, x), lambda p, t: (jnp.log(p[0]) + 1) * t[0], X
+    )
+
+
+@right
 def an_inverse_sine():
     return by_jvp(lambda x: jnp.arcsin(x), lambda p, t: t[0] / jnp.sqrt(1 - p[0] ** 2), X)
 
