@@ -80,10 +80,10 @@ def outside() -> dict[str, str]:
     return kept | {"JAX_PLATFORMS": "cpu"}
 
 
-def test_the_wheel_has_both_packages_and_nothing_else(wheel):
+def test_the_wheel_has_the_packages_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names}
-    assert {"pullback", "pullback_runtime"} == {t for t in tops if not t.endswith(".dist-info")}
+    tops = {top for name in names if not (top := name.split("/")[0]).endswith(".dist-info")}
+    assert tops == {"pullback", "pullback_pytest", "pullback_runtime"}
     assert {"pullback/py.typed", "pullback_runtime/py.typed"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

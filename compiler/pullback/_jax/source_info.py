@@ -13,6 +13,9 @@ from pullback._jax import hijax, jaxprs
 
 _NUMPY = os.path.dirname(np.__file__) + os.sep
 
+COMMAND_LINE = os.path.join("click", "core.py")
+"""What runs a command, ours or the user's: the frames around it only start the process."""
+
 
 def function_name(jaxpr: Any) -> str:
     """Return the name of the Python function that a jaxpr was traced from."""
@@ -53,6 +56,8 @@ def user_frames_of(tracer: Any) -> Iterator[Frame]:
 
 def _user_frames(info: Any) -> Iterator[Frame]:
     for frame in _source_info.user_frames(info.traceback):
+        if frame.file_name.endswith(COMMAND_LINE):
+            return
         yield frame.file_name, frame.start_line, frame.function_name
 
 

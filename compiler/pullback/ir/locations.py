@@ -61,8 +61,11 @@ def primitive_of(location: ir.Location) -> str | None:
 
 
 def _frames(location: ir.Location) -> Iterator[source_info.Frame]:
+    """Yield the frames that are neither JAX's nor pullback's, innermost first."""
     for found in _FRAME.finditer(str(location)):
         file = unescaped(found["file"])
+        if file.endswith(source_info.COMMAND_LINE):
+            return
         if not file.startswith((_INSIDE_JAX, _INSIDE_RUNTIME)):
             yield file, int(found["line"]), unescaped(found["function"])
 

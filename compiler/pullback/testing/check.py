@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from pullback._jax import call_operands, jaxprs, source_info, tracing, user_rules
+from pullback._jax import call_operands, jaxprs, prng_keys, source_info, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
@@ -27,6 +27,7 @@ from pullback.testing.points import Point, points
 from pullback.testing.slopes import Draw
 from pullback.testing.solves import check_solve
 from pullback.testing.subjects import Subject, inexact
+from pullback_runtime._avals import is_key
 
 USERS = ("custom_jvp_call", "custom_vjp_call", "linear_call", "call_hi_primitive")
 
@@ -89,9 +90,10 @@ def check_rules(
     recipe = getattr(program, "recipe", None)
     if recipe is None or recipe.stages:
         raise PullbackError(
-            "check_rules wants a program as pb.trace returns it, whose rules are in Python",
+            "check_rules wants a program as pb.trace returns it, whose rules are in Python and "
+            "whose dimensions are numbers",
             where="its first argument",
-            do="check the function that the program was made of",
+            do="check the function that the program was made of, with arrays",
         )
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
     check = _Check(program, draw, order, tolerance, special=inputs is None)
@@ -155,17 +157,15 @@ class _Check:
         return [
             self._random(aval)
             if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct)
-            else jax.numpy.asarray(leaf, None if _is_key(aval) else aval.dtype)
+            else jax.numpy.asarray(leaf, None if is_key(aval) else aval.dtype)
             for leaf, aval in pairs
         ]
 
     def _random(self, aval: Any) -> Any:
         """Return random floats or booleans; integers are one, which is in the range of an index."""
-        if _is_key(aval):
-            return jax.random.wrap_key_data(
-                jax.numpy.ones(jax.eval_shape(jax.random.key_data, aval).shape, "uint32"),
-                impl=jax.random.key_impl(aval),
-            )
+        if is_key(aval):
+            words = prng_keys.physical_type(aval)
+            return prng_keys.logical(jax.numpy.ones(words.shape, words.dtype), aval)
         if is_inexact(aval):
             return jax.numpy.asarray(self.draw.point(aval))
         if aval.dtype == bool:
@@ -366,7 +366,3 @@ def _lines(function: Any) -> str:
         count = len(inspect.getsourcelines(function)[0])
         place += f"-{code.co_firstlineno + count - 1}" if count > 1 else ""
     return f"{code.co_name} at {place}"
-
-
-def _is_key(aval: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key))

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pullback.errors import UsageError
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.testing.check import TOLERANCE, Watcher, check_rules
-from pullback.tools.sources import Tolerance
+from pullback.tools.sources import Source, Tolerance
 from pullback.tools.targets import blaming, is_target, load_target
 
 PATIENCE = 20.0
@@ -71,8 +71,9 @@ def check(
         )
     loaded = load_target(target, arguments)
     with blaming(target), _watching() as watcher:
+        program = Source(target, loaded.trace()).fixed("a check", do="write numbers in --args")
         report = check_rules(
-            loaded.function,
+            program,
             *loaded.arguments,
             order=order,
             tolerance=tolerance,
