@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib.util
 import io
+import math
 import re
 import shlex
 import sys
@@ -210,6 +211,7 @@ def test_a_page_with_a_model_prints_what_it_shows(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "model", raising=False)
+    monkeypatch.setattr("pullback.testing.check.BUDGET", math.inf)
     names = {"jax": jax, "jnp": jax.numpy, "pb": pullback}
     shown = re.findall(r"```(python|sh)\n([^`]*)```\n\n```text\n(.*?)```", page, re.S)
     assert len(shown) == page.count("```text")

@@ -37,12 +37,13 @@ class Line:
 
 
 def compare(program: LibraryProgram) -> Iterator[Line]:
-    """The checks of a program: the gradient, tangents, and tangents of the gradient."""
+    """The checks of a program: its rules, the gradient, tangents, and tangents of the gradient."""
     f, args = program.make()
     traced = _attempt(pb.trace(f), *args)
     if isinstance(traced, Exception):
         yield Line("trace", REFUSED, _first_line(traced))
         return
+    yield _rules(traced, args)
     point = _Point(f, args, jax.tree.map(_direction, args), program.tolerance)
     expected = {check: point.at(jax.jit(of_jax)) for check, of_jax in _jax(f).items()}
     yield from point.lines("memory", _ours(traced), expected)
@@ -56,6 +57,15 @@ def compare(program: LibraryProgram) -> Iterator[Line]:
     if program.order == 1:
         del expected["second"]
     yield from point.lines("file", _ours(loaded), expected)
+
+
+def _rules(program: Any, args: Any) -> Line:
+    """Whether the rules of the library are what they say, by `pullback.testing`."""
+    report = _attempt(lambda: pb.testing.check_rules(program, *args, raises=False))
+    if isinstance(report, Exception):
+        return Line("rules", REFUSED, _first_line(report))
+    faults = "; ".join(" ".join(map(str.strip, str(each).splitlines())) for each in report.failed)
+    return Line("rules", DIFFERENT if faults else EQUAL, f"{report.summary} {faults}".rstrip())
 
 
 Derivatives = dict[str, Callable[..., Any]]

@@ -212,6 +212,13 @@ def test_solves_of_jax_are_not_in_question():
     assert len(find(jnp.linalg.solve, np.eye(3, dtype=np.float32), X).findings) == 0
 
 
+def test_points_for_which_there_was_no_time_are_named(monkeypatch):
+    monkeypatch.setattr("pullback.testing.check.BUDGET", 0.0)
+    doubts = find(with_jvp(jnp.sin, lambda p, t: jnp.cos(p[0]) * t[0]), X).doubtful
+    assert [each.check for each in doubts] == ["points"]
+    assert "0 s were over; not compared: near it, random in (0.1, 0.9), zeros," in doubts[0].reason
+
+
 def test_the_fixture_of_pytest(tmp_path):
     """The plug-in is named by hand: an installed one may be another copy, and is left out."""
     (tmp_path / "test_rules.py").write_text(

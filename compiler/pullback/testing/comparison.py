@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pullback.api import transforms
 from pullback.errors import headline
 from pullback.testing.findings import Finding
 from pullback.testing.judgements import Limits, Outcome, Tally, judged
@@ -62,7 +63,7 @@ class Comparison:
 
     def name_of(self, check: str) -> str:
         """Return the words for a check at this order."""
-        if self.order == 1 or check == "symmetry":
+        if self.order == 1 or check in ("symmetry", "points"):
             return check
         orders = {2: "second", 3: "third"}
         return f"{orders.get(self.order, f'{self.order}th')} derivative"
@@ -381,10 +382,7 @@ class Comparison:
         ]
         tally = self.tally("batch")
         try:
-            batched = compiled(jax.vmap(batchable, (axes, None)))(stacked, directions)[1]
-        except NotImplementedError:  # JAX does not batch calls of this kind
-            del self.tallies["batch"]
-            return
+            batched = _batched(batchable, axes)(stacked, directions)[1]
         except Exception as error:
             tally.skip(f"the rule cannot be batched: {headline(error)}")
             return
@@ -394,6 +392,18 @@ class Comparison:
             found = reals([each[n] for each in batched])
             names = tuple(f"{n}" for n in range(len(found)))
             self._equal("batch", f"{mode} of item {n} of a batch", names, found, pairs, point)
+
+
+def _batched(function: Callable[..., Any], axes: list[int | None]) -> Callable[..., Any]:
+    """Return the function of batched operands and of directions, by our pass if JAX has no way."""
+
+    def batched(operands: Any, directions: Any) -> Any:
+        try:
+            return compiled(jax.vmap(function, (axes, None)))(operands, directions)
+        except NotImplementedError:  # as of a linear_call
+            return compiled(transforms.vmap(function, (axes, None)))(operands, directions)
+
+    return batched
 
 
 SMALL_PART = 1e-2
