@@ -25,7 +25,7 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
-.PHONY: bench docs portability engines pjrt fuzz conformance mutants jax-tests libraries tpu gpu clean
+.PHONY: bench docs portability engines pjrt distributed fuzz conformance mutants jax-tests libraries tpu gpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -33,7 +33,7 @@ help:
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make bench  the benchmarks, side by side with JAX"
-	@echo "make portability | engines | pjrt | fuzz   saved files; see docs/artifact.md"
+	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make libraries   programs of other libraries, in memory and as files"
@@ -135,6 +135,10 @@ $(PJRT)/tensorflow/include/$(PJRT_HEADER): | $(STAMP)
 	$(BIN)/python -m zipfile --extract $(PJRT)/wheel/tensorflow_cpu-*.whl $(PJRT)/wheel
 	mkdir -p $(dir $@) && cp $(PJRT)/wheel/tensorflow/include/$(PJRT_HEADER) $@
 	rm -r $(PJRT)/wheel
+
+# One program and its file on two processes of four virtual devices each.
+distributed: setup
+	$(RUN) $(BIN)/python -m tests.files.distributed
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \
