@@ -15,7 +15,11 @@ import pytest
 from hypothesis import settings
 
 # Small programs that run once: nearly all the time would go into LLVM's optimisations.
-FAST_COMPILATION = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes"]
+FAST_COMPILATION = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes",
+    "--xla_cpu_parallel_codegen_split_count=1",
+]
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones have no such flag
     FAST_COMPILATION.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FAST_COMPILATION))

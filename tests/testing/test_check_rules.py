@@ -219,6 +219,43 @@ def test_points_for_which_there_was_no_time_are_named(monkeypatch):
     assert "0 s were over; not compared: near it, random in (0.1, 0.9), zeros," in doubts[0].reason
 
 
+PACKAGE = """
+import jax
+
+def with_rule(function, tangent):
+    named = jax.custom_jvp(function)
+
+    def rule(p, t):
+        return named(*p), tangent(*p) * t[0]
+
+    named.defjvp(rule)
+    return named
+"""
+INSIDE = """
+import jax.numpy as jnp
+from package import wrap
+
+def used(x):
+    return wrap.with_rule(jnp.sin, jnp.sin)(x)
+"""
+
+
+def test_rules_inside_of_an_installed_package_are_left_out(tmp_path, monkeypatch):
+    """Those that it makes for the user are checked."""
+    folder = tmp_path / "site-packages" / "package"
+    folder.mkdir(parents=True)
+    (folder / "wrap.py").write_text(PACKAGE)
+    (folder / "inside.py").write_text(INSIDE)
+    monkeypatch.syspath_prepend(folder.parent)
+    from package import inside, wrap
+
+    report = find(lambda x: inside.used(x), X)
+    assert not report.findings
+    assert report.summary.endswith("; 1 rules of installed packages left out")
+    assert find(lambda x: inside.used(x), X, installed=True).failed
+    assert find(lambda x: wrap.with_rule(jnp.sin, jnp.sin)(x), X).failed
+
+
 def test_the_fixture_of_pytest(tmp_path):
     """The plug-in is named by hand: an installed one may be another copy, and is left out."""
     (tmp_path / "test_rules.py").write_text(

@@ -148,15 +148,16 @@ def _described(frames: Iterable[source_info.Frame]) -> str | None:
     if (first := next(frames, None)) is None:
         return None
     place = describe(*first)
-    return place if not _is_installed(first[0]) else called_at(place, _own(frames))
+    return place if not is_installed(first[0]) else called_at(place, _own(frames))
 
 
 def _own(frames: Iterable[source_info.Frame]) -> str | None:
-    own = next((frame for frame in frames if not _is_installed(frame[0])), None)
+    own = next((frame for frame in frames if not is_installed(frame[0])), None)
     return own and describe(*own)
 
 
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """Return True if a file belongs to an installed package."""
     return not _INSTALLED.isdisjoint(pathlib.PurePath(file).parts)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -55,6 +55,7 @@ def check_rules(
     seed: int = 0,
     inputs: tuple[float, float] | None = None,
     raises: bool = True,
+    installed: bool = False,
     watcher: Watcher | None = None,
 ) -> Report:
     """Check the rules of all functions that a program calls against these functions.
@@ -74,6 +75,8 @@ def check_rules(
       inputs: between these are the random numbers that stand for `jax.ShapeDtypeStruct`s; and
         there are no special points then.
       raises: raise WrongRuleError if a rule is wrong.
+      installed: check also the rules that installed packages use inside of them. Such a rule may
+        hold only for the values that its package calls it with.
       watcher: a function to tell of each rule before it is checked.
 
     Returns:
@@ -96,8 +99,8 @@ def check_rules(
             do="check the function that the program was made of, with arrays",
         )
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
-    check = _Check(program, draw, order, tolerance, special=inputs is None)
-    report = Report(tuple(check.findings(args, watcher)))
+    check = _Check(program, draw, order, tolerance, inputs is None, installed)
+    report = Report(tuple(check.findings(args, watcher)), len(check.left_out))
     if raises:
         report.raise_for_failures()
     return report
@@ -110,7 +113,9 @@ class _Check:
     order: int
     tolerance: float
     special: bool
+    installed: bool
     label: str = "example"
+    left_out: set[str] = field(default_factory=set)
 
     def findings(self, args: Sequence[Any], watcher: Watcher | None) -> Iterator[Finding]:
         """Yield the findings of all rules; those of rules' rules are met when these are traced."""
@@ -121,6 +126,9 @@ class _Check:
             for key in new:
                 rule = rules[key]
                 if not _is_checked(rule):
+                    continue
+                if not self.installed and _is_of_package(rule):
+                    self.left_out.add(key)
                     continue
                 if watcher is not None:
                     watcher(rule, len(done) - len(new) + new.index(key), len(done))
@@ -318,6 +326,22 @@ def _is_checked(rule: KeptCall) -> bool:
     return not (rule.generation or is_solve) or source_info.is_of_user(rule.call)
 
 
+def _is_of_package(rule: KeptCall) -> bool:
+    """Return True if an installed package has the rule, and calls it for its own ends.
+
+    Where a package wraps a rule of the user's, the first line outside of that file is the user's.
+    """
+    files = {function.__code__.co_filename for function in user_rules_of(rule)}
+    if not any(map(locations.is_installed, files)):
+        return False
+    callers = (file for file, *_ in source_info.user_frames(_call(rule)) if file not in files)
+    return locations.is_installed(next(callers, ""))
+
+
+def _call(rule: KeptCall) -> Any:
+    return rule.call.eqns[0]
+
+
 def _moved(rule: KeptCall) -> list[int]:
     first = max(rule.closed_over, rule.num_residuals or 0)
     return [i for i in rule.inexact if i >= first]
@@ -339,7 +363,7 @@ def _subject(rule: KeptCall, moved: tuple[int, ...], example: list[Any]) -> Subj
 
 def _names(rule: KeptCall) -> tuple[str, ...]:
     """Return the names of a call's operands: those in its function, or in its forward rule."""
-    params, count = rule.call.eqns[0].params, len(rule.call.in_avals)
+    params, count = _call(rule).params, len(rule.call.in_avals)
     body = params.get("call_jaxpr", params.get("callee"))
     names = jaxprs.opened(body).debug_info.arg_names if body is not None else None
     if (names is None or len(names) != count) and rule.op == "pullback.custom_vjp_call":
@@ -353,7 +377,7 @@ def _names(rule: KeptCall) -> tuple[str, ...]:
 
 def user_rules_of(rule: KeptCall) -> list[Any]:
     """Return the functions of the user's that a call's rules are, as far as they are known."""
-    functions = map(reflect.of_user, user_rules.written(rule.call.eqns[0]))
+    functions = map(reflect.of_user, user_rules.written(_call(rule)))
     return [function for function in functions if function is not None]
 
 

@@ -62,9 +62,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of a check, in the order of the calls."""
+    """The findings of a check, in the order of the calls.
+
+    Attributes:
+      findings: one for each check of each rule.
+      left_out: how many rules of installed packages were not checked.
+    """
 
     findings: tuple[Finding, ...]
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -84,6 +90,7 @@ class Report:
             "findings": [each.as_json() for each in self.findings],
             "failed": len(self.failed),
             "doubtful": len(self.doubtful),
+            "left_out": self.left_out,
         }
 
     @property
@@ -98,7 +105,8 @@ class Report:
     def summary(self) -> str:
         """The numbers of findings in one line."""
         counts = len(self.findings), len(self.failed), len(self.doubtful)
-        return "{} checks of rules, {} failed, {} doubtful".format(*counts)
+        more = f"; {self.left_out} rules of installed packages left out" if self.left_out else ""
+        return "{} checks of rules, {} failed, {} doubtful".format(*counts) + more
 
     def raise_for_failures(self) -> None:
         """Raise WrongRuleError if a rule is wrong."""

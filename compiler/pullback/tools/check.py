@@ -41,6 +41,9 @@ PATIENCE = 20.0
     metavar="LOW HIGH",
     help="Random floats are between these, and there are no special points.",
 )
+@click.option(
+    "--installed", is_flag=True, help="Check also the rules inside of installed packages."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def check(
     target: str,
@@ -49,6 +52,7 @@ def check(
     seed: int,
     tolerance: float,
     inputs: tuple[float, float] | None,
+    installed: bool,
     as_json: bool,
 ) -> None:
     """Compare the rules of the functions that TARGET calls with these functions.
@@ -80,6 +84,7 @@ def check(
             seed=seed,
             inputs=inputs,
             raises=False,
+            installed=installed,
             watcher=watcher,
         )
     click.echo(json.dumps(report.as_json(), indent=2) if as_json else str(report))
