@@ -289,13 +289,13 @@ class Comparison:
         point: Point,
     ) -> None:
         """Compare numbers that both come from the rule; the wanted ones have a size each."""
-        tally = self.tally(check)
+        tally, digits = self.tally(check), DIGITS * self.subject.epsilon
+        floor = digits * max((_largest(size) for _, size in wanted), default=0.0)
         for name, value, (expected, size) in zip(names, found, wanted, strict=True):
             tally.sure = True
             with np.errstate(all="ignore"):
-                most = max(self.tolerance, DIGITS * self.subject.epsilon) * np.fmax(
-                    size, SMALL_PART * _largest(size)
-                )
+                size = np.fmax(size, SMALL_PART * _largest(size))
+                most = max(self.tolerance, digits) * size + floor
                 wrong = np.isfinite(expected) & ~(np.abs(value - expected) <= most)
             if np.any(wrong):
                 place = tuple(np.argwhere(wrong)[0])
