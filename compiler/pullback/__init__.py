@@ -19,7 +19,11 @@ from pullback.api.transforms import (
     vmap as vmap,
 )
 from pullback.api.while_loop import bounded_while_loop as bounded_while_loop
-from pullback.artifact import from_exported as from_exported, load as load
+from pullback.artifact import (
+    from_exported as from_exported,
+    load as load,
+    save_all as save_all,
+)
 from pullback.errors import (
     ArgumentMismatchError as ArgumentMismatchError,
     DerivativeTypeError as DerivativeTypeError,
@@ -88,6 +92,7 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "load",
+    "save_all",
     "testing",
     "trace",
     "value_and_grad",

@@ -11,8 +11,8 @@ import importlib.util
 import mmap
 import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from pullback_runtime import (
     _avals,
     _constants,
     _custom_calls,
+    _entries,
     _jax,
     _mmap,
     _module,
@@ -62,8 +63,8 @@ class Opened:
     """A module read from a file, and what the file says about it.
 
     `metadata` is None for a module that pullback did not write; `exported` is set for what
-    `jax.export` serialised. `constants` are large arrays of the module that have become hidden
-    leading arguments of its `@main`. `is_whole` is True if the digest was checked.
+    `jax.export` serialised. `hoisted` has, by function, the large arrays of the module that have
+    become its hidden leading arguments. `is_whole` is True if the digest was checked.
     `has_composites` is False if certainly no op is a composite; `may_call_out` is False if
     certainly no op is a custom call or a transfer to the host.
     """
@@ -71,10 +72,33 @@ class Opened:
     module: ir.Module
     metadata: dict[str, Any] | None = None
     exported: Any = None
-    constants: tuple[np.ndarray, ...] = ()
+    hoisted: Mapping[str, tuple[np.ndarray, ...]] = field(default_factory=dict)
     is_whole: bool = False
     has_composites: bool = True
     may_call_out: bool = True
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the entries of a saved file; none for any other module."""
+        return _entries.names_of(self.metadata) if self.metadata else ()
+
+    def entered(self, name: str) -> Opened:
+        """Return what a file with only this entry would say of the same module."""
+        return replace(self, metadata=_entries.metadata_of(self.metadata or {}, name))
+
+    @property
+    def functions(self) -> set[str]:
+        """The functions of the module that are the entries, of all names and platforms."""
+        return _functions_of(self.metadata)
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The hidden leading arguments of the entry, the same on each platform."""
+        functions = set(_variants.entries_of(self.metadata).values()) or {_entries.FIRST}
+        first, *others = (self.hoisted.get(function, ()) for function in sorted(functions))
+        if any([*map(id, each)] != [*map(id, first)] for each in others):
+            raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
+        return first
 
     def trees(self) -> tuple[PyTreeDef, PyTreeDef] | None:
         """Return the trees of `(args, kwargs)` and of the result; None if the file has none."""
@@ -215,17 +239,17 @@ def _open_bytecode(content: Any, context: ir.Context) -> Opened:
     if not is_whole(content, layout):
         return _open_untrusted(bytes(content), context)
     strings = content[slice(*layout.strings)]
-    constants: tuple[np.ndarray, ...] = ()
+    hoisted: dict[str, tuple[np.ndarray, ...]] = {}
     if _stay_inside(layout):
         module = _module.parse(bytes(content), context, strings=strings)
     else:
-        module, constants = _parse_hoisting(content, layout.metadata or {}, strings, context)
+        module, hoisted = _parse_hoisting(content, layout.metadata or {}, strings, context)
     forget_file(module)
     return Opened(
         module,
         layout.metadata,
         None,
-        constants,
+        hoisted,
         is_whole=True,
         has_composites=COMPOSITE in strings,
         may_call_out=_custom_calls.may_be_in(strings),
@@ -242,26 +266,31 @@ def _stay_inside(layout: Layout) -> bool:
 
 def _parse_hoisting(
     content: Any, metadata: dict[str, Any], strings: bytes, context: ir.Context
-) -> tuple[ir.Module, tuple[np.ndarray, ...]]:
+) -> tuple[ir.Module, dict[str, tuple[np.ndarray, ...]]]:
     """Parse a module and hoist its large constants out of it; return both.
 
     A context keeps the data of every constant it has seen, so a large file whose metadata do not
     list its constants is parsed in a temporary context. Creating one takes 15 ms, which a smaller
     file need not wait for.
     """
-    entries = set(_variants.entries_of(metadata).values()) or {"main"}
+    entries = _functions_of(metadata)
     if described := metadata.get(_constants.METADATA):
         lean, stored = _constants.take_out(content, described)
         module = _module.parse(lean, context, strings=strings)
         return module, _constants.hoist_stored(module, stored, entries)
     if len(entries) > 1:
-        return _module.parse(bytes(content), context, strings=strings), ()
+        return _module.parse(bytes(content), context, strings=strings), {}
     if len(content) < PARSED_APART:
         module = _module.parse(bytes(content), context, strings=strings)
-        return module, _constants.hoist(module)
+        return module, {_entries.FIRST: _constants.hoist(module)}
     module = _module.parse(bytes(content), _jax.fresh_context())
-    constants = _constants.hoist(module)
-    return _module.parse(_module.to_bytecode(module), context), constants
+    hoisted = {_entries.FIRST: _constants.hoist(module)}
+    return _module.parse(_module.to_bytecode(module), context), hoisted
+
+
+def _functions_of(metadata: dict[str, Any] | None) -> set[str]:
+    each = (_entries.metadata_of(metadata or {}, name) for name in _entries.names_of(metadata))
+    return {f for own in each for f in _variants.entries_of(own).values()} or {_entries.FIRST}
 
 
 def trusted(content: bytes) -> bytes:

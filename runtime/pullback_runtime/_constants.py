@@ -6,6 +6,7 @@ folds and embeds it. As an argument it is one array.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -222,26 +223,28 @@ def take_out(content: Any, described: Any) -> tuple[bytes, list[StoredConstant]]
 
 def hoist_stored(
     module: ir.Module, stored: Sequence[StoredConstant], entries: Iterable[str]
-) -> tuple[np.ndarray, ...]:
+) -> dict[str, tuple[np.ndarray, ...]]:
     """Turn the stubs in each entry's body into leading arguments; return their arrays in order.
 
     Stubs in regions and in other functions, which are rules, become resources.
     """
     waiting = {value_of_text(each.stub, module.context): each.array for each in stored}
     symbols = ir.SymbolTable(module.operation)
-    of_entries: dict[Any, list[Any]] = {symbols[name].operation: [] for name in sorted({*entries})}
+    of_entries: dict[Any, list[Any]] = {symbols[name].operation: [] for name in entries}
     others: list[Any] = []
     for op in operations_named(module, CONSTANT):
         if (array := waiting.get(value_of(op))) is not None:
             of_entries.get(op.parent, others).append((op, array))
-    first, *further = [_to_arguments(entry.opview, found) for entry, found in of_entries.items()]
+    hoisted = {
+        entry.opview.name.value: _to_arguments(entry.opview, found)
+        for entry, found in of_entries.items()
+    }
     for op, array in others:
         op.attributes["value"] = _resource(array, op.results[0].type)
-    identities = [list(map(id, arrays)) for arrays in (first, *further)]
-    found = {*identities[0], *(id(array) for _, array in others)}
-    if identities.count(identities[0]) != len(identities) or len(found) != len(stored):
+    found = [*itertools.chain(*hoisted.values()), *(array for _, array in others)]
+    if len({*map(id, found)}) != len(stored):
         raise ArtifactError("the file's metadata name other constants", do=SAVE_AGAIN)
-    return first
+    return hoisted
 
 
 def _resource(array: np.ndarray, kind: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from pullback_runtime import (
     _backend,
     _compile,
     _custom_calls,
+    _entries,
     _meshes,
     _module,
     _symbolic,
@@ -38,10 +39,20 @@ class LoadedProgram:
     """A program from a file: call it with the arguments of the function it was saved from.
 
     Where a class of the argument trees is not here, a dictionary by field name stands for it.
+
+    Attributes:
+      opened: the module, and what the file says of this entry.
+      backend: where it runs; by default, where the arguments are.
+      function: the function that it is, of a module that `pullback` did not save.
+      entries: all programs of the file by name, which share its constants.
+      placed: the constants of the file that are on the backend.
     """
 
     opened: Opened
     backend: str | None = None
+    function: str = _entries.FIRST
+    entries: Mapping[str, LoadedProgram] = field(default_factory=dict)
+    placed: _entries.Placed = field(default_factory=_entries.Placed)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
@@ -197,15 +208,17 @@ class LoadedProgram:
 
     @property
     def _entry(self) -> str:
-        """The entry for the platform where the program runs, `main` if there is none."""
+        """The function for the platform where the program runs, the first if there is none."""
         entries = _variants.entries_of(self.metadata)
-        return entries.get(self.backend or _backend.default_backend(), "main")
+        first = next(iter(entries.values()), self.function)
+        return entries.get(self.backend or _backend.default_backend(), first)
 
     @functools.cached_property
     def constants(self) -> tuple[jax.Array, ...]:
         """The large constants of the program, on the backend if one was named, else uncommitted."""
         device = None if self._mesh else _backend.pick_device(self.backend, None)
-        return tuple(_backend.put_to_keep(self.opened.constants, device, may_alias=True))
+        place = functools.partial(_backend.put_to_keep, device=device, may_alias=True)
+        return self.placed(self.opened.constants, place)
 
 
 def _handle(
@@ -231,6 +244,7 @@ def flat_trees(arguments: int, results: int) -> tuple[PyTreeDef, PyTreeDef]:
 def load(
     source: str | os.PathLike[str] | bytes,
     *,
+    entry: str = _entries.FIRST,
     backend: str | None = None,
     allow_custom_calls: Collection[str] = (),
 ) -> LoadedProgram:
@@ -239,15 +253,41 @@ def load(
     Args:
       source: the path of a file, or its bytes: what `pullback` saved, StableHLO text or
         bytecode.
+      entry: which of the programs of the file, by default the first; of another module, the
+        function.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`.
 
-    Raises: ArtifactError for everything that is not a whole module, or calls something else.
+    Raises: ArtifactError for everything that is not a whole module, or calls something else, or
+      has no such entry.
     """
     opened = open_module(source)
     with naming_file(source), refusing_damage():
         if not opened.is_whole:
             _module.refuse_fatal(opened.module)
         opened.check_custom_calls(allow_custom_calls)
-    return LoadedProgram(opened, backend)
+        if not opened.entries:
+            return _of_function(opened, entry, backend)
+        make = functools.partial(_of_entry, opened, backend, _entries.Placed())
+        entries = _entries.Entries(opened.entries, make)
+        return entries[_entries.find(entry, opened.entries)]
+
+
+def _of_entry(
+    opened: Opened,
+    backend: str | None,
+    placed: _entries.Placed,
+    entries: Mapping[str, LoadedProgram],
+    name: str,
+) -> LoadedProgram:
+    return LoadedProgram(opened.entered(name), backend, entries=entries, placed=placed)
+
+
+def _of_function(opened: Opened, entry: str, backend: str | None) -> LoadedProgram:
+    """Return the program of a module that `pullback` did not save."""
+    if entry != _entries.FIRST and opened.exported is not None:
+        raise _entries.only_main(entry)
+    if entry != _entries.FIRST:
+        _module.find_entry(opened.module, entry)
+    return LoadedProgram(opened, backend, entry)

@@ -7,7 +7,7 @@ from pullback.files.jax_export.exchange import (
     to_exported as to_exported,
 )
 from pullback.files.read import load as load, of_module as of_module
-from pullback.files.write import save as save, serialize as serialize
+from pullback.files.write import save as save, save_all as save_all, serialize as serialize
 from pullback.program import hooks
 
 hooks.set_files(sys.modules[__name__])

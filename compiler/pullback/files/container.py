@@ -10,7 +10,7 @@ import jax
 
 from pullback import _jax
 from pullback._jax import ir
-from pullback.files import embedded_constants, platform_variants
+from pullback.files import embedded_constants
 from pullback.files.errors import ArtifactError, NotPortableError, as_ours, check_valid
 from pullback.frontend import callbacks
 from pullback.ir import locations, purity, symbols
@@ -130,7 +130,7 @@ def _portable(
         copy = clone(module)  # serialising changes it
         if target is not None:
             _expand(copy, version)  # before there are stubs, which must not be folded
-        embedding.embed(copy, set(description.get(platform_variants.METADATA, ["main"])))
+        embedding.embed(copy)
         _attach(copy, {**description, "stablehlo": version})
         # neither writing VHLO nor loading what a save wrote verifies StableHLO's ops
         check_valid(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,17 +45,28 @@ class Held:
     def __init__(self, context: ir.Context):
         self.context = context
         self.arrays: dict[str, Any] = {}
-        self._attributes: dict[int, ir.Attribute] = {}
+        self._attributes: dict[str, ir.Attribute] = {}
 
     def copy(self, module: ir.Module) -> ir.Module:
-        """Copy a module into this context, with the resources of one that was loaded."""
+        """Copy a module into this context, with the resources of one that was loaded.
+
+        Modules share equal ones, so that equal functions with these are equal as text.
+        """
         bytecode = _module.to_bytecode(module)
         data = _resources.read(bytecode)
         copy = _module.parse(bytecode, self.context)
         for name, op in _resources.constants(copy) if data else ():
-            found = _resources.by_name(data, name)
-            self.arrays[name] = _resources.as_array(found, op)
+            array = _resources.as_array(_resources.by_name(data, name), op)
+            make = functools.partial(op.attributes.__getitem__, "value")
+            op.attributes["value"] = self._resource(array, name, make)
         return copy
+
+    def _resource(self, array: Any, name: str, make: Callable[[], Any]) -> ir.Attribute:
+        """Return the attribute of the resource with an array's data; a new one has this name."""
+        known = next((n for n, other in self.arrays.items() if _equal(array, other)), name)
+        if known not in self.arrays:
+            self.arrays[known], self._attributes[known] = array, make()
+        return self._attributes[known]
 
     def lowering_of(self, table: Any) -> Callable[[str, Any], link.LinkSource]:
         """Return a function that lowers rules of a table, with large constants held here.
@@ -81,35 +92,40 @@ class Held:
     def _constant(self, array: Any, kind: Any) -> ir.Value:
         if array.nbytes < _constants.SMALLEST_BYTES or not is_inexact(array):
             return _constant(array, None)
-        if id(array) not in self._attributes:
-            name = f"held_{len(self.arrays)}"
-            self.arrays[name] = array
-            self._attributes[id(array)] = _resources.attribute(name, np.asarray(array), kind)
-        attributes = {"value": self._attributes[id(array)]}
+        name = f"held_{len(self.arrays)}"
+        make = functools.partial(_resources.attribute, name, np.asarray(array), kind)
+        attributes = {"value": self._resource(array, name, make)}
         return ir.Operation.create(_resources.CONSTANT, [kind], attributes=attributes).results[0]
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """A program's large constants, each value once; those with a stub stay out of the module.
+    """The large constants of programs, each value once; those with a stub stay out of the module.
 
     `values` may be JAX arrays, which are converted to NumPy's on use. `places` has, for each hidden
-    argument, the position of its value; `held` has it for each resource, by name.
+    argument of each entry, the position of its value; `held` has it for each resource, by name.
     """
 
     values: tuple[Any, ...]
     stubs: tuple[Stub | None, ...]
-    places: tuple[int, ...]
+    places: Mapping[str, Sequence[int]]
     held: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        hidden: Sequence[Any], module: ir.Module, held: Mapping[str, Any] | None = None
+        hidden: Mapping[str, Sequence[Any]],
+        module: ir.Module,
+        held: Mapping[str, Any] | None = None,
     ) -> Embedding:
-        """Choose a stub for each large constant, unlike any constant of the module."""
+        """Choose a stub for each large constant, unlike any constant of the module.
+
+        Args:
+          hidden: by entry, the values of its leading arguments.
+        """
         held = held or {}
-        given = [prng_keys.physical(value) for value in hidden]
-        values, places = _distinct([*given, *held.values()])
+        given = [*map(prng_keys.physical, itertools.chain(*hidden.values()))]
+        values, found = _distinct([*given, *held.values()])
+        places = iter(found)
         constants = operations_named(module, _resources.CONSTANT) if values else []
         taken = set(map(_constants.value_of, constants))
         whole = [data for op in constants if (data := _constants.large_array(op)) is not None]
@@ -118,8 +134,10 @@ class Embedding:
             stubs = tuple(
                 None if _is_in(value, whole) else _stub(value, taken, numbers) for value in values
             )
-        of_held = dict(zip(held, places[len(given) :], strict=True))
-        return Embedding(tuple(values), stubs, tuple(places[: len(given)]), of_held)
+        of_entries = {
+            entry: tuple(itertools.islice(places, len(each))) for entry, each in hidden.items()
+        }
+        return Embedding(tuple(values), stubs, of_entries, dict(zip(held, places, strict=True)))
 
     def without_stubs(self) -> Embedding:
         """Return a copy that puts all constants into the module, and uses no stubs."""
@@ -134,28 +152,27 @@ class Embedding:
         """Return what a loader has to know of the constants with stubs."""
         return [_constants.describe(*pair) for pair in self.stored()]
 
-    def embed(self, module: ir.Module, entries: Iterable[str]) -> None:
+    def embed(self, module: ir.Module) -> None:
         """Replace the leading arguments of the entries with constants, in place.
 
         Entries pass these on to the functions that use them, so each is stored once.
         """
         symbols = ir.SymbolTable(module.operation)
-        for entry in entries if self.places else ():
-            self._embed(symbols[entry])
+        for entry, places in self.places.items():
+            if places:
+                self._embed(symbols[entry], places)
         with erasing():
             for name, op in _resources.constants(module) if self.held else ():
                 place = self.held[name]
                 with ir.Location.unknown(module.context), ir.InsertionPoint(op):
                     _resources.replace(op, _constant(self.values[place], self.stubs[place]))
 
-    def _embed(self, function: Any) -> None:
+    def _embed(self, function: Any, places: Sequence[int]) -> None:
         block = function.regions[0].blocks[0]
         with ir.Location.unknown(function.context), ir.InsertionPoint.at_block_begin(block):
-            arguments = list(block.arguments)[: len(self.places)]
-            made = {
-                place: _constant(self.values[place], self.stubs[place]) for place in {*self.places}
-            }
-            for argument, place in zip(arguments, self.places, strict=True):
+            arguments = list(block.arguments)[: len(places)]
+            made = {place: _constant(self.values[place], self.stubs[place]) for place in {*places}}
+            for argument, place in zip(arguments, places, strict=True):
                 argument.replace_all_uses_with(made[place])
             drop_arguments(function, arguments)
 
@@ -174,12 +191,14 @@ def _distinct(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
 
 def _equal(value: Any, other: Any) -> bool:
     """Return True if two arrays have equal bytes, comparing block by block to stop early."""
+    if value is other:
+        return True
     if (value.shape, value.dtype) != (other.shape, other.dtype):
         return False
     first, second = (_bytecode_constants.as_bytes(np.asarray(array)) for array in (value, other))
     starts = range(0, len(first), COMPARED_BYTES)
     pairs = ((first[at : at + COMPARED_BYTES], second[at : at + COMPARED_BYTES]) for at in starts)
-    return value is other or all(bytes(one) == bytes(two) for one, two in pairs)
+    return all(bytes(one) == bytes(two) for one, two in pairs)
 
 
 def _constant(value: Any, stub: Stub | None) -> ir.Value:

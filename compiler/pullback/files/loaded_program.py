@@ -19,7 +19,7 @@ from pullback.passes.base import NoRules
 from pullback.program.platform_variants import choosing
 from pullback.program.program import Program
 from pullback.program.record import Interface
-from pullback_runtime import _artifact, _avals, _meshes, _module
+from pullback_runtime import _artifact, _avals, _entries, _meshes, _module, _variants
 from pullback_runtime._backend import put_to_keep
 from pullback_runtime._lazy_values import Lazy
 from pullback_runtime._load import flat_trees
@@ -49,20 +49,47 @@ class LoadedRules(NoRules):
         return LoadedRules(self.order - 1 if self.order else self.order)
 
 
-def of_entries(opened: _artifact.Opened, entries: Mapping[str, str]) -> Program:
-    """Make a program of a module with an entry for each platform.
+def of_file(opened: _artifact.Opened, entry: str) -> Program:
+    """Make the program of an entry of a saved file, with the others beside it."""
+    make = functools.partial(_of_entry, opened, _entries.Placed())
+    entries = _entries.Entries(opened.entries, make)
+    return entries[_entries.find(entry, opened.entries)]
 
-    An entry takes the constants, then the arguments.
+
+def _of_entry(
+    opened: _artifact.Opened,
+    placed: _entries.Placed,
+    entries: Mapping[str, Program],
+    name: str,
+) -> Program:
+    program = of_platforms(opened.entered(name), placed, is_shared=len(entries) > 1)
+    return dataclasses.replace(program, entries=entries)
+
+
+def of_platforms(
+    opened: _artifact.Opened, placed: _entries.Placed | None = None, is_shared: bool = False
+) -> Program:
+    """Make a program of a module with a function for each platform.
+
+    A function takes the constants, then the arguments.
     The variant for the first platforms is made at once, the others on demand.
+
+    Args:
+      placed: the constants that are on the device already.
+      is_shared: the module has functions of other programs as well.
     """
-    module, constants = opened.module, _placed_later(opened.constants)
+    module = opened.module
+    constants = _placed_later(opened.constants, placed or _entries.Placed())
+    entries = _variants.entries_of(opened.metadata)
     (first, platforms), *others = platform_variants.groups(module, entries) or [("main", ("cpu",))]
-    if not others:
+    if not others and not is_shared:
         return variant(opened, module, platforms, constants)
 
     def alone(entry: str, platforms: tuple[str, ...]) -> Program:
         return variant(opened, platform_variants.alone(module, entry), platforms, constants)
 
+    if not others:
+        return alone(first, platforms)
     further = Lazy(len(others), lambda: [alone(*each) for each in others])
     program = dataclasses.replace(alone(first, platforms), variants=further)
     return dataclasses.replace(program, retarget=choosing(program))
@@ -92,9 +119,14 @@ def variant(
     return Program(module, interface, constants, rules, environment)
 
 
-def _placed_later(constants: Sequence[np.ndarray]) -> Sequence[jax.Array]:
+def _placed_later(constants: Sequence[np.ndarray], placed: _entries.Placed) -> Sequence[jax.Array]:
     """Return the constants as a lazy sequence of JAX arrays, made on first use."""
-    return Lazy(len(constants), lambda: put_to_keep(constants, may_alias=True)) if constants else ()
+
+    def place(arrays: Sequence[np.ndarray]) -> Sequence[jax.Array]:
+        found: Sequence[jax.Array] = put_to_keep(arrays, may_alias=True)
+        return found
+
+    return Lazy(len(constants), lambda: placed(constants, place)) if constants else ()
 
 
 def _interface(module: ir.Module, opened: _artifact.Opened, hidden: int) -> Interface:

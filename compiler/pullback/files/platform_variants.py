@@ -32,7 +32,7 @@ def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tup
     Raises: ModuleError if an entry is missing.
     """
     names = dict.fromkeys(entries.values())
-    if len(names) > 1:
+    if names.keys() - {"main"}:
         for name in names:
             _module.find_entry(module, name)
     return [(name, tuple(p for p, e in entries.items() if e == name)) for name in names]
@@ -41,6 +41,7 @@ def groups(module: ir.Module, entries: Mapping[str, str]) -> list[tuple[str, tup
 def alone(module: ir.Module, entry: str) -> ir.Module:
     """Return a copy of the module in which one entry is `@main`, and the others are gone."""
     copy = clone(module)
+    _module.make_private(copy, keep=entry)
     if entry == "main":
         erase_unreachable(copy)
     else:

@@ -17,7 +17,7 @@ from pullback.files.symbolic import save_load
 from pullback.ir.modules import exchange_entry
 from pullback.ir.verify import verify
 from pullback.program.program import Program
-from pullback_runtime import _artifact, _module, _symbolic, _variants
+from pullback_runtime import _artifact, _entries, _module, _symbolic
 
 
 def load(
@@ -33,7 +33,8 @@ def load(
 
     Args:
       source: a path, or the content of a file as bytes.
-      entry: the function of a StableHLO module that the program is; it is called @main then.
+      entry: which of the programs of a file, by default the first; `program.entries` has all.
+        Of a StableHLO module, the function that the program is; it is called @main then.
       allow_custom_calls: targets of custom calls that you vouch for, such as one that you have
         registered by `jax.ffi`; those of libraries that come with JAX need no word.
 
@@ -42,18 +43,18 @@ def load(
     Raises:
       ArtifactError: the file is damaged, too new, holds no module, or one whose derivative ops
         break a constraint of the dialect; it makes another custom call, or one that has a meaning
-        only in the process that wrote it; or it is of one program, and `entry` is another.
+        only in the process that wrote it; or it has no such entry.
       ModuleError: the module has no such function.
     """
     with as_ours():
         opened = _artifact.open_module(source, _jax.context())
         with _artifact.naming_file(source), _artifact.refusing_damage():
-            if entry != "main":
-                return _program_of(_entered(opened, entry), allow_custom_calls)
             if opened.exported is not None:
+                if entry != "main":
+                    raise _entries.only_main(entry)
                 opened.check_custom_calls(allow_custom_calls)
                 return exchange.from_opened(opened)
-            return _program_of(opened, allow_custom_calls)
+            return _program_of(opened, entry, allow_custom_calls)
 
 
 def of_module(module: ir.Module, entry: str) -> Program:
@@ -61,39 +62,40 @@ def of_module(module: ir.Module, entry: str) -> Program:
     with as_ours(), _artifact.refusing_damage():
         opened = _artifact.opened(module)
         if entry != "main":
-            opened = _entered(dataclasses.replace(opened, metadata=None), entry)
-        program: Program = _program_of(opened, None)
+            opened = dataclasses.replace(opened, metadata=None)
+        program: Program = _program_of(opened, entry, None)
         return program
 
 
-def _entered(opened: _artifact.Opened, entry: str) -> _artifact.Opened:
-    """Make a function the entry `@main` of a module that no saved program describes."""
-    if opened.exported is not None or opened.metadata is not None:
-        raise ArtifactError(
-            f"the file holds a program, which is its @main, and not @{entry}",
-            do="leave out the entry; it is for modules that pullback or jax.export did not save",
-        )
-    _module.signature(_module.find_entry(opened.module, entry), entry)  # errors have this name
-    exchange_entry(opened.module, entry)
-    return opened
+def _take_function(module: ir.Module, entry: str) -> None:
+    """Make a function the entry `@main` of a module of others.
+
+    What else calls `@main` would not fit derivatives; so all other functions become private.
+    """
+    if entry != "main":
+        _module.signature(_module.find_entry(module, entry), entry)  # errors have this name
+        exchange_entry(module, entry)
+    _module.find_entry(module, "main")
+    _module.make_private(module, keep="main")
 
 
-def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> Any:
+def _program_of(opened: _artifact.Opened, entry: str, allowed: Collection[str] | None) -> Any:
     """Make a program of an opened file's module.
 
     Args:
+      entry: the name of a program of the file; of a module of others, the function.
       allowed: custom calls that the caller vouches for; None if the module is of this process.
     """
     metadata = opened.metadata or {}
+    if metadata:
+        entry = _entries.find(entry, opened.entries)
+    else:
+        _take_function(opened.module, entry)
     if _symbolic.METADATA in metadata:
         opened.check_custom_calls(allowed or ())
         return save_load.load(opened.module, opened.trees(), metadata)
-    if not metadata:  # a module of others: what else calls @main would not fit derivatives
-        _module.find_entry(opened.module, "main")
-        _module.make_private(opened.module, keep="main")
-    entries = _variants.entries_of(metadata)
     if opened.has_composites:
-        vhlo_gaps.restore(opened.module, erase=len({*entries.values()}) < 2)
+        vhlo_gaps.restore(opened.module, erase=len(opened.functions) < 2)
         if not opened.is_whole:  # what save wrote, it has verified
             _verify(opened.module)
     if not metadata:  # where names of rules are references, it does not take them for dead
@@ -106,7 +108,9 @@ def _program_of(opened: _artifact.Opened, allowed: Collection[str] | None) -> An
         opened.check_custom_calls(allowed)
     if marked := metadata.get(vhlo_gaps.CHECKPOINTS):
         vhlo_gaps.put_checkpoints(opened.module, marked)
-    return loaded_program.of_entries(opened, entries)
+    return (
+        loaded_program.of_file(opened, entry) if metadata else loaded_program.of_platforms(opened)
+    )
 
 
 def _verify(module: ir.Module) -> None:

@@ -1,20 +1,25 @@
-"""Save a program: rules staged, constants in the module, a digest, one file in one step."""
+"""Save programs: rules staged, constants in the module, a digest, one file in one step."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from pullback._jax import context_of_its_own, ir
-from pullback.autodiff.reachable_calls import Meeting, have_rules, met_in, order_of
-from pullback.errors import MissingRuleError, NotLinearError
-from pullback.files import container, embedded_constants, platform_variants, vhlo_gaps
+from pullback.autodiff.reachable_calls import met_in
+from pullback.files import (
+    container,
+    embedded_constants,
+    merge_entries,
+    platform_variants,
+    refusals,
+    vhlo_gaps,
+)
 from pullback.files.atomic_write import write_atomically
 from pullback.files.errors import ArtifactError, NotPortableError, as_ours
 from pullback.files.loaded_program import LOST_RULES, ORDER
@@ -23,7 +28,7 @@ from pullback.ir import locations, ops
 from pullback.passes.as_run import as_run
 from pullback.program.record import positions_by_argument
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import _avals, _jax as runtime_jax, _meshes
+from pullback_runtime import _avals, _entries, _jax as runtime_jax, _meshes
 
 if TYPE_CHECKING:
     from pullback.program.program import Program
@@ -63,7 +68,42 @@ def save(
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
-    write_atomically(path, _pieces(program, target, platforms, allow_refusals, order))
+    options = Options(target, platforms, allow_refusals, order)
+    write_atomically(path, _pieces(program, options))
+
+
+def save_all(
+    path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    platforms: Sequence[str] | None = None,
+    allow_refusals: bool = False,
+    order: int | None = None,
+    **entries: Program,
+) -> None:
+    """Write several programs to one file, as entries with names.
+
+    They share constants, rules and equal functions. `pb.load(path, entry="forces")` gives one of
+    them, `pb.load(path)` the first; `program.entries` has all, by name.
+
+    Args:
+      path: the file; it is replaced in one step.
+      target: as `save` takes it, like the three that follow; they hold for all entries.
+      platforms: as `save` takes it. Without it, all must be for the same platforms.
+      allow_refusals: as `save` takes it.
+      order: as `save` takes it.
+      entries: the programs by name. The first is the function `@main` of the file, which any tool
+        runs; each other one is a public function of its name.
+
+    Raises:
+      ArtifactError: there are no entries; one is no program, or has symbolic dimensions; a name is
+        no identifier, or that of another function of the file; the entries are for different
+        platforms or meshes; or what `save` raises it for.
+      MissingRuleError, NotPortableError: as of `save`. A note names the entry.
+    """
+    options = Options(target, platforms, allow_refusals, order)
+    merge_entries.check(entries, vars(options))
+    write_atomically(path, _pieces_of_all(entries, options))
 
 
 def serialize(
@@ -75,51 +115,92 @@ def serialize(
     order: int | None = None,
 ) -> bytes:
     """Return the bytes that `save` writes; arguments and errors are the same."""
-    return b"".join(_pieces(program, target, platforms, allow_refusals, order))
+    return b"".join(_pieces(program, Options(target, platforms, allow_refusals, order)))
 
 
-def _pieces(
-    program: Program | SymbolicProgram,
-    target: str | None,
-    platforms: Sequence[str] | None,
-    allow_refusals: bool,
-    order: int | None,
-) -> list[Any]:
+@dataclass(frozen=True)
+class Options:
+    """What `save` takes beside programs."""
+
+    target: str | None
+    platforms: Sequence[str] | None
+    allow_refusals: bool
+    order: int | None
+
+
+def _pieces(program: Program | SymbolicProgram, options: Options) -> list[Any]:
     """Return what `save` writes, as buffers; those of large constants are views of the arrays."""
     if isinstance(program, SymbolicProgram):
-        return _symbolic_pieces(program, target, platforms, allow_refusals, order)
-    platforms = (platforms,) if isinstance(platforms, str) else platforms
-    _check_platforms(program, platforms)
-    _check_order(order)
-    _refuse_tracers(program)
-    chosen = list(map(program.for_platform, platforms or program.platforms))
+        return _symbolic_pieces(program, **vars(options))
+    return _pieces_of_all({_entries.FIRST: program}, options)
+
+
+def _pieces_of_all(programs: Mapping[str, Program], options: Options) -> list[Any]:
+    """Return what `save_all` writes, as buffers."""
+    _check_order(options.order)
+    platforms = merge_entries.platforms_of(programs, options.platforms)
     held = embedded_constants.Held(context_of_its_own())
-    staged = [_staged(each, held, order) for each in chosen]
-    module, entries = platform_variants.merged([module for module, _ in staged])
-    reached = min((order for _, order in staged if order is not None), default=None)
-    if not allow_refusals:
-        met = met_in(module)
-        _refuse_refusals(program, met, reached, order is None)
-        _refuse_missing(program, met, reached)
-    description = _describe(program, rule_inventory(module))
-    description["platforms"] = list(platforms or program.platforms)
-    around = program.rules.around(program._environment)  # of its rules as well
-    if around.axes:
-        description[_meshes.METADATA] = around.axes
-    if reached is not None:
-        description[ORDER] = reached
-    if around.has_lost_rules:
-        description[LOST_RULES] = True
-    if len(entries) > 1:
-        description[platform_variants.METADATA] = entries
+    prepared = {}
+    for name, program in programs.items():
+        with merge_entries.naming(name, programs):
+            prepared[name] = _prepared(program, held, platforms, options)
+    merge_entries.check_meshes({name: each.axes for name, each in prepared.items()})
+    module, functions = merge_entries.merged({name: x.modules for name, x in prepared.items()})
+    described = {name: each.described(functions[name]) for name, each in prepared.items()}
+    description = _describe(module, platforms, described)
+    if axes := next(iter(prepared.values())).axes:
+        description[_meshes.METADATA] = axes
     if checkpoints := vhlo_gaps.take_checkpoints(module):
         description[vhlo_gaps.CHECKPOINTS] = checkpoints
     vhlo_gaps.wrap_chlo(module)
     vhlo_gaps.drop_sharding_hints(module)
     _refuse_other_dialects(module)
+    hidden = {f: programs[name].constants for name, each in functions.items() for f in each}
     with as_ours():
-        embedding = embedded_constants.Embedding.of(program.constants, module, held.arrays)
-        return container.sealed(module, embedding, description, target)
+        embedding = embedded_constants.Embedding.of(hidden, module, held.arrays)
+        return container.sealed(module, embedding, description, options.target)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An entry to be written.
+
+    Attributes:
+      modules: its module with all rules, for each platform.
+      description: what the metadata say of it.
+      axes: the mesh that it runs on.
+    """
+
+    modules: list[ir.Module]
+    description: dict[str, Any]
+    axes: _meshes.Axes
+
+    def described(self, functions: list[str]) -> dict[str, Any]:
+        """Return the description with the functions of the file that it is, by platform."""
+        if {*functions} == {_entries.FIRST}:
+            return self.description
+        return {**self.description, platform_variants.METADATA: functions}
+
+
+def _prepared(
+    program: Program, held: embedded_constants.Held, platforms: Sequence[str], options: Options
+) -> _Prepared:
+    """Stage the rules of an entry, and refuse what a file cannot hold."""
+    _refuse_tracers(program)
+    chosen = map(program.for_platform, platforms)
+    staged = [_staged(each, held, options.order) for each in chosen]
+    reached = min((order for _, order in staged if order is not None), default=None)
+    if not options.allow_refusals:
+        met = met_in(staged[0][0])
+        refusals.refuse_refusals(program, met, reached, options.order is None)
+        refusals.refuse_missing(program, met, reached)
+    around = program.rules.around(program._environment)  # of its rules as well
+    description = _describe_program(program)
+    if reached is not None:
+        description[ORDER] = reached
+    if around.has_lost_rules:
+        description[LOST_RULES] = True
+    return _Prepared([module for module, _ in staged], description, around.axes)
 
 
 def _staged(
@@ -144,91 +225,29 @@ def _staged(
     return module, order
 
 
-def _refuse_refusals(
-    program: Program,
-    met: Sequence[Meeting],
-    order: int | None,
-    of_any_order: bool,
-) -> None:
-    """Raise MissingRuleError, with the rule's message, for the first needed rule that raises.
-
-    If only derivatives of higher order need such a rule, and the file is for any order, warn.
-
-    Static analysis overestimates which rules a derivative needs, since rules may return tangents
-    that are zero. So the program is differentiated. If that succeeds, rules that raise count only
-    for calls inside of other rules, and only from the second order on.
-    """
-    refused = [(each.order(rule), each, rule) for each in met for rule in each.call.refused]
-    if refused and _is_differentiable(program):
-        deep = [(each.in_rules, each, rule) for _, each, rule in refused]
-        refused = [(max(order_of(rule, d), 2), each, rule) for d, each, rule in deep if d]
-    refused = [each for each in refused if order is None or each[0] <= order]
-    if not refused:
-        return
-    first = min(order for order, *_ in refused)
-    sooner = f"save with order={first - 1}: derivatives up to that order do not ask for it; or "
-    _, (call, *_), rule = refused[0]
-    count = len({each.call.decomposition for _, each, _ in refused})
-    others = f", and those of {count - 1} more" if count > 1 else ""
-    said = f"the {rule} rule of `{call.decomposition}` raises{others}: {call.refused[rule]}"
-    where = locations.user_line_of(call.op)
-    if of_any_order and first > 1:
-        warnings.warn(
-            f"{said}, for the call at {where}; a derivative of order {first} or more may ask for "
-            f"it, and one of the loaded program raises this then; save with order={first - 1} if "
-            "nobody needs these, or with allow_refusals=True",
-            stacklevel=2,
-        )
-        return
-    do = (
-        "save with allow_refusals=True (--allow-refusals in a shell): the file runs, and "
-        "raises this where the derivative is asked for; or give the step a rule that does not "
-        "raise"
-    )
-    raise MissingRuleError(said, where=where, do=sooner + do if first > 1 else do)
-
-
-def _is_differentiable(program: Program) -> bool:
-    """Return True if no rule raises for a first derivative with respect to all arguments.
-
-    Forward mode through a backward rule that is not linear does not exist, saved or not.
-    """
-    try:
-        program.vjp()
-        with contextlib.suppress(NotLinearError):
-            program.jvp()
-    except Exception:  # of a user's rule, which may raise anything
-        return False
-    return True
-
-
-def _refuse_missing(program: Program, met: Sequence[Meeting], order: int | None) -> None:
-    """Raise MissingRuleError if a derivative of the program needs a rule of a call without any.
-
-    Most such calls are needed by no derivative: they are for orders that JAX lacks, or behind
-    `stop_gradient`. So the program is differentiated to find out.
-    """
-    if have_rules(met, order):
-        return
-    try:
-        program.vjp()
-    except MissingRuleError as error:
-        error.do = (
-            f"{error.do}; or save with allow_refusals=True (--allow-refusals in a shell): the file "
-            "runs, and has no derivative through this step"
-        )
-        raise
-    except Exception:
-        return  # no derivative for another reason, such as an active bitcast, or a rule that raises
-
-
-def _describe(program: Program, inventory: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
+def _describe(
+    module: ir.Module, platforms: Sequence[str], entries: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the metadata: those of the first entry, and what others have unlike these."""
+    first = next(iter(entries.values()))
+    description = {
         **container.versions(),
+        **first,
+        "rules": rule_inventory(module),
+        "platforms": list(platforms),
+    }
+    if [*entries] != [_entries.FIRST]:
+        description[_entries.METADATA] = {
+            name: _entries.differences(first, own) for name, own in entries.items()
+        }
+    return description
+
+
+def _describe_program(program: Program) -> dict[str, Any]:
+    return {
         **container.described_trees(program),
         **_describe_types(program),
         "arguments": list(program.arg_paths),
-        "rules": inventory,
     }
 
 
@@ -260,8 +279,8 @@ def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any) -> list[Any]:
-    if any(others):
+def _symbolic_pieces(program: SymbolicProgram, target: str | None, **others: Any) -> list[Any]:
+    if any(others.values()):
         raise ArtifactError(
             "a program with symbolic dimensions is saved with no option but `target`",
             do="leave out platforms, allow_refusals and order: for one platform save "
@@ -269,17 +288,6 @@ def _symbolic_pieces(program: SymbolicProgram, target: str | None, *others: Any)
         )
     with program.settings():
         return save_load.pieces(program, target)
-
-
-def _check_platforms(program: Program, platforms: Sequence[str] | None) -> None:
-    traced = set(program.platforms)
-    if platforms is None or set(platforms) <= traced:
-        return
-    raise ArtifactError(
-        f"the program was traced for {', '.join(sorted(traced))}, not for "
-        f"{', '.join(sorted(set(platforms) - traced))}",
-        do="trace it again with platforms=…",
-    )
 
 
 def _check_order(order: int | None) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import jax
@@ -98,6 +98,7 @@ class AnyProgram:
     variants: Sequence[Any]
     retarget: Retarget | None
     _shares_values: bool
+    entries: Mapping[str, Any]
 
     def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
@@ -184,6 +185,8 @@ class Record(AnyProgram):
       retarget: how it is made for other platforms, where it can be.
       _shares_values: it was traced in a checked `shard_map`, and JAX would count the cotangent of
         an argument or result once for all devices.
+      entries: the programs of the file that it was loaded from, by name: itself, and those saved
+        with it by `save_all`. It is empty for programs that were traced or derived.
     """
 
     module: ir.Module
@@ -195,6 +198,7 @@ class Record(AnyProgram):
     variants: Sequence[Any] = ()
     retarget: Retarget | None = None
     _shares_values: bool = False
+    entries: Mapping[str, Any] = field(default_factory=dict)
 
     def _after(self, stages: Sequence[Stage], interface: Interface) -> Self:
         """Return the program after `stages`; `interface` is of its new arguments and results."""
@@ -213,6 +217,7 @@ class Record(AnyProgram):
     def _with_module(self, module: ir.Module, **changes: Any) -> Self:
         """Return the program of a module that was made of this one's, by the same rules."""
         environment = self.rules.around(self._environment)
+        changes = {"entries": {}, **changes}
         return dataclasses.replace(self, module=module, _environment=environment, **changes)
 
     def asm(self, debug_info: bool = False) -> str:

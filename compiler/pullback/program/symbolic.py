@@ -12,6 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NoReturn, Self, TypeVar
 
 import jax
@@ -100,6 +101,7 @@ class SymbolicProgram(AnyProgram):
     variants = ()
     retarget = None
     _shares_values = False
+    entries = MappingProxyType[str, Any]({})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on arrays of any sizes that fit the dimensions."""

@@ -10,6 +10,7 @@ import click
 import jax
 from rich.filesize import decimal
 
+import pullback
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, UsageError
 from pullback.passes.as_run import as_run
@@ -20,6 +21,7 @@ from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.show import into_its_folder, note, show_ir, write
 from pullback.tools.sources import (
+    Source,
     allow_custom_calls_option,
     check_used,
     entry_option,
@@ -134,13 +136,38 @@ def _explain(program: Any, mode: str | None, wrt: Positions, order: int, as_json
     )
 
 
+def _beside(name: str | None, entry: str | None, loaded: Source) -> dict[str, Any]:
+    """Return the entries that a file gets beside a new one of this name: those of the source."""
+    if name is None:
+        return {}
+    entries = {**loaded.program.entries} or {entry or "main": loaded.program}
+    if name in entries:
+        raise UsageError(
+            f"`{loaded.spec}` has an entry `{name}` already",
+            where=f"its entries: {', '.join(entries)}",
+            do="give --entry-name another name",
+        )
+    return entries
+
+
+def _save(
+    program: Any, output: Path, allow_refusals: bool, name: str | None, entries: dict[str, Any]
+) -> None:
+    """Save a program by itself, or as the last of these entries if it has a name."""
+    if name is None:
+        program.save(output, allow_refusals=allow_refusals)
+    else:
+        entries[name] = program
+        pullback.save_all(output, allow_refusals=allow_refusals, **entries)
+
+
 @click.command()
 @click.argument("source")
 @click.option("--jvp", is_flag=True, help="(args, tangents) -> (results, tangents).")
 @click.option("--vjp", is_flag=True, help="(args, cotangents) -> (results, cotangents).")
 @click.option("--grad", is_flag=True, help="(args) -> gradients of a scalar result.")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option
+@entry_option("--entry")
 @click.option(
     "--wrt",
     "--argnums",
@@ -175,6 +202,11 @@ def _explain(program: Any, mode: str | None, wrt: Positions, order: int, as_json
     help="Save a program although rules refuse: it raises what they say where they are needed.",
 )
 @click.option(
+    "--entry-name",
+    metavar="NAME",
+    help="Save the result as an entry of this name beside the entries of SOURCE, in one file.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, allow_dash=True),
@@ -199,6 +231,7 @@ def derive(
     explain: bool,
     as_json: bool,
     allow_refusals: bool,
+    entry_name: str | None,
     output: Path | None,
 ) -> None:
     """Differentiate or batch SOURCE: an MLIR file, `-`, or a target such as `file.py:function`."""
@@ -210,12 +243,14 @@ def derive(
         check_used("--vmap", {"--in-axes": in_axes})
     saved = output is not None and output.suffix == ".mlirbc"
     if not saved:
-        check_used("-o FILE.mlirbc, a saved program", {"--allow-refusals": allow_refusals})
+        of_files = {"--allow-refusals": allow_refusals, "--entry-name": entry_name}
+        check_used("-o FILE.mlirbc, a saved program", of_files)
     wanting = {"--vmap": batch is not None, "--rules": rules, "--lower": lower}
     _check_together(mode, explain, as_json, {**wanting, "-o": output is not None})
     loaded = load_source(
         source, arguments, entry=entry, sizes=sizes, allow_custom_calls=allow_custom_calls
     )
+    entries = _beside(entry_name, entry, loaded)
     program = loaded.program
     for option in filter(wanting.get, wanting):
         program = loaded.fixed(option)
@@ -234,7 +269,7 @@ def derive(
             program = program.run_passes(pipeline, verify_each=True)
     if output is not None and saved:
         with naming(source), into_its_folder(output):
-            program.save(output, allow_refusals=allow_refusals)
+            _save(program, output, allow_refusals, entry_name, entries)
         return
     if program.constants:
         note(

@@ -117,7 +117,7 @@ class Stager:
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types, such as 'f32[8,128], i32[8]'.")
-@entry_option
+@entry_option("--entry", "--entry-name")
 @click.option(
     "--stage",
     "stages",

@@ -19,12 +19,12 @@ from pullback.program.symbolic import SymbolicProgram
 from pullback.tools.module_io import is_text, standard_input
 from pullback.tools.sources import allow_custom_calls_option, entry_option
 from pullback.tools.targets import naming
-from pullback_runtime import _artifact, _container, _meshes, _symbolic
+from pullback_runtime import _artifact, _container, _entries, _meshes, _symbolic
 
 
 @click.command()
 @click.argument("file")
-@entry_option
+@entry_option("--entry", "--entry-name")
 @allow_custom_calls_option
 def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...]) -> None:
     """Show the signature, rules, platforms, versions and sizes of FILE, or of `-` for stdin."""
@@ -33,7 +33,7 @@ def info(file: str, entry: str | None, allow_custom_calls: tuple[str, ...]) -> N
         program = pullback.load(
             content, entry=entry or "main", allow_custom_calls=allow_custom_calls
         )
-    for label, text in rows(content, program):
+    for label, text in rows(content, program, entry or "main"):
         click.echo(f"{label:18}{text}")
 
 
@@ -44,14 +44,17 @@ def _orders(program: SymbolicProgram) -> str:
     return "none" if program.order == 0 else f"of first order, both modes{because}"
 
 
-def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str, str]]:
+def rows(content: Any, program: Program | SymbolicProgram, entry: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact."""
-    yield from _file(content)
+    yield from _file(content, entry)
     yield "platforms", ", ".join(program.platforms)
     if isinstance(program, SymbolicProgram):
         yield "symbols", ", ".join([*program.symbols, *_symbolic.constraints_of(program.in_avals)])
     elif program._environment.axes:
         yield "mesh", _meshes.text(program._environment.axes)
+    if len(program.entries) > 1:
+        for name, each in program.entries.items():
+            yield "entry", f"{name} {each._spelt()}"
     for path, aval in zip(program.arg_paths, program.in_avals, strict=True):
         yield "argument", f"{path}: {spell(aval)}"
     paths = result_paths(program)
@@ -65,7 +68,7 @@ def rows(content: Any, program: Program | SymbolicProgram) -> Iterator[tuple[str
     yield "functions", str(functions)
 
 
-def _file(content: Any) -> Iterator[tuple[str, str]]:
+def _file(content: Any, entry: str) -> Iterator[tuple[str, str]]:
     yield "size", f"{len(content):,} bytes"
     if not _container.is_bytecode(content):
         yield "format", "MLIR text" if is_text(content) else "what jax.export serialised"
@@ -74,6 +77,9 @@ def _file(content: Any) -> Iterator[tuple[str, str]]:
     yield "format", "MLIR bytecode" + (" of a saved program" if layout.metadata else "")
     yield "written by", layout.producer
     metadata = layout.metadata or {}
+    if metadata:
+        name = _entries.find(entry, _entries.names_of(metadata))
+        metadata = _entries.metadata_of(metadata, name)
     for name in ("pullback", "jax"):
         if name in metadata:
             yield name, str(metadata[name])

@@ -114,7 +114,7 @@ def _find_nan(spec: str, program: Program, values: Arrays) -> None:
 @click.command()
 @click.argument("source")
 @click.option("--args", "arguments", help="Argument types of a target, such as 'f32[8,128]'.")
-@entry_option
+@entry_option("--entry", "--entry-name")
 @sizes_option
 @allow_custom_calls_option
 @click.option("--backend", help="cpu, cuda, rocm or tpu. By default where JAX runs.")

@@ -76,7 +76,17 @@ class Tolerance(click.FloatRange):
 sizes_option = click.option(
     "--sizes", callback=_parse_sizes, help="Of symbolic dimensions, such as b=4,n=3."
 )
-entry_option = click.option("--entry", help="The function of an MLIR file. By default main.")
+
+
+def entry_option(*names: str) -> Any:
+    """Return the option, of these names, that chooses a program of a file."""
+    return click.option(
+        *names,
+        "entry",
+        help="Which program of a file, by default its first; of another module, the function.",
+    )
+
+
 allow_custom_calls_option = click.option(
     "--allow-custom-calls",
     multiple=True,

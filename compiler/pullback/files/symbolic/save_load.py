@@ -82,7 +82,7 @@ def pieces(program: SymbolicProgram, target: str | None = None) -> list[Any]:
                 for kind, each in exported.items()
             },
         }
-        embedding = embedded_constants.Embedding.of((), module)
+        embedding = embedded_constants.Embedding.of({}, module)
         return container.sealed(module, embedding, description, target)
 
 
