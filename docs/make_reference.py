@@ -31,7 +31,7 @@ SECTIONS = {
     "Rules": ("custom_jvp", "custom_vjp", "custom_gradient", "linear_call", "closure_convert"),
     "Programs": ("trace", "Program", "symbolic.SymbolicProgram"),
     "NaNs": ("find_nan", "NanReport", "NanPlace", "NanOperand"),
-    "Files": ("load", "from_exported", "artifact.save", "artifact.serialize"),
+    "Files": ("load", "save_all", "from_exported", "artifact.save", "artifact.serialize"),
     "Checks": (
         *("testing", "testing.check_rules", "testing.intended"),
         *("testing.Report", "testing.Finding"),

@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import pullback
+import pullback_runtime
 from pullback import errors as compiler_errors
 from pullback.files import errors as artifact_errors
 from pullback.tools.cli import main
@@ -194,13 +195,30 @@ def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypat
             place = printed.index(line, place) + len(line)
 
 
-def printed(language: str, code: str, names: dict[str, Any]) -> str:
-    """What a block of Python prints, or a `pullback` command."""
+def printed(language: str, code: str, names: dict[str, Any], output: str = "stdout") -> str:
+    """What a block of Python prints, or a `pullback` command; its errors too as `output`."""
     if language == "sh":
-        return CliRunner().invoke(main, shlex.split(code)[1:]).stdout
+        return getattr(CliRunner().invoke(main, shlex.split(code)[1:]), output)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(compile(code, "a page of docs", "exec"), names)
     return out.getvalue()
+
+
+def test_the_section_on_entries_prints_what_it_shows(monkeypatch, tmp_path):
+    page = (DOCS / "artifact.md").read_text()
+    section = page.partition("## Several entries\n")[2].partition("\n## ")[0]
+    model, *_ = re.findall(r"```python\n(.*?)```", section, re.S)
+    (tmp_path / "model.py").write_text(model)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    names = {"pb": pullback, "pullback_runtime": pullback_runtime, "Path": Path}
+    shown = re.findall(r"```(python|sh)\n([^`]*)```\n\n```text\n(.*?)```", section, re.S)
+    assert [language for language, *_ in shown] == ["python", "python", "sh"]
+    for language, code, text in shown:
+        steps = code.splitlines() if language == "sh" else [code]
+        found = "".join(printed(language, step, names, output="output") for step in steps)
+        assert re.fullmatch(re.escape(text).replace("…", ".*?"), found, re.S), found
 
 
 @pytest.mark.parametrize("name", ["find_nan.md", "memory.md", "checking.md"])

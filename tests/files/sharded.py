@@ -135,10 +135,14 @@ def refuse(folder: Path) -> None:
     symbolic.with_shapes(W, X).save(folder / "sized.mlirbc")
     agree(pb.load(folder / "sized.mlirbc")(W, X), constrained(W, X))
     program = pb.load(folder / "mapped.mlirbc")
+    pb.save_all(folder / "all.mlirbc", mapped=program, slopes=program.vjp(0))
+    slopes = pb.load(folder / "all.mlirbc", entry="slopes")
+    agree(slopes(W, X, np.ones((8, 3)))[1], gradients(program, mapped)[1](W, X))
     for attempt in (
         lambda: symbolic.save(folder / "symbolic.mlirbc"),
         lambda: program.compile(device=1),
         lambda: program.compile(topology="v5e:2x2"),
+        lambda: pb.save_all(folder / "meshes.mlirbc", on_mesh=program, plain=pb.trace(true)(W, X)),
     ):
         try:
             attempt()

@@ -39,6 +39,8 @@ def test_refusals(folder):
     assert "sharded.py:" in printed
     assert printed.count("ArgumentError the program runs on all devices of a mesh") == 2
     assert "where: compile(device=1, topology=None, mesh=" in printed
+    assert "ArtifactError the entries are for different meshes" in printed
+    assert "where: on_mesh: (rows: 2, columns: 2); plain: none" in printed
 
 
 @pytest.mark.parametrize("name", ["constrained", "mapped"])

@@ -68,7 +68,7 @@ def save(
       NotPortableError: the program calls back into Python.
       ArtifactError: the program cannot be written, or the file cannot.
     """
-    options = Options(target, platforms, allow_refusals, order)
+    options = SaveOptions(target, platforms, allow_refusals, order)
     write_atomically(path, _pieces(program, options))
 
 
@@ -101,7 +101,7 @@ def save_all(
         platforms or meshes; or what `save` raises it for.
       MissingRuleError, NotPortableError: as of `save`. A note names the entry.
     """
-    options = Options(target, platforms, allow_refusals, order)
+    options = SaveOptions(target, platforms, allow_refusals, order)
     merge_entries.check(entries, vars(options))
     write_atomically(path, _pieces_of_all(entries, options))
 
@@ -115,11 +115,11 @@ def serialize(
     order: int | None = None,
 ) -> bytes:
     """Return the bytes that `save` writes; arguments and errors are the same."""
-    return b"".join(_pieces(program, Options(target, platforms, allow_refusals, order)))
+    return b"".join(_pieces(program, SaveOptions(target, platforms, allow_refusals, order)))
 
 
 @dataclass(frozen=True)
-class Options:
+class SaveOptions:
     """What `save` takes beside programs."""
 
     target: str | None
@@ -128,14 +128,14 @@ class Options:
     order: int | None
 
 
-def _pieces(program: Program | SymbolicProgram, options: Options) -> list[Any]:
+def _pieces(program: Program | SymbolicProgram, options: SaveOptions) -> list[Any]:
     """Return what `save` writes, as buffers; those of large constants are views of the arrays."""
     if isinstance(program, SymbolicProgram):
         return _symbolic_pieces(program, **vars(options))
     return _pieces_of_all({_entries.FIRST: program}, options)
 
 
-def _pieces_of_all(programs: Mapping[str, Program], options: Options) -> list[Any]:
+def _pieces_of_all(programs: Mapping[str, Program], options: SaveOptions) -> list[Any]:
     """Return what `save_all` writes, as buffers."""
     _check_order(options.order)
     platforms = merge_entries.platforms_of(programs, options.platforms)
@@ -183,7 +183,7 @@ class _Prepared:
 
 
 def _prepared(
-    program: Program, held: embedded_constants.Held, platforms: Sequence[str], options: Options
+    program: Program, held: embedded_constants.Held, platforms: Sequence[str], options: SaveOptions
 ) -> _Prepared:
     """Stage the rules of an entry, and refuse what a file cannot hold."""
     _refuse_tracers(program)
