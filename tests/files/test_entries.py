@@ -258,6 +258,8 @@ def test_large_constants_of_rules_are_shared_and_saved_again(tmp_path):
     again = pb.trace(model)(x).grad().jvp()
     pb.save_all(path, value=program, slope=program.grad(), again=again)
     written()
+    value, slope, again = (each.constants for each in pb.load(path).entries.values())
+    assert {id(value[0])} < {*map(id, slope)} == {*map(id, again)}
     program = pb.load(artifact.serialize(program))
     pb.save_all(path, value=program, slope=program.grad(), again=program.grad().jvp())
     size, names = written()

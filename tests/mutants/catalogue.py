@@ -674,16 +674,40 @@ DRIVERS = (
         ("tests/test_user_rules.py",),
     ),
     Mutant(
-        "files/write.py",
+        "files/refusals.py",
         "            program.jvp()\n",
         "            pass\n",
         ("tests/files/test_refusals.py",),
     ),
     Mutant(
-        "files/write.py",
+        "files/refusals.py",
         "        with contextlib.suppress(NotLinearError):\n            program.jvp()\n",
         "        program.jvp()\n",
         ("tests/files/test_refusals.py",),
+    ),
+    Mutant(
+        "files/embedded_constants.py",
+        "if _equal(array, other)), name)",
+        "if array is other), name)",
+        ("tests/files/test_entries.py",),
+    ),
+    Mutant(
+        "files/merge_entries.py",
+        "            INLINE.run(module, NO_RULES)\n",
+        "            pass\n",
+        ("tests/files/test_entries.py",),
+    ),
+    Mutant(
+        "files/loaded_program.py",
+        "is_shared=len(entries) > 1",
+        "is_shared=False",
+        ("tests/files/test_entries.py",),
+    ),
+    Mutant(
+        "program/record.py",
+        'changes = {"entries": {}, **changes}\n',
+        "pass\n",
+        ("tests/files/test_entries.py",),
     ),
     Mutant(
         "rules/calls/find_rule.py",

@@ -48,7 +48,7 @@ class Held:
         self._attributes: dict[str, ir.Attribute] = {}
 
     def copy(self, module: ir.Module) -> ir.Module:
-        """Copy a module into this context, with the resources of one that was loaded.
+        """Copy a module into this context, with its large constants as resources.
 
         Modules share equal ones, so that equal functions with these are equal as text.
         """
@@ -59,7 +59,16 @@ class Held:
             array = _resources.as_array(_resources.by_name(data, name), op)
             make = functools.partial(op.attributes.__getitem__, "value")
             op.attributes["value"] = self._resource(array, name, make)
+        for op in operations_named(copy, _resources.CONSTANT):
+            plain = _constants.large_array(op)
+            if plain is not None and is_inexact(plain):
+                op.attributes["value"] = self._new_resource(plain, op.results[0].type)
         return copy
+
+    def _new_resource(self, array: Any, kind: Any) -> ir.Attribute:
+        name = f"held_{len(self.arrays)}"
+        make = functools.partial(_resources.attribute, name, np.asarray(array), kind)
+        return self._resource(array, name, make)
 
     def _resource(self, array: Any, name: str, make: Callable[[], Any]) -> ir.Attribute:
         """Return the attribute of the resource with an array's data; a new one has this name."""
@@ -92,9 +101,7 @@ class Held:
     def _constant(self, array: Any, kind: Any) -> ir.Value:
         if array.nbytes < _constants.SMALLEST_BYTES or not is_inexact(array):
             return _constant(array, None)
-        name = f"held_{len(self.arrays)}"
-        make = functools.partial(_resources.attribute, name, np.asarray(array), kind)
-        attributes = {"value": self._resource(array, name, make)}
+        attributes = {"value": self._new_resource(array, kind)}
         return ir.Operation.create(_resources.CONSTANT, [kind], attributes=attributes).results[0]
 
 
