@@ -190,7 +190,7 @@ def several(copy):
     other = copy(WEIGHTS)
     return {
         "sum": pb.trace(weighted)(jnp.float32(2)),
-        "none": pb.trace(jnp.sin)(jnp.float32(2)),
+        "path": pb.trace(jnp.sin)(jnp.float32(2)),
         "slope": pb.trace(weighted)(jnp.float32(2)).grad(),
         "other": pb.trace(lambda y, x: (x[0] * y, jnp.sum(jnp.sin(other * x))))(2.0, jnp.ones(1)),
     }
@@ -210,7 +210,7 @@ def test_constants_are_written_and_loaded_once(tmp_path, copy):
     assert len({id(array) for each in runs.values() for array in each.constants}) == 1
     for entries in (loaded.entries, runs):
         close(entries["sum"](2.0), 2 * jnp.sum(WEIGHTS))
-        close(entries["none"](2.0), jnp.sin(2.0))
+        close(entries["path"](2.0), jnp.sin(2.0))
         close(entries["slope"](2.0), jnp.sum(WEIGHTS))
         close(entries["other"](3.0, jnp.ones(1)), (3.0, jnp.sum(jnp.sin(WEIGHTS))))
 

@@ -74,6 +74,7 @@ def save(
 
 def save_all(
     path: str | os.PathLike[str],
+    /,
     *,
     target: str | None = None,
     platforms: Sequence[str] | None = None,
