@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import pullback as pb
 import pullback_runtime
-from pullback.files import write
+from pullback.files import describe, write
 from pullback.tools.cli import main
 from pullback_runtime import _meshes
 from tests.files.test_parse import check_parse
@@ -77,9 +77,9 @@ def test_on_one_device_all_but_running(folder, tmp_path):
 @pytest.mark.parametrize("damaged", [3, ["rows"], [["rows", 0]], [[2, 2]], [["rows", 2.0]]])
 def test_damaged_mesh(damaged, monkeypatch):
     program = pb.trace(jnp.sin)(1.0)
-    describe = write._describe
+    of_file = describe.of_file
     monkeypatch.setattr(
-        write, "_describe", lambda *args: {**describe(*args), _meshes.METADATA: damaged}
+        describe, "of_file", lambda *args: {**of_file(*args), _meshes.METADATA: damaged}
     )
     content = write.serialize(program)
     with pytest.raises(pb.ArtifactError, match="metadata are damaged: mesh"):

@@ -89,7 +89,7 @@ def platforms_of(
     entries: Mapping[str, Program], platforms: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the platforms to write for; raise ArtifactError unless all entries are for these."""
-    chosen = (platforms,) if isinstance(platforms, str) else platforms
+    chosen = (platforms,) if isinstance(platforms, str) else platforms or None
     for name, program in entries.items():
         missing = {*(chosen or ())} - {*program.platforms}
         if missing:

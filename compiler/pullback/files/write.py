@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pullback._jax import context_of_its_own, ir
 from pullback.autodiff.reachable_calls import met_in
 from pullback.files import (
     container,
+    describe,
     embedded_constants,
     merge_entries,
     platform_variants,
@@ -24,11 +24,11 @@ from pullback.files.atomic_write import write_atomically
 from pullback.files.errors import ArtifactError, NotPortableError, as_ours
 from pullback.files.loaded_program import LOST_RULES, ORDER
 from pullback.files.symbolic import save_load
-from pullback.ir import locations, ops
+from pullback.ir import locations
 from pullback.passes.as_run import as_run
 from pullback.program.record import positions_by_argument
 from pullback.program.symbolic import SymbolicProgram
-from pullback_runtime import _avals, _entries, _jax as runtime_jax, _meshes
+from pullback_runtime import _entries, _jax as runtime_jax, _meshes
 
 if TYPE_CHECKING:
     from pullback.program.program import Program
@@ -148,7 +148,7 @@ def _pieces_of_all(programs: Mapping[str, Program], options: SaveOptions) -> lis
     merge_entries.check_meshes({name: each.axes for name, each in prepared.items()})
     module, functions = merge_entries.merged({name: x.modules for name, x in prepared.items()})
     described = {name: each.described(functions[name]) for name, each in prepared.items()}
-    description = _describe(module, platforms, described)
+    description = describe.of_file(module, platforms, described)
     if axes := next(iter(prepared.values())).axes:
         description[_meshes.METADATA] = axes
     if checkpoints := vhlo_gaps.take_checkpoints(module):
@@ -196,7 +196,7 @@ def _prepared(
         refusals.refuse_refusals(program, met, reached, options.order is None)
         refusals.refuse_missing(program, met, reached)
     around = program.rules.around(program._environment)  # of its rules as well
-    description = _describe_program(program)
+    description = describe.of_program(program)
     if reached is not None:
         description[ORDER] = reached
     if around.has_lost_rules:
@@ -224,60 +224,6 @@ def _staged(
         order = rules.stage_all(module, order, arguments)
     container.refuse_callbacks(module)
     return module, order
-
-
-def _describe(
-    module: ir.Module, platforms: Sequence[str], entries: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the metadata: those of the first entry, and what others have unlike these."""
-    first = next(iter(entries.values()))
-    description = {
-        **container.versions(),
-        **first,
-        "rules": rule_inventory(module),
-        "platforms": list(platforms),
-    }
-    if [*entries] != [_entries.FIRST]:
-        description[_entries.METADATA] = {
-            name: _entries.differences(first, own) for name, own in entries.items()
-        }
-    return description
-
-
-def _describe_program(program: Program) -> dict[str, Any]:
-    return {
-        **container.described_trees(program),
-        **_describe_types(program),
-        "arguments": list(program.arg_paths),
-    }
-
-
-def _describe_types(program: Program) -> dict[str, Any]:
-    """Describe the types of arguments and results, if PRNG keys are among them; else nothing.
-
-    The module does not tell keys from their words.
-    """
-    sides = {"in_avals": program.in_avals, "out_avals": program.out_avals}
-    if not any(map(_avals.is_key, itertools.chain(*sides.values()))):
-        return {}
-    with as_ours():
-        return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
-
-
-def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
-    """List each function with rules once: op, name, rules, and the messages of rules that raise."""
-    found: dict[tuple[str, str], set[str]] = {}
-    refused: dict[tuple[str, str], dict[str, str]] = {}
-    for call in ops.walk_calls(module):
-        key = call.NAME, call.decomposition
-        found.setdefault(key, set()).update(call.symbols)
-        if said := call.refused:
-            refused.setdefault(key, {}).update(said)
-    return [
-        {"op": key[0], "function": key[1], "rules": sorted(rules)}
-        | ({ops.REFUSED: refused[key]} if key in refused else {})
-        for key, rules in sorted(found.items())
-    ]
 
 
 def _symbolic_pieces(program: SymbolicProgram, target: str | None, **others: Any) -> list[Any]:

@@ -10,8 +10,8 @@ import click
 
 import pullback
 from pullback import Program
+from pullback.files.describe import rule_inventory
 from pullback.files.loaded_program import ORDER
-from pullback.files.write import rule_inventory
 from pullback.ir import ops
 from pullback.program.argument_leaves import spell
 from pullback.program.derivation import result_paths

@@ -1,0 +1,71 @@
+"""Describe programs in the metadata of their file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pullback._jax import ir
+from pullback.files import container
+from pullback.files.errors import as_ours
+from pullback.ir import ops
+from pullback_runtime import _avals, _entries
+
+if TYPE_CHECKING:
+    from pullback.program.program import Program
+
+
+def of_file(
+    module: ir.Module, platforms: Sequence[str], entries: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the metadata: those of the first entry, and what others have unlike these."""
+    first = next(iter(entries.values()))
+    description = {
+        **container.versions(),
+        **first,
+        "rules": rule_inventory(module),
+        "platforms": list(platforms),
+    }
+    if [*entries] != [_entries.FIRST]:
+        description[_entries.METADATA] = {
+            name: _entries.differences(first, own) for name, own in entries.items()
+        }
+    return description
+
+
+def of_program(program: Program) -> dict[str, Any]:
+    """Return what the metadata say of one entry: its trees, types and arguments."""
+    return {
+        **container.described_trees(program),
+        **_describe_types(program),
+        "arguments": list(program.arg_paths),
+    }
+
+
+def _describe_types(program: Program) -> dict[str, Any]:
+    """Describe the types of arguments and results, if PRNG keys are among them; else nothing.
+
+    The module does not tell keys from their words.
+    """
+    sides = {"in_avals": program.in_avals, "out_avals": program.out_avals}
+    if not any(map(_avals.is_key, itertools.chain(*sides.values()))):
+        return {}
+    with as_ours():
+        return {side: list(map(_avals.describe, avals)) for side, avals in sides.items()}
+
+
+def rule_inventory(module: ir.Module) -> list[dict[str, Any]]:
+    """List each function with rules once: op, name, rules, and the messages of rules that raise."""
+    found: dict[tuple[str, str], set[str]] = {}
+    refused: dict[tuple[str, str], dict[str, str]] = {}
+    for call in ops.walk_calls(module):
+        key = call.NAME, call.decomposition
+        found.setdefault(key, set()).update(call.symbols)
+        if said := call.refused:
+            refused.setdefault(key, {}).update(said)
+    return [
+        {"op": key[0], "function": key[1], "rules": sorted(rules)}
+        | ({ops.REFUSED: refused[key]} if key in refused else {})
+        for key, rules in sorted(found.items())
+    ]
