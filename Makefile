@@ -25,7 +25,7 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
-.PHONY: bench docs portability engines pjrt distributed fuzz conformance mutants jax-tests libraries tpu gpu clean
+.PHONY: bench docs portability engines pjrt distributed forces fuzz conformance mutants jax-tests libraries tpu gpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -139,6 +139,19 @@ $(PJRT)/tensorflow/include/$(PJRT_HEADER): | $(STAMP)
 # One program and its file on two processes of four virtual devices each.
 distributed: setup
 	$(RUN) $(BIN)/python -m tests.files.distributed
+
+# A saved potential in ASE: relaxed and analysed without JAX, compared with JAX.
+FORCES ?= .venv-forces
+forces: export JAX_ENABLE_X64 = 1
+forces: setup
+	test -x $(FORCES)/bin/python || $(BIN)/python -m venv $(FORCES)
+	$(FORCES)/bin/python -m pip install --quiet $(PIP_ARGS) "./runtime[pjrt]" ase
+	$(FORCES)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps lammps-jax-pjrt-cpu
+	mkdir -p out
+	$(RUN) $(BIN)/python examples/forces/potential.py save out/potential.mlirbc
+	$(FORCES)/bin/python examples/forces/relax.py out/potential.mlirbc out/atoms.npz \
+	  $(FORCES)/lib/python3*/site-packages/*/*pjrt*.so
+	$(RUN) $(BIN)/python examples/forces/potential.py check out/atoms.npz
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \

@@ -195,6 +195,15 @@ def test_the_tutorial_is_one_program_that_prints_what_it_shows(capsys, monkeypat
             place = printed.index(line, place) + len(line)
 
 
+def test_the_page_on_forces_is_one_program(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / "forces.md").read_text(), re.S))
+    names: dict[str, Any] = {}
+    exec(compile(code, "forces.md", "exec"), names)
+    assert names["forces"](names["positions"]).shape == (4, 3)
+    assert (tmp_path / "potential.mlirbc").exists()
+
+
 def printed(language: str, code: str, names: dict[str, Any], output: str = "stdout") -> str:
     """What a block of Python prints, or a `pullback` command; its errors too as `output`."""
     if language == "sh":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import pathlib
 import re
 import runpy
@@ -64,3 +65,34 @@ def test_rules_of_kernels_are_those_that_are_derived(capsys, monkeypatch, tmp_pa
     assert len(errors) == 3
     assert max(map(float, errors)) < 1e-5
     assert "kernels in the gradient of the file: 2\n" in printed
+
+
+def test_the_entries_of_a_potential_are_its_derivatives(float64, tmp_path):
+    potential = runpy.run_path(str(EXAMPLES / "forces" / "potential.py"))
+    potential["save"](tmp_path / "potential.mlirbc")
+    entries = pb.load(tmp_path / "potential.mlirbc").entries
+    assert list(entries) == ["energy", "forces", "both", "virial", "hvp"]
+    rng, energy = np.random.default_rng(0), potential["energy"]
+    positions, direction = (rng.standard_normal((6, 3)) for _ in range(2))
+    senders, receivers = np.asarray(list(itertools.permutations(range(6), 2)), np.int32).T
+    left_over = np.zeros(18, np.int32)
+    edges = *(np.append(each, left_over) for each in (senders, receivers)), np.zeros((48, 3))
+    edges[2][30:] = 60.0
+
+    def gradient(x):
+        return jax.grad(energy)(x, *edges)
+
+    def agrees(name, expected, *more):
+        for x, y in zip(*map(jax.tree.leaves, (entries[name](positions, *edges, *more), expected))):
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+
+    agrees("energy", energy(positions, *edges))
+    agrees("forces", -gradient(positions))
+    agrees("both", (energy(positions, *edges), -gradient(positions)))
+
+    def strained(strain):
+        deform = np.eye(3) + strain
+        return energy(positions @ deform, *edges[:2], edges[2] @ deform)
+
+    agrees("virial", jax.grad(strained)(np.zeros((3, 3))))
+    agrees("hvp", jax.jvp(gradient, (positions,), (direction,))[1], direction)
