@@ -43,10 +43,11 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py runtime/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found: set PYTHON=" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[test,dev]"
+	$(BIN)/python -m pip install --quiet --no-deps --editable ./runtime
 	@touch $@
 
 demo: setup

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works away from the checkout."""
+"""The wheels: what is in them, and that they work away from the checkout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -33,39 +34,29 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> s
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """A wheel, built from a copy so that the checkout stays clean."""
-    folder = tmp_path_factory.mktemp("wheel")
+def wheels(tmp_path_factory) -> dict[str, Path]:
+    """The wheel of each distribution, built from a copy so that the checkout stays clean."""
+    folder = tmp_path_factory.mktemp("wheels")
     source = folder / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "compiler", "runtime"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "compiler", "runtime"):
         run("cp", "-r", ROOT / name, source / name, cwd=folder)
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "-w",
-        folder,
-        source,
-        cwd=folder,
-    )
-    (found,) = folder.glob("*.whl")
-    return found
+    for part in (source, source / "runtime"):
+        command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, part)
+        run(*command, cwd=folder)
+    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
 
 
 @pytest.fixture(scope="module")
-def environment(wheel, tmp_path_factory) -> Path:
-    """An environment with the wheel in it; dependencies are borrowed from this one."""
+def environment(wheels, tmp_path_factory) -> Path:
+    """An environment with both wheels in it; dependencies are borrowed from this one."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = folder / "lib" / version / "site-packages"
     run(
         *(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"),
-        *("--quiet", "--no-deps", "--no-index", "--ignore-installed", wheel),
+        *("--quiet", "--no-deps", "--no-index", "--ignore-installed", *wheels.values()),
         cwd=folder,
     )
     borrowed = Path(sysconfig.get_path("purelib"))
@@ -80,19 +71,59 @@ def outside() -> dict[str, str]:
     return kept | {"JAX_PLATFORMS": "cpu"}
 
 
-def test_the_wheel_has_the_packages_and_nothing_else(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {top for name in names if not (top := name.split("/")[0]).endswith(".dist-info")}
-    assert tops == {"pullback", "pullback_pytest", "pullback_runtime"}
-    assert {"pullback/py.typed", "pullback_runtime/py.typed"} <= set(names)
-    assert any(name.endswith("licenses/LICENSE") for name in names)
+def names_in(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
 
 
-def test_every_source_file_is_in_the_wheel(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
+def tops_of(wheel: Path) -> set[str]:
+    tops = {name.split("/")[0] for name in names_in(wheel)}
+    return {top for top in tops if not top.endswith(".dist-info")}
+
+
+def test_the_wheels_have_their_packages_and_nothing_else(wheels):
+    """They have no file in common, so neither overwrites the other, nor goes with it."""
+    assert tops_of(wheels["pullback"]) == {"pullback", "pullback_pytest"}
+    assert tops_of(wheels["pullback_runtime"]) == {"pullback_runtime"}
+    for package, wheel in wheels.items():
+        assert f"{package}/py.typed" in names_in(wheel)
+        assert any(name.endswith("licenses/LICENSE") for name in names_in(wheel))
+
+
+def test_every_source_file_is_in_its_wheel(wheels):
     for root, package in (("compiler", "pullback"), ("runtime", "pullback_runtime")):
         files = (ROOT / root / package).rglob("*.py")
-        assert {str(path.relative_to(ROOT / root)) for path in files} <= names
+        assert {str(path.relative_to(ROOT / root)) for path in files} <= names_in(wheels[package])
+
+
+def needed_by(wheel: Path) -> list[str]:
+    (metadata,) = (name for name in names_in(wheel) if name.endswith(".dist-info/METADATA"))
+    lines = zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+    needed = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    return [each for each in needed if "extra ==" not in each]
+
+
+def test_the_runtime_needs_numpy_alone(wheels):
+    assert needed_by(wheels["pullback_runtime"]) == ["numpy"]
+
+
+def test_the_whole_needs_the_runtime_beside_it(wheels):
+    """So `pip install .` installs both from a checkout, and asks no index for the runtime."""
+    runtime = wheels["pullback"].parent / "source" / "runtime"
+    assert f"pullback-runtime @ {runtime.as_uri()}" in needed_by(wheels["pullback"])
+
+
+def test_both_have_one_version():
+    projects = (ROOT / "pyproject.toml", ROOT / "runtime" / "pyproject.toml")
+    parsed = [tomllib.loads(path.read_text()) for path in projects]
+    assert len({each["project"]["version"] for each in parsed}) == 1
+    assert len({each["project"]["requires-python"] for each in parsed}) == 1
+    whole, runtime = parsed
+    extra = runtime["project"]["optional-dependencies"]["jax"]
+    assert set(extra) <= set(whole["tool"]["pullback"]["dependencies"])
+
+
+def test_both_have_one_licence():
+    assert (ROOT / "LICENSE").read_text() == (ROOT / "runtime" / "LICENSE").read_text()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The version that is installed; one distribution has both packages."""
+"""The version that is installed; both distributions have the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 def _installed() -> str:
     """Return the version of the distribution, or "0+source" for sources that are not installed."""
     try:
-        return metadata.version("pullback")
+        return metadata.version("pullback-runtime")
     except metadata.PackageNotFoundError:
         return "0+source"
 
