@@ -116,6 +116,34 @@ def test_files_import_in_no_circle():
     assert tuple(graphlib.TopologicalSorter(below).static_order())  # or a CycleError
 
 
+def below_in_the_runtime() -> dict[str, set[str]]:
+    """The files of the runtime that each of its files imports."""
+    files = {p.stem: p for p in RUNTIME.glob("*.py") if p.stem != "__init__"}
+    found = {stem: set(imported_modules(path.read_text())) for stem, path in files.items()}
+    return {
+        stem: {each for each in files if f"pullback_runtime.{each}" in modules}
+        for stem, modules in found.items()
+    }
+
+
+def test_files_of_the_runtime_import_in_no_circle():
+    assert tuple(graphlib.TopologicalSorter(below_in_the_runtime()).static_order())
+
+
+def test_what_loads_and_runs_files_imports_no_jax():
+    """What the package imports at once, and the engines that are not JAX's."""
+    below, reached = below_in_the_runtime(), set()
+    waiting = ["_names", "_open", "_pjrt"]
+    while waiting:
+        stem = waiting.pop()
+        reached.add(stem)
+        waiting += below[stem] - reached
+    modules = {stem: imported_modules((RUNTIME / f"{stem}.py").read_text()) for stem in reached}
+    with_jax = {s for s, each in modules.items() if any(re.match(r"jax(lib)?\b", m) for m in each)}
+    assert not with_jax
+    assert {"_container", "_portable", "_tree_values", "_numpy_arguments"} <= reached
+
+
 def test_no_two_classes_have_one_name():
     trees = (ast.parse(path.read_text()) for path in SOURCES)
     nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))

@@ -1,46 +1,62 @@
-"""Run StableHLO modules on XLA: compile one, call it, or make it a JAX function."""
+"""Run StableHLO modules: load a saved program, compile a module, or make it a JAX function.
 
-from pullback_runtime._backend import (
-    backends as backends,
-    default_backend as default_backend,
-    devices as devices,
-)
-from pullback_runtime._callable import make_callable as make_callable
-from pullback_runtime._compile import clear_cache as clear_cache, compile as compile
+Nothing here imports JAX before something is used that needs it.
+"""
+
+from typing import TYPE_CHECKING
+
 from pullback_runtime._container import ArtifactError as ArtifactError
-from pullback_runtime._convention import Convention as Convention
 from pullback_runtime._errors import (
     ArgumentError as ArgumentError,
     BackendNotFoundError as BackendNotFoundError,
     CompileError as CompileError,
     DimensionError as DimensionError,
+    EngineNotFoundError as EngineNotFoundError,
     ErasureError as ErasureError,
     MissingTransformError as MissingTransformError,
     ModuleError as ModuleError,
     PullbackRuntimeError as PullbackRuntimeError,
 )
-from pullback_runtime._executable import Executable as Executable, Memory as Memory
-from pullback_runtime._handle import (
-    ModuleHandle as ModuleHandle,
-    lazy_handle as lazy_handle,
-    make_handle as make_handle,
+from pullback_runtime._names import with_jax as __getattr__  # noqa: F401
+from pullback_runtime._open import (
+    CompiledAgainWarning as CompiledAgainWarning,
+    load as load,
+    load_executable as load_executable,
+    save_executable as save_executable,
 )
-from pullback_runtime._interpret import run_interpreted as run_interpreted
-from pullback_runtime._load import LoadedProgram as LoadedProgram, load as load
-from pullback_runtime._primitive import (
-    SplitJVP as SplitJVP,
-    call_module as call_module,
-    set_rules as set_rules,
-)
+from pullback_runtime._portable import PortableProgram as PortableProgram
 from pullback_runtime._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from pullback_runtime._with_jax import (
+        Convention as Convention,
+        Executable as Executable,
+        LoadedProgram as LoadedProgram,
+        Memory as Memory,
+        ModuleHandle as ModuleHandle,
+        SplitJVP as SplitJVP,
+        backends as backends,
+        call_module as call_module,
+        clear_cache as clear_cache,
+        compile as compile,
+        default_backend as default_backend,
+        devices as devices,
+        lazy_handle as lazy_handle,
+        make_callable as make_callable,
+        make_handle as make_handle,
+        run_interpreted as run_interpreted,
+        set_rules as set_rules,
+    )
 
 __all__ = [
     "ArgumentError",
     "ArtifactError",
     "BackendNotFoundError",
     "CompileError",
+    "CompiledAgainWarning",
     "Convention",
     "DimensionError",
+    "EngineNotFoundError",
     "ErasureError",
     "Executable",
     "LoadedProgram",
@@ -48,6 +64,7 @@ __all__ = [
     "MissingTransformError",
     "ModuleError",
     "ModuleHandle",
+    "PortableProgram",
     "PullbackRuntimeError",
     "SplitJVP",
     "__version__",
@@ -59,8 +76,10 @@ __all__ = [
     "devices",
     "lazy_handle",
     "load",
+    "load_executable",
     "make_callable",
     "make_handle",
     "run_interpreted",
+    "save_executable",
     "set_rules",
 ]

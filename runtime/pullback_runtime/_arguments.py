@@ -1,7 +1,4 @@
-"""Check a call's arguments against a module's signature; errors name the argument.
-
-The checks run while JAX traces a call, so a call with shapes seen before pays nothing for them.
-"""
+"""Convert a call's arguments as JAX promotes them, and refuse 64 bits that JAX would narrow."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import numpy as np
 from pullback_runtime._errors import ArgumentError
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._module import Aval
+from pullback_runtime._signature_check import spell as spell
 
 
 def convert_weak(handle: ModuleHandle, args: Sequence[Any]) -> list[Any]:
@@ -47,21 +45,6 @@ def promoted_dtype(arg: Any, expected: Any) -> Any:
         return found
 
 
-def check_avals(handle: ModuleHandle, avals: Sequence[Any]) -> None:
-    """Raise ArgumentError unless count, shapes and dtypes match the module's signature."""
-    if len(avals) != len(handle.in_avals):
-        raise ArgumentError(
-            f"@{handle.entry} takes {len(handle.in_avals)} arguments, got {len(avals)}",
-            where=f"parameters: {_listed(handle)}",
-            do="pass one array per parameter, in this order",
-        )
-    for index, (aval, expected) in enumerate(zip(avals, handle.in_avals, strict=True)):
-        if not hasattr(aval, "dtype"):
-            raise _no_array(handle, index, aval, expected)
-        if tuple(aval.shape) != expected.shape or aval.dtype != expected.dtype:
-            raise _mismatch(handle, index, aval, expected)
-
-
 def check_sixty_four_bits(handle: ModuleHandle) -> None:
     """Raise ArgumentError if the module has 64-bit arguments or results, and x64 is disabled."""
     if jax.config.jax_enable_x64:
@@ -76,51 +59,3 @@ def check_sixty_four_bits(handle: ModuleHandle) -> None:
                 do="set JAX_ENABLE_X64=1 in the environment, or call "
                 "jax.config.update('jax_enable_x64', True) before any array is made",
             )
-
-
-def _mismatch(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
-    return ArgumentError(
-        f"{argument_name(handle.arg_names, index)} has the wrong {_difference(aval, expected)}: "
-        f"expected {spell(expected)}, got {spell(aval)}",
-        where=f"in a call of @{handle.entry}",
-        do=_remedy(aval, expected),
-    )
-
-
-def _no_array(handle: ModuleHandle, index: int, aval: Any, expected: Aval) -> ArgumentError:
-    """Return the error for an argument whose type is user-defined (jax.experimental.hijax)."""
-    return ArgumentError(
-        f"{argument_name(handle.arg_names, index)} is no array: "
-        f"expected {spell(expected)}, got {type(aval).__name__}",
-        where=f"in a call of @{handle.entry}",
-        do="make an array of it first",
-    )
-
-
-def _difference(aval: Any, expected: Aval) -> str:
-    return "dtype" if tuple(aval.shape) == expected.shape else "shape"
-
-
-def _remedy(aval: Any, expected: Aval) -> str:
-    if tuple(aval.shape) != expected.shape:
-        return "pass an array of the expected shape, or trace the program for this one"
-    return f"convert it: jax.numpy.asarray(x, {expected.dtype.name!r})"
-
-
-def argument_name(names: Sequence[str] | None, index: int) -> str:
-    """Return an argument's name for messages: its position, and its path if that is known."""
-    if names is None or index >= len(names):
-        return f"argument {index}"
-    return f"argument {index} ({names[index]})"
-
-
-def _listed(handle: ModuleHandle) -> str:
-    names = handle.arg_names or tuple(str(i) for i in range(len(handle.in_avals)))
-    pairs = [f"{n}: {spell(a)}" for n, a in zip(names, handle.in_avals, strict=False)]
-    shown = pairs if len(pairs) <= 8 else [*pairs[:8], f"… {len(pairs) - 8} more"]
-    return ", ".join(shown) or "none"
-
-
-def spell(aval: Any) -> str:
-    """Format a type for messages, such as `float32[8,128]`."""
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

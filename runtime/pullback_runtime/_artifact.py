@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import mmap
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -25,7 +24,6 @@ from pullback_runtime import (
     _custom_calls,
     _entries,
     _jax,
-    _mmap,
     _module,
     _safe_parse,
     _trees,
@@ -33,9 +31,7 @@ from pullback_runtime import (
 )
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
-    FORMAT_VERSION,
     METADATA_ATTRIBUTE,
-    SAVE_AGAIN,
     ArtifactError,
     Layout,
     is_bytecode,
@@ -43,8 +39,15 @@ from pullback_runtime._container import (
     parse_metadata,
     read_layout,
 )
-from pullback_runtime._errors import ModuleError, PullbackRuntimeError
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._executable_file import refuse_executable
 from pullback_runtime._jax import ir
+from pullback_runtime._reading import (
+    check_format,
+    naming_file as naming_file,
+    read_bytes as read_bytes,
+    refusing_damage as refusing_damage,
+)
 
 PARSED_APART = 64 << 20
 EMBEDDED_BELOW = 3 << 20
@@ -55,7 +58,6 @@ them out of the file: their total size in bytes (`EMBEDDED_BELOW`; `MANY_EMBEDDE
 at most `SMALL` bytes on average)."""
 COMPOSITE = b"composite"
 VERSION_INSIDE = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)\0")
-UPGRADE = "pip install --upgrade pullback jax"
 
 
 @dataclass(frozen=True)
@@ -140,27 +142,6 @@ class Opened:
         return ins, outs
 
 
-def read_bytes(source: str | os.PathLike[str] | bytes) -> Any:
-    """Return the bytes of the file at a path, mapped into memory if large, or bytes as given."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source)
-    if isinstance(source, mmap.mmap):
-        return source
-    try:
-        return _mmap.read_or_map(source)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ArtifactError(
-            f"cannot read {str(source)[:200]!r}: {reason or error}",
-            do="check the path; the text of a module is given as bytes",
-        ) from error
-    except TypeError as error:
-        raise ArtifactError(
-            f"cannot read a program from {type(source).__name__}",
-            do="pass the path of a file, or its bytes",
-        ) from error
-
-
 def open_module(
     source: str | os.PathLike[str] | bytes, context: ir.Context | None = None
 ) -> Opened:
@@ -170,50 +151,8 @@ def open_module(
         return _open(content, context or _jax.context())
 
 
-class naming_file:
-    """Run the body so that an ArtifactError names the file, for which MLIR writes `-`."""
-
-    def __init__(self, source: str | os.PathLike[str] | bytes):
-        self.name = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if self.name is not None and isinstance(error, ArtifactError):
-            raise _of_file(self.name, error) from error.__cause__
-
-
-def _of_file(name: str, error: ArtifactError) -> ArtifactError:
-    where = error.where or name
-    if where.startswith("-:"):
-        where = f"{name}{where[1:]}"
-    elif error.where is not None:
-        where = f"{name}, {where}"
-    return ArtifactError(error.message.replace('"-":', f'"{name}":'), where=where, do=error.do)
-
-
-class refusing_damage:
-    """Run the body with every error in reading a file turned into an ArtifactError.
-
-    A ModuleError, which is about the module in the file, keeps its text.
-    """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if error is None or not isinstance(error, Exception):
-            return
-        if isinstance(error, ModuleError):
-            raise ArtifactError(error.message, where=error.where, do=error.do) from error
-        if not isinstance(error, PullbackRuntimeError | MemoryError):
-            raise ArtifactError(
-                f"the file is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
-            ) from error
-
-
 def _open(content: Any, context: ir.Context) -> Opened:
+    refuse_executable(content)
     if is_bytecode(content):
         return _open_bytecode(content, context)
     content = bytes(content)
@@ -373,13 +312,7 @@ def _check_version_inside(content: bytes) -> None:
 
 def check_versions(layout: Layout) -> None:
     """Raise ArtifactError, naming both versions, for a file that is too new or too old."""
-    if (layout.format or 0) > FORMAT_VERSION:
-        writer = (layout.metadata or {}).get("pullback", "of unknown version")
-        raise ArtifactError(
-            f"the file has format {layout.format}, and this pullback reads up to {FORMAT_VERSION}",
-            where=f"written by pullback {writer}",
-            do=UPGRADE,
-        )
+    check_format(layout)
     version = layout.stablehlo_version
     if version is not None:
         _check_stablehlo(version)

@@ -23,8 +23,8 @@ JAX_HAS_NONE = (RuntimeError, AssertionError)
 
 def backends() -> list[str]:
     """List the backends present, the default one first: 'cpu', 'cuda', 'rocm', 'tpu'."""
-    default = _platform(_devices_of_jax()[0])
-    names = {_platform(client.devices()[0]) for client in _jax.clients() if client.devices()}
+    default = platform_name(_devices_of_jax()[0])
+    names = {platform_name(client.devices()[0]) for client in _jax.clients() if client.devices()}
     return sorted(names, key=lambda name: (name != default, name))
 
 
@@ -32,8 +32,8 @@ def default_backend() -> str:
     """Return the backend of `jax.default_device`, or else of JAX's first device."""
     chosen = jax.config.jax_default_device
     if isinstance(chosen, jax.Device):
-        return _platform(chosen)
-    return _platform(_devices_of_jax(chosen)[0])
+        return platform_name(chosen)
+    return platform_name(_devices_of_jax(chosen)[0])
 
 
 def devices(backend: str | None = None) -> list[jax.Device]:
@@ -84,7 +84,7 @@ def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Dev
             where=f"compile(device={device!r})",
             do="pick from pullback_runtime.devices()",
         )
-    if backend is not None and _platform(device) != _platform(devices(backend)[0]):
+    if backend is not None and platform_name(device) != platform_name(devices(backend)[0]):
         raise BackendNotFoundError(
             f"device {device} is not one of backend {backend!r}",
             where=f"compile(backend={backend!r}, device={device!r})",
@@ -96,14 +96,14 @@ def pick_device(backend: str | None, device: jax.Device | int | None) -> jax.Dev
 def platform_of(backend: str | None, device: jax.Device | int | None) -> str:
     """Return the name of the backend that these options of `compile` select."""
     chosen = pick_device(backend, device)
-    return default_backend() if chosen is None else _platform(chosen)
+    return default_backend() if chosen is None else platform_name(chosen)
 
 
 def _numbered(backend: str | None, index: int) -> jax.Device:
     present = devices(backend)
     if 0 <= index < len(present):
         return present[index]
-    name = backend or _platform(present[0])
+    name = backend or platform_name(present[0])
     raise BackendNotFoundError(
         f"no device {index} on backend {name!r}; present: 0 to {len(present) - 1}",
         where=f"compile(device={index})",
@@ -111,7 +111,7 @@ def _numbered(backend: str | None, index: int) -> jax.Device:
     )
 
 
-def _platform(device: jax.Device) -> str:
+def platform_name(device: jax.Device) -> str:
     """Return a device's platform; the client's version tells 'cuda' from 'rocm' for JAX's 'gpu'."""
     if device.platform != "gpu":
         return device.platform

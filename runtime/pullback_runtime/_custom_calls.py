@@ -12,6 +12,13 @@ from collections.abc import Collection
 from typing import Any
 
 from pullback_runtime import _jax, _module
+from pullback_runtime._call_targets import (
+    OTHERS_OF_PROCESS,
+    call_refused,
+    is_of_process as is_of_process,
+    may_be_in as may_be_in,
+    transfer_refused,
+)
 from pullback_runtime._container import ArtifactError
 from pullback_runtime._errors import CompileError
 from pullback_runtime._jax import ir, operations_named, place
@@ -23,14 +30,7 @@ BETWEEN_DEVICES = "stablehlo.recv", "stablehlo.send", "mhlo.recv", "mhlo.send"
 TRANSFERS = *BETWEEN_DEVICES, *(f"{d}.{f}" for d in ("stablehlo", "mhlo") for f in FEEDS)
 """Ops by which a device exchanges values with the host; a callback on a TPU is made of them."""
 
-_MARKS = b"custom_call", b"infeed", b"outfeed", b"recv", b"send"
-"""A module in bytes without one of these has no such op."""
-
-_PYTHON = re.compile(r"xla_\w*python_\w*callback")
-_OTHERS_OF_PROCESS = {"CustomSPMDPartitioning", "InspectSharding", "tf.call_tf_function"}
-"""They take the address of a Python object, or look a function up by its number."""
-
-_MARKS_OF_PROCESS = b"python", *map(str.encode, _OTHERS_OF_PROCESS)
+_MARKS_OF_PROCESS = b"python", *map(str.encode, OTHERS_OF_PROCESS)
 
 _KNOWN_TO_XLA = {
     *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint"),
@@ -65,16 +65,6 @@ _OURS = "pullback."
 """Prefix of calls that stand for a linear map known by its transpose only."""
 
 
-def may_be_in(names: bytes) -> bool:
-    """Return False for the strings of a module that surely has no custom calls or transfers."""
-    return any(mark in names for mark in _MARKS)
-
-
-def is_of_process(target: str) -> bool:
-    """Return True if a target refers to an object of the process that made the module."""
-    return target in _OTHERS_OF_PROCESS or _PYTHON.fullmatch(target) is not None
-
-
 def of_process(content: bytes) -> tuple[ir.Module, list[tuple[ir.Operation, str]]] | None:
     """Parse a module, and find the calls in it for which `is_of_process` holds; None without any.
 
@@ -101,20 +91,10 @@ def check_origin(module: ir.Module, allowed: Collection[str]) -> None:
     """
     allowed = {allowed} if isinstance(allowed, str) else allowed
     for op in filter(_is_with_host, operations_named(module, *TRANSFERS)):
-        raise ArtifactError(
-            f"the file has `{op.name}`, which exchanges values with the process that made it",
-            where=_place(op),
-            do="make the values arguments and results of the program, and save it again",
-        )
+        raise transfer_refused(op.name, _place(op))
     for call, target in found_in(module):
         if is_of_process(target):
-            raise ArtifactError(
-                f"the file calls `{target}`, which means something only in the process that made "
-                "it",
-                where=_place(call),
-                do="take the callback, or what else is of that process, out of the function, and "
-                "save it again",
-            )
+            raise call_refused(target, _place(call))
         if not (target in allowed or _may_come_from_a_file(target)):
             raise ArtifactError(
                 f"the file calls `{target}`, which runs whatever is registered here by that name",

@@ -31,6 +31,10 @@ class BackendNotFoundError(PullbackRuntimeError):
     """The backend, device or topology asked for is not on this machine."""
 
 
+class EngineNotFoundError(PullbackRuntimeError, ImportError):
+    """The engine that is to run a program is not installed."""
+
+
 class ModuleError(PullbackRuntimeError):
     """The module cannot be read, or is not a program this runtime can call."""
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import jax
+import jaxlib
 import numpy as np
 from jax._src import (
     checkify as _checkify,
@@ -21,6 +23,7 @@ from jax._src import (
     xla_bridge as xla_bridge,
 )
 from jax._src.callback import _IOEffect as IO_EFFECT
+from jax._src.compiler import get_compile_options
 from jax._src.debugging import debug_effect as DEBUG_EFFECT
 from jax._src.export import shape_poly as _shape_poly
 from jax._src.interpreters import mlir as _private_mlir
@@ -390,3 +393,34 @@ def load_lapack() -> None:
     a null pointer.
     """
     _lapack.prepare_lapack_call("potrf_ffi", np.float32)
+
+
+jaxlib_version: str = jaxlib.__version__
+
+
+def compile_for(device: jax.Device, program: bytes) -> Any:
+    """Compile a portable artifact, as it is, for one device; return XLA's executable."""
+    if b"lapack_" in program:
+        load_lapack()
+    return device.client.compile_and_load(program, *_placement(device))
+
+
+def load_code(device: jax.Device, code: bytes) -> Any:
+    """Load machine code that an executable has serialized, for one device."""
+    load_lapack()
+    devices, options = _placement(device)
+    return device.client.deserialize_executable(code, devices, options)
+
+
+def _placement(device: jax.Device) -> tuple[Any, Any]:
+    options = get_compile_options(num_replicas=1, num_partitions=1)
+    return _xla_client.DeviceList((device,)), options
+
+
+def execute(executable: Any, arrays: Sequence[np.ndarray], device: jax.Device) -> list[np.ndarray]:
+    """Run an executable on arrays, of 64 bits too, and wait for its results."""
+    with jax.enable_x64(True):
+        # Copies, since JAX on a CPU would share the memory of the caller's arrays.
+        given = [jax.device_put(array.copy(), device) for array in arrays]
+    results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
+    return [np.asarray(shards[0]) for shards in results]

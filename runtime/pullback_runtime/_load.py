@@ -20,6 +20,7 @@ from pullback_runtime import (
     _entries,
     _meshes,
     _module,
+    _signature,
     _symbolic,
     _variants,
 )
@@ -118,6 +119,10 @@ class LoadedProgram:
 
     def _logical(self, results: Sequence[Any]) -> list[Any]:
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
+
+    def describe(self) -> str:
+        """Return what the file says of the program: versions, signature and rules, a line each."""
+        return _signature.text_of(self.metadata)
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 import jax
 
 from pullback_runtime import _jax
-from pullback_runtime._arguments import check_avals, check_sixty_four_bits, convert_weak
+from pullback_runtime._arguments import check_sixty_four_bits, convert_weak
 from pullback_runtime._backend import INSTALL
 from pullback_runtime._errors import MissingTransformError, ModuleError
 from pullback_runtime._handle import ModuleHandle
 from pullback_runtime._libraries import check_libraries
 from pullback_runtime._merge_modules import merge
+from pullback_runtime._signature_check import check_avals
 
 call_module_p = _jax.core.Primitive("call_module")
 call_module_p.multiple_results = True

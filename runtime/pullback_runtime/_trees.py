@@ -14,7 +14,6 @@ import contextlib
 import enum
 import re
 import sys
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,27 +29,23 @@ from jax.tree_util import (
 
 from pullback_runtime import _avals
 from pullback_runtime._container import SAVE_AGAIN, ArtifactError
-from pullback_runtime._errors import ArgumentError
 from pullback_runtime._jax import fields_of_dataclass
+from pullback_runtime._tree_values import (
+    MAX_DEPTH,
+    SEQUENCES,
+    Fields as Fields,
+    damaged_tree,
+    found_here,
+    misfit,
+    wrong_count,
+)
 
 LEAF = jax.tree.structure(0)
 NONE = jax.tree.structure(None)
-SEQUENCES = {"tuple": tuple, "list": list}
-MAX_DEPTH = 200
 MAX_TEXT = 1000
 
 _OF_THIS_PROCESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=') from [^>]*(?=>)")  # or of this machine
 _IN_ANY_ORDER = re.compile(r"set\(|\{[^:{}]+\}")
-
-
-class Fields(dict[str, Any]):
-    """A dictionary by field name that stands for an instance of a class that is not here.
-
-    Unlike a plain dictionary it keeps the order of the fields, which is that of the leaves.
-    """
-
-    class_name: str = ""
-    static_text: str | None = None
 
 
 def _flatten_fields(fields: Fields) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
@@ -223,7 +218,7 @@ def _found_beside(name: str, owner: type | None) -> Any:
 
     Raises: LookupError for anything else.
     """
-    found = _found_here(name)
+    found = found_here(name)
     around = {_package_of(kind.__module__) for kind in owner.__mro__} if owner else set()
     if _package_of(name.partition(":")[0]) in around - {"builtins"} | {"jax"}:
         return found
@@ -236,31 +231,12 @@ def _package_of(module_name: str) -> str:
     return module_name.partition(".")[0]
 
 
-def _found_here(name: str) -> Any:
-    """Return the object named `module:path` if its module is imported, without running code.
-
-    Raises: LookupError when there is none.
-    """
-    module_name, _, path = str(name).partition(":")
-    found: Any = sys.modules[module_name]
-    for part in path.split("."):
-        if isinstance(found, enum.EnumMeta):
-            found = found.__members__[part]
-        elif isinstance(found, types.ModuleType | type):
-            found = object.__getattribute__(found, "__dict__")[part]
-        else:
-            raise LookupError(name)
-    return found
-
-
 def restore(described: Any, *, depth: int = 0) -> PyTreeDef:
     """Return the tree that `describe` wrote; raise ArtifactError when it is damaged."""
     try:
         return _restore(described, depth)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(
-            f"the file's argument tree is damaged: {type(error).__name__}: {error}", do=SAVE_AGAIN
-        ) from error
+        raise damaged_tree(error) from error
 
 
 def restore_arguments(described: Any) -> PyTreeDef:
@@ -336,7 +312,7 @@ def _node(kind: type, static: Any, children: list[PyTreeDef]) -> PyTreeDef:
 def _class_here(name: str) -> type | None:
     """Return the class of this name if its module is imported already; otherwise None."""
     with contextlib.suppress(LookupError):
-        found = _found_here(name)
+        found = found_here(name)
         return found if isinstance(found, type) else None
     return None
 
@@ -357,11 +333,7 @@ def flatten_call(in_tree: PyTreeDef, args: tuple[Any, ...], kwargs: dict[str, An
     positional, named = in_tree.children()
     expected = positional.children()
     if len(expected) != len(args):
-        raise ArgumentError(
-            f"{len(expected)} positional arguments are expected, and {len(args)} were given",
-            do="pass the trees that the program was saved with; "
-            "`pullback_runtime.load(file).flat(*leaves)` takes their leaves",
-        )
+        raise wrong_count(len(expected), len(args))
     parts = [*zip(expected, args, strict=True), (named, kwargs)]
     names = [*(f"argument {number}" for number in range(len(args))), "keyword arguments"]
     return [
@@ -384,7 +356,7 @@ def flatten_arguments(in_tree: PyTreeDef, arguments: Any) -> list[Any]:
 def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
     if tree == LEAF:
         if jax.tree.structure(value) != LEAF:
-            raise _misfit(path, "an array", type(value).__name__)
+            raise misfit(path, "an array", type(value).__name__)
         yield value
         return
     kind, static = tree.node_data() or (type(None), ("", ()))
@@ -397,7 +369,7 @@ def _leaves_like(tree: PyTreeDef, value: Any, path: str) -> Any:
     else:  # of a class that is here the static data count, and the keys as they are
         fits = node.node_data() == tree.node_data() and node.num_leaves == len(tree.children())
     if not fits:
-        raise _misfit(path, _spell(tree), type(value).__name__ if node == LEAF else _spell(node))
+        raise misfit(path, _spell(tree), type(value).__name__ if node == LEAF else _spell(node))
     for name, child in zip(names, tree.children(), strict=True):
         yield from _leaves_like(child, parts[name], f"{path}.{name}")
 
@@ -409,7 +381,7 @@ def _check_static(expected: tuple[Any, ...], node: PyTreeDef, path: str) -> None
     if text is None or _name_of(kind) != class_name or _text_of(static) in (None, text):
         return
     found = f"{kind.__name__} with {_text_of(static)}"
-    raise _misfit(path, f"{kind.__name__} with static data {text}", found)
+    raise misfit(path, f"{kind.__name__} with static data {text}", found)
 
 
 def _node_of(value: Any) -> PyTreeDef:
@@ -439,12 +411,3 @@ def _spell(tree: PyTreeDef) -> str:
     has_static = kind not in (tuple, list) and static not in (None, ())
     beside = f" and static data {_text_of(static) or repr(static)}" if has_static else ""
     return f"{kind.__name__} with fields ({', '.join(field_names(tree))}){beside}"
-
-
-def _misfit(path: str, expected: str, got: str) -> ArgumentError:
-    return ArgumentError(
-        f"the arguments have the wrong structure: expected {expected}, got {got}",
-        where=path,
-        do="pass the containers that the program was saved with; a dictionary by field name stands "
-        "for an instance of a class",
-    )

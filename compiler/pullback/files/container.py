@@ -22,9 +22,11 @@ from pullback_runtime import (
     _container,
     _jax as runtime_jax,
     _meshes,
+    _signature,
     _trees,
 )
 from pullback_runtime._artifact import version_numbers
+from pullback_runtime._signature_check import spell
 
 OLDEST_TARGET = (1, 0, 0)
 ACCURACY = "result_accuracy"
@@ -40,10 +42,15 @@ def versions() -> dict[str, str]:
 
 
 def described_trees(program: AnyProgram) -> dict[str, Any]:
-    """Return descriptions of the tree structures of a program's arguments and result."""
+    """Return descriptions of a program's arguments and result: their trees, and the leaves' types.
+
+    The module has the types as well, but it takes MLIR to read them there.
+    """
+    sides = program.in_avals, program.out_avals
     with as_ours():
         trees = {"in_tree": program.in_tree, "out_tree": program.out_tree}
-        return {side: _trees.describe(tree) for side, tree in trees.items()}
+        described = {side: _trees.describe(tree) for side, tree in trees.items()}
+    return {**described, _signature.METADATA: [list(map(spell, avals)) for avals in sides]}
 
 
 def refuse_callbacks(module: ir.Module) -> None:

@@ -1,0 +1,148 @@
+"""A program from a file on an engine that takes the file as it is, without JAX and MLIR."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback_runtime import _numpy_arguments, _signature, _tree_values, _variants
+from pullback_runtime._call_targets import check_names
+from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
+from pullback_runtime._engines import Compiled, Engine, no_engine
+from pullback_runtime._errors import PullbackRuntimeError
+from pullback_runtime._executable_file import refuse_executable
+from pullback_runtime._reading import check_format, naming_file, read_bytes, refusing_damage
+from pullback_runtime._signature import ArrayType, FileSignature
+
+BY_JAX = 'load it with engine="jax"'
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PortableProgram:
+    """A program from a file, which an engine other than JAX runs: on and to NumPy arrays.
+
+    It is called as a `LoadedProgram` is. It compiles when it is first called. Where a class of the
+    argument trees is no named tuple, a dictionary by field name stands for it; the words of a
+    random key stand for the key.
+    """
+
+    metadata: dict[str, Any]
+    signature: FileSignature
+    start: Callable[[], Compiled]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = _tree_values.flatten_values(self.signature.in_tree, args, kwargs)
+        return _tree_values.unflatten_values(self.signature.out_tree, iter(self.flat(*leaves)))
+
+    def flat(self, *leaves: Any) -> list[np.ndarray]:
+        """Call the program with the leaves of its arguments; return the leaves of its result."""
+        arrays = _numpy_arguments.to_arrays(self.signature, leaves)
+        results = self.compiled(arrays)
+        found = [(result.shape, result.dtype) for result in results]
+        expected = [(aval.shape, aval.dtype) for aval in self.out_avals]
+        if found != expected:
+            raise PullbackRuntimeError(
+                f"the engine returned arrays of other types than the file names: {found}",
+                do="save the program again",
+            )
+        return results
+
+    @functools.cached_property
+    def compiled(self) -> Compiled:
+        """The compiled program, which takes and returns lists of arrays."""
+        return self.start()
+
+    @property
+    def in_avals(self) -> tuple[ArrayType, ...]:
+        """Shape and dtype of each leaf of the arguments."""
+        return self.signature.in_avals
+
+    @property
+    def out_avals(self) -> tuple[ArrayType, ...]:
+        """Shape and dtype of each leaf of the result."""
+        return self.signature.out_avals
+
+    def describe(self) -> str:
+        """Return what the file says of the program: versions, signature and rules, a line each."""
+        return _signature.text_of(self.metadata)
+
+    def __repr__(self) -> str:
+        return f"PortableProgram({', '.join(self.signature.arg_names)})"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The bytes of a file, whose digest has been checked, and what they say."""
+
+    content: bytes
+    metadata: dict[str, Any]
+    signature: FileSignature
+
+    def check_platform(self, platform: str) -> None:
+        """Raise ArtifactError where the program for a platform is not the file's `@main`."""
+        entry = _variants.entries_of(self.metadata).get(platform, "main")
+        if entry != "main":
+            first = self.metadata["platforms"][0]
+            raise ArtifactError(
+                f"the file's @main is for {first}, and that for {platform} is @{entry}",
+                do=f'{BY_JAX}, or save it for one platform: save(platforms=["{platform}"])',
+            )
+
+
+def read_whole(source: str | os.PathLike[str] | bytes) -> Whole:
+    """Read a file that pullback saved, without MLIR.
+
+    Raises: ArtifactError for any other file, and for what only JAX can run.
+    """
+    content = read_bytes(source)
+    with naming_file(source), refusing_damage():
+        refuse_executable(content)
+        if not is_bytecode(content):
+            raise _not_ours("it is no MLIR bytecode")
+        layout = read_layout(content)
+        check_format(layout)
+        if not is_whole(content, layout) or layout.metadata is None:
+            raise _not_ours("it has no digest")
+        check_names(bytes(content[slice(*layout.strings)]))
+        _refuse_what_jax_runs(layout.metadata)
+        return Whole(bytes(content), layout.metadata, _signature.of_metadata(layout.metadata))
+
+
+def _not_ours(why: str) -> ArtifactError:
+    return ArtifactError(
+        f"this is no program that pullback saved, and only JAX can read others: {why}",
+        do=f"{BY_JAX}, or save it: pullback.load(file).save(file)",
+    )
+
+
+def _refuse_what_jax_runs(metadata: dict[str, Any]) -> None:
+    if metadata.get("symbolic"):
+        raise ArtifactError(
+            "only JAX runs a program with symbolic dimensions",
+            do=f"{BY_JAX}, or save it with sizes: program.with_sizes(b=4).save(file)",
+        )
+    if metadata.get("mesh"):
+        raise ArtifactError("only JAX runs a program on several devices", do=BY_JAX)
+
+
+def open_portable(whole: Whole, engine: Engine | None) -> PortableProgram:
+    """Return a program that compiles when it is first called; without an engine it raises then."""
+    if engine is not None:
+        whole.check_platform(engine.platform)
+
+    def start() -> Compiled:
+        if engine is None:
+            raise no_engine()
+        return engine.compile(whole.content)
+
+    return PortableProgram(whole.metadata, whole.signature, start)
+
+
+def open_compiled(whole: Whole, compiled: Compiled) -> PortableProgram:
+    """Return a program that is compiled already."""
+    return PortableProgram(whole.metadata, whole.signature, lambda: compiled)

@@ -1,0 +1,133 @@
+"""Read types, trees and rules of a saved program from its metadata, without MLIR."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pullback_runtime import _tree_values
+from pullback_runtime._container import SAVE_AGAIN, ArtifactError
+from pullback_runtime._errors import ModuleError
+from pullback_runtime._variants import are_names
+
+METADATA = "signature"
+WORDS_OF_KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
+"""The uint32 words of each kind of random keys."""
+
+_TYPE = re.compile(r"([\w<>]+)\[([\d,]*)\]")
+
+
+class ArrayType(NamedTuple):
+    """Shape and dtype of an argument or a result, and its name where it is a random key."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    spelled: str
+
+
+@dataclass(frozen=True)
+class FileSignature:
+    """What a program takes and returns: leaves in order, and the trees around them."""
+
+    arg_names: tuple[str, ...]
+    in_avals: tuple[ArrayType, ...]
+    out_avals: tuple[ArrayType, ...]
+    in_tree: Any
+    out_tree: Any
+    entry: str = "main"
+
+
+def of_metadata(metadata: dict[str, Any]) -> FileSignature:
+    """Return the signature that a save wrote.
+
+    Raises: ArtifactError for damaged metadata, and for those of older files, without types.
+    """
+    ins, outs = _types_of(metadata)
+    trees = [metadata.get(side) for side in ("in_tree", "out_tree")]
+    names = metadata.get("arguments")
+    in_tree, out_tree = map(_tree_values.checked, trees)
+    counts = [len(list(_tree_values.paths(tree))) for tree in (in_tree, out_tree)]
+    if not are_names(names) or counts != [len(ins), len(outs)] or len(names) != len(ins):
+        raise ArtifactError(
+            "the file's metadata are damaged: names, trees and types of other numbers of arguments",
+            do=SAVE_AGAIN,
+        )
+    return FileSignature(tuple(names), ins, outs, in_tree, out_tree)
+
+
+def _types_of(metadata: dict[str, Any]) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    described = metadata.get(METADATA)
+    if described is None and "in_avals" in metadata:  # files of earlier versions
+        pairs = metadata["in_avals"], metadata["out_avals"]
+        described = [[f"{n}[{','.join(map(str, s))}]" for n, s in side] for side in pairs]
+    if described is None:
+        raise ArtifactError(
+            "the file does not say the types of its arguments, which JAX reads from its module",
+            do='load it with engine="jax", or save it again: pullback.load(file).save(file)',
+        )
+    try:
+        ins, outs = described
+        return tuple(map(read_type, ins)), tuple(map(read_type, outs))
+    except (TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the file's argument types are damaged: {error}", do=SAVE_AGAIN
+        ) from error
+
+
+@functools.cache
+def read_type(text: str) -> ArrayType:
+    """Parse a type such as `float32[8,128]`; a random key has the type of its words.
+
+    Raises: ValueError for anything else; ModuleError for a dtype that needs `ml_dtypes`.
+    """
+    found = _TYPE.fullmatch(text)
+    if found is None:
+        raise ValueError(repr(text))
+    name, sizes = found.groups()
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    if name in WORDS_OF_KEYS:
+        return ArrayType((*shape, WORDS_OF_KEYS[name]), np.dtype("uint32"), text)
+    return ArrayType(shape, _dtype(name), text)
+
+
+def _dtype(name: str) -> np.dtype:
+    if name == "float0":  # tangents of integers, which have no values
+        return np.dtype(bool)
+    scalar = getattr(np, name, None)
+    if scalar is None:
+        try:
+            scalar = getattr(importlib.import_module("ml_dtypes"), name, None)
+        except ImportError as error:
+            raise ModuleError(
+                f"NumPy has no dtype {name}", do="pip install ml_dtypes, which has it"
+            ) from error
+    if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):
+        raise ValueError(f"no dtype {name!r}")
+    return np.dtype(scalar)
+
+
+def rows(metadata: dict[str, Any], signature: FileSignature) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each fact about a program, as `pullback info` does."""
+    for name in ("pullback", "jax", "stablehlo"):
+        if name in metadata:
+            yield name, str(metadata[name])
+    yield "platforms", ", ".join(metadata.get("platforms", ()))
+    for path, aval in zip(signature.arg_names, signature.in_avals, strict=True):
+        yield "argument", f"{path}: {aval.spelled}"
+    paths = _tree_values.paths(signature.out_tree, "result")
+    for path, aval in zip(paths, signature.out_avals, strict=True):
+        yield "result", f"{path}: {aval.spelled}"
+    for rule in metadata.get("rules", ()):
+        names = ", ".join(rule["rules"]) or "none in the file"
+        yield "rule", f"{rule['op']} @{rule['function']}: {names}"
+
+
+def text_of(metadata: dict[str, Any]) -> str:
+    """Return what the metadata of a file say, a line for each fact."""
+    return "\n".join(f"{label:12}{text}" for label, text in rows(metadata, of_metadata(metadata)))

@@ -1,0 +1,94 @@
+"""Check a call's arguments against a signature, whichever engine runs; errors name the argument.
+
+JAX runs the checks while it traces a call, so a call with shapes seen before pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pullback_runtime._errors import ArgumentError
+
+
+class HasSignature(Protocol):
+    """What the checks read of a handle, or of a program from a file."""
+
+    @property
+    def entry(self) -> str:
+        """The name of the function."""
+
+    @property
+    def in_avals(self) -> Sequence[Any]:
+        """Shape and dtype of each argument."""
+
+    @property
+    def arg_names(self) -> Sequence[str] | None:
+        """The path of each argument."""
+
+
+def check_avals(handle: HasSignature, avals: Sequence[Any]) -> None:
+    """Raise ArgumentError unless count, shapes and dtypes match the module's signature."""
+    if len(avals) != len(handle.in_avals):
+        raise ArgumentError(
+            f"@{handle.entry} takes {len(handle.in_avals)} arguments, got {len(avals)}",
+            where=f"parameters: {_listed(handle)}",
+            do="pass one array per parameter, in this order",
+        )
+    for index, (aval, expected) in enumerate(zip(avals, handle.in_avals, strict=True)):
+        if not hasattr(aval, "dtype"):
+            raise no_array(handle, index, aval, expected)
+        if tuple(aval.shape) != expected.shape or aval.dtype != expected.dtype:
+            raise _mismatch(handle, index, aval, expected)
+
+
+def _mismatch(handle: HasSignature, index: int, aval: Any, expected: Any) -> ArgumentError:
+    return ArgumentError(
+        f"{argument_name(handle.arg_names, index)} has the wrong {_difference(aval, expected)}: "
+        f"expected {spell(expected)}, got {spell(aval)}",
+        where=f"in a call of @{handle.entry}",
+        do=_remedy(aval, expected),
+    )
+
+
+def no_array(handle: HasSignature, index: int, aval: Any, expected: Any) -> ArgumentError:
+    """Return the error for an argument that is no array of numbers.
+
+    Args:
+      aval: the value, or its type where that is user-defined (jax.experimental.hijax).
+    """
+    return ArgumentError(
+        f"{argument_name(handle.arg_names, index)} is no array: "
+        f"expected {spell(expected)}, got {type(aval).__name__}",
+        where=f"in a call of @{handle.entry}",
+        do="make an array of it first",
+    )
+
+
+def _difference(aval: Any, expected: Any) -> str:
+    return "dtype" if tuple(aval.shape) == expected.shape else "shape"
+
+
+def _remedy(aval: Any, expected: Any) -> str:
+    if tuple(aval.shape) != expected.shape:
+        return "pass an array of the expected shape, or trace the program for this one"
+    return f"convert it to {expected.dtype.name}"
+
+
+def argument_name(names: Sequence[str] | None, index: int) -> str:
+    """Return an argument's name for messages: its position, and its path if that is known."""
+    if names is None or index >= len(names):
+        return f"argument {index}"
+    return f"argument {index} ({names[index]})"
+
+
+def _listed(handle: HasSignature) -> str:
+    names = handle.arg_names or tuple(str(i) for i in range(len(handle.in_avals)))
+    pairs = [f"{n}: {spell(a)}" for n, a in zip(names, handle.in_avals, strict=False)]
+    shown = pairs if len(pairs) <= 8 else [*pairs[:8], f"… {len(pairs) - 8} more"]
+    return ", ".join(shown) or "none"
+
+
+def spell(aval: Any) -> str:
+    """Format a type for messages, such as `float32[8,128]`."""
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -1,0 +1,25 @@
+"""The public names that need JAX: imported when one of them is first used."""
+
+from __future__ import annotations
+
+from pullback_runtime._backend import (
+    backends as backends,
+    default_backend as default_backend,
+    devices as devices,
+)
+from pullback_runtime._callable import make_callable as make_callable
+from pullback_runtime._compile import clear_cache as clear_cache, compile as compile
+from pullback_runtime._convention import Convention as Convention
+from pullback_runtime._executable import Executable as Executable, Memory as Memory
+from pullback_runtime._handle import (
+    ModuleHandle as ModuleHandle,
+    lazy_handle as lazy_handle,
+    make_handle as make_handle,
+)
+from pullback_runtime._interpret import run_interpreted as run_interpreted
+from pullback_runtime._load import LoadedProgram as LoadedProgram
+from pullback_runtime._primitive import (
+    SplitJVP as SplitJVP,
+    call_module as call_module,
+    set_rules as set_rules,
+)
