@@ -16,6 +16,7 @@ from pullback_runtime import PullbackRuntimeError, __version__
 # Subcommand -> where its click command is; imported when asked for.
 COMMANDS = {
     "check": "pullback.tools.check:check",
+    "compile": "pullback.tools.compile:compile",
     "derive": "pullback.tools.derive:derive",
     "dump": "pullback.tools.dump:dump",
     "info": "pullback.tools.info:info",
