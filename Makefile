@@ -25,7 +25,8 @@ STAMP := $(VENV)/.installed
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
-.PHONY: bench docs portability engines pjrt distributed forces fuzz conformance mutants jax-tests libraries tpu gpu clean
+.PHONY: bench docs portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: libraries tpu gpu clean
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -34,6 +35,7 @@ help:
 	@echo "make layers what the first gradient runs through, in functions and files"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
+	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make libraries   programs of other libraries, in memory and as files"
@@ -153,6 +155,18 @@ forces: setup
 	$(FORCES)/bin/python examples/forces/relax.py out/potential.mlirbc out/atoms.npz \
 	  $(FORCES)/lib/python3*/site-packages/*/*pjrt*.so
 	$(RUN) $(BIN)/python examples/forces/potential.py check out/atoms.npz
+
+# The runtime without JAX: alone, then with a plug-in of PJRT and with IREE.
+ALONE ?= .venv-alone
+runtime-alone: setup
+	$(BIN)/python -m venv --clear $(ALONE)
+	$(ALONE)/bin/python -m pip install --quiet $(PIP_ARGS) ./runtime
+	$(RUN) $(BIN)/python -m tests.files.runtime_alone $(abspath $(ALONE))/bin/python
+	$(ALONE)/bin/python -m pip install --quiet $(PIP_ARGS) "./runtime[pjrt,iree]" ml_dtypes
+	$(ALONE)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps \
+	  lammps-jax-pjrt-cpu fastatomstruct-xla-cpu
+	$(RUN) $(BIN)/python -m tests.files.runtime_alone $(abspath $(ALONE))/bin/python \
+	  $(abspath $(ALONE))/lib/python3*/site-packages/*/*pjrt*.so
 
 fuzz: setup
 	PULLBACK_FUZZ_CASES=$(FUZZ_CASES) $(RUN) $(BIN)/python -m pytest tests/files/test_damage.py \

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import pullback_runtime
+
 ROOT = Path(__file__).parents[1]
 TRACE = """
 import jax.numpy as jnp, pullback, pullback_runtime, sys
@@ -112,10 +114,12 @@ def test_the_whole_needs_the_runtime_beside_it(wheels):
     assert f"pullback-runtime @ {runtime.as_uri()}" in needed_by(wheels["pullback"])
 
 
-def test_both_have_one_version():
+def test_both_have_one_version(wheels):
+    versions = {path.name.split("-")[1] for path in wheels.values()}
+    assert versions == {pullback_runtime.__version__}
     projects = (ROOT / "pyproject.toml", ROOT / "runtime" / "pyproject.toml")
     parsed = [tomllib.loads(path.read_text()) for path in projects]
-    assert len({each["project"]["version"] for each in parsed}) == 1
+    assert parsed[0]["project"]["version"] == pullback_runtime.__version__
     assert len({each["project"]["requires-python"] for each in parsed}) == 1
     whole, runtime = parsed
     extra = runtime["project"]["optional-dependencies"]["jax"]

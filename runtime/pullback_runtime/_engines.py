@@ -43,7 +43,7 @@ class Engine(Protocol):
 MODULES = {"jax": "_jax_engine", "pjrt": "_pjrt", "iree": "_iree"}
 """Where each engine is; imported when it is asked for, for it imports what it runs on."""
 
-NEEDED = {"jax": "jax", "pjrt": "pypjrt", "iree": "iree"}
+NEEDED = {"jax": "jax", "pjrt": "pypjrt", "iree": "iree.runtime"}
 """The package that each engine needs, which is an extra of this distribution."""
 
 
@@ -51,7 +51,7 @@ def is_installed(engine: str) -> bool:
     """Return True if the package that an engine needs can be imported."""
     try:
         return importlib.util.find_spec(NEEDED[engine]) is not None
-    except ValueError:  # its place in `sys.modules` is taken: the package is not to be imported
+    except (ImportError, ValueError):  # no parent package; or its place in `sys.modules` is taken
         return False
 
 

@@ -76,7 +76,7 @@ class PjrtEngine:
         self._check_version(program)
         try:
             return PjrtProgram(self, self.client.compile(program))
-        except pypjrt.PjrtError as error:
+        except pypjrt.errors.PjrtError as error:
             raise CompileError(
                 f"the PJRT plug-in does not compile the program: {error}",
                 where=str(self.plugin.path),
@@ -101,7 +101,7 @@ class PjrtEngine:
         """Load machine code that an engine of the same identity has made."""
         try:
             return PjrtProgram(self, self.client.deserialize_executable(code))
-        except pypjrt.PjrtError as error:
+        except pypjrt.errors.PjrtError as error:
             raise CompileError(
                 f"the PJRT plug-in does not load the machine code: {error}",
                 where=str(self.plugin.path),
@@ -120,7 +120,7 @@ class PjrtProgram:
         """Return the machine code, in PJRT's form."""
         try:
             return bytes(self._executable.serialize())
-        except pypjrt.PjrtError as error:
+        except pypjrt.errors.PjrtError as error:
             raise CompileError(
                 f"this PJRT plug-in cannot write its machine code: {error}",
                 where=str(self._engine.plugin.path),
@@ -135,7 +135,7 @@ class PjrtProgram:
                 results = self._executable(*buffers)
                 buffers += results
             return [self._take(result) for result in results]
-        except pypjrt.PjrtError as error:
+        except pypjrt.errors.PjrtError as error:
             raise PullbackRuntimeError(
                 f"the program failed on the PJRT plug-in: {error}",
                 where=str(self._engine.plugin.path),
@@ -209,7 +209,7 @@ def _opened(path: Path) -> PjrtEngine:
         raise BackendNotFoundError(
             f"this file is no PJRT plug-in: {error}", where=str(path), do=INSTALL
         ) from error
-    except pypjrt.PjrtError as error:
+    except pypjrt.errors.PjrtError as error:
         raise BackendNotFoundError(
             f"the PJRT plug-in does not start: {error}", where=str(path), do=INSTALL
         ) from error

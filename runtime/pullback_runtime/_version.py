@@ -1,16 +1,3 @@
-"""The version that is installed; both distributions have the same."""
+"""The version of both distributions, which the build reads here: looking it up takes 40 ms."""
 
-from __future__ import annotations
-
-from importlib import metadata
-
-
-def _installed() -> str:
-    """Return the version of the distribution, or "0+source" for sources that are not installed."""
-    try:
-        return metadata.version("pullback-runtime")
-    except metadata.PackageNotFoundError:
-        return "0+source"
-
-
-__version__ = _installed()
+__version__ = "0.1.0"
