@@ -121,7 +121,7 @@ class LoadedProgram:
         return [_avals.logical(*pair) for pair in zip(results, self.out_avals, strict=True)]
 
     def describe(self) -> str:
-        """Return what the file says of the program: versions, signature and rules, a line each."""
+        """Return what the file says of the program: platforms, signature and rules, a line each."""
         return _signature.text_of(self.metadata)
 
     @property

@@ -68,7 +68,7 @@ class PortableProgram:
         return self.signature.out_avals
 
     def describe(self) -> str:
-        """Return what the file says of the program: versions, signature and rules, a line each."""
+        """Return what the file says of the program: platforms, signature and rules, a line each."""
         return _signature.text_of(self.metadata)
 
     def __repr__(self) -> str:

@@ -114,9 +114,6 @@ def _dtype(name: str) -> np.dtype:
 
 def rows(metadata: dict[str, Any], signature: FileSignature) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact about a program, as `pullback info` does."""
-    for name in ("pullback", "jax", "stablehlo"):
-        if name in metadata:
-            yield name, str(metadata[name])
     yield "platforms", ", ".join(metadata.get("platforms", ()))
     for path, aval in zip(signature.arg_names, signature.in_avals, strict=True):
         yield "argument", f"{path}: {aval.spelled}"
