@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _executable_file, _jax_engine
+from pullback_runtime import _executable_file, _jax_engine, _portable
 from tests.files import corpus
 
 GOLDEN = Path(__file__).parents[1] / "files" / "golden" / "format-1"
@@ -103,7 +103,7 @@ def test_each_shorter_file_is_noticed(executable, length):
 
 def test_load_takes_no_machine_code(executable):
     pullback = pytest.importorskip("pullback")
-    for load in (runtime.load, pullback.load):
+    for load in (runtime.load, pullback.load, _portable.read_whole):
         with pytest.raises(Exception, match="this is machine code") as raised:
             load(executable)
         assert isinstance(raised.value, runtime.ArtifactError | pullback.ArtifactError)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _container, _engines, _portable, _tree_values
+from pullback_runtime import _call_targets, _container, _engines, _portable, _tree_values
 from tests.files import corpus
 
 GOLDEN = Path(__file__).parents[1] / "files" / "golden"
@@ -186,17 +186,58 @@ def test_files_that_only_jax_reads(tmp_path):
     assert "cannot read" in words(reads, tmp_path / "nowhere.mlirbc")
 
 
-def test_a_file_of_an_earlier_version_has_no_types(monkeypatch):
+@pytest.fixture
+def with_metadata(monkeypatch):
+    """Makes metadata of files read as if they were others."""
     parse = _container.parse_metadata
 
-    def without_types(text):
-        return {name: each for name, each in parse(text).items() if name != "signature"}
+    def change(**changes):
+        monkeypatch.setattr(_container, "parse_metadata", lambda text: parse(text) | changes)
 
+    return change
+
+
+def test_a_file_of_an_earlier_version_has_no_types(with_metadata):
     content = saved(jnp.sin, 1.0)
-    monkeypatch.setattr(_container, "parse_metadata", without_types)
+    with_metadata(signature=None)
     found = words(_portable.read_whole, content)
     assert "the file does not say the types of its arguments" in found
     assert 'load it with engine="jax", or save it again' in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"mesh": [["x", 4]]}, "only JAX runs a program on several devices"),
+        ({"arguments": []}, "names, trees and types of other numbers of arguments"),
+        ({"signature": [[], ["float32[]"]]}, "names, trees and types of other numbers"),
+        ({"signature": [["float32"], ["float32[]"]]}, "argument types are damaged: 'float32'"),
+        ({"signature": [["sin[]"], ["float32[]"]]}, "argument types are damaged: no dtype 'sin'"),
+        ({"signature": 3}, "argument types are damaged"),
+        ({"out_tree": {"kind": "list"}}, "argument tree is damaged"),
+        ({"pullback-format": 2}, "reads up to 1"),
+    ],
+    ids=str,
+)
+def test_metadata_that_do_not_fit_are_refused(with_metadata, changes, expected):
+    content = saved(jnp.sin, 1.0)
+    if "pullback-format" in changes:
+        content = content.replace(b'{"pullback-format":1', b'{"pullback-format":2')
+    else:
+        with_metadata(**changes)
+    assert expected in words(_portable.read_whole, content)
+
+
+def test_results_of_other_types_are_refused():
+    whole = _portable.read_whole(saved(jnp.sin, 1.0))
+    program = _portable.open_compiled(whole, lambda arrays: [np.float64(1.0)])
+    assert "the engine returned arrays of other types than the file names" in words(program, 1.0)
+
+
+def test_the_names_of_calls_are_checked_when_a_file_is_read(monkeypatch):
+    monkeypatch.setattr(_call_targets, "OTHERS_OF_PROCESS", {"lapack_sgetrf_ffi"})
+    found = words(_portable.read_whole, GOLDEN / "format-1" / "solver.mlirbc")
+    assert "the file calls `lapack_sgetrf_ffi`" in found
 
 
 def test_the_main_of_another_platform_is_not_run():
