@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +53,14 @@ class PjrtEngine:
 
     @functools.cached_property
     def codes(self) -> dict[str, int]:
-        """The number of each dtype in PJRT's C API, and back: `by_code`."""
+        """The number of each dtype in PJRT's C API."""
         abi = self.plugin.abi
         return {name: getattr(abi, f"PJRT_Buffer_Type_{each}") for name, each in _TYPES.items()}
+
+    @functools.cached_property
+    def names(self) -> dict[int, str]:
+        """The dtype for each number in PJRT's C API."""
+        return {code: name for name, code in self.codes.items()}
 
     def identity(self) -> dict[str, str]:
         """Return the versions and the device that must be equal where machine code is to run."""
@@ -114,7 +119,7 @@ class PjrtProgram:
     def __init__(self, engine: PjrtEngine, executable: Any) -> None:
         self._engine = engine
         self._executable = executable
-        atexit.register(executable.close)
+        weakref.finalize(self, executable.close)  # at exit before the client's, which is older
 
     def serialize(self) -> bytes:
         """Return the machine code, in PJRT's form."""
@@ -146,15 +151,16 @@ class PjrtProgram:
 
     def _put(self, array: np.ndarray, device: Any) -> Any:
         data = array.reshape(-1).view(np.uint8)
-        if not data.size or not data.flags.writeable:  # pypjrt takes the address of a byte to write
-            data = np.array([*data, 0], np.uint8) if not data.size else data.copy()
+        if not data.size:  # pypjrt takes the address of the first byte, as one to write to
+            data = np.zeros(1, np.uint8)
+        elif not data.flags.writeable:
+            data = data.copy()
         code = self._engine.codes[_supported(array.dtype)]
         return self._engine.client.buffer_from_host(data, code, array.shape, device)
 
     def _take(self, buffer: Any) -> np.ndarray:
-        names = {code: name for name, code in self._engine.codes.items()}
         shape = ",".join(map(str, buffer.dimensions))
-        kind = read_type(f"{_supported_code(names, buffer.element_type)}[{shape}]")
+        kind = read_type(f"{_supported_code(self._engine.names, buffer.element_type)}[{shape}]")
         result = np.empty(kind.shape, kind.dtype)
         if result.size:
             buffer.to_host(result.reshape(-1).view(np.uint8))
@@ -213,8 +219,9 @@ def _opened(path: Path) -> PjrtEngine:
         raise BackendNotFoundError(
             f"the PJRT plug-in does not start: {error}", where=str(path), do=INSTALL
         ) from error
-    atexit.register(client.close)
-    return PjrtEngine(plugin, client)
+    engine = PjrtEngine(plugin, client)
+    weakref.finalize(engine, client.close)
+    return engine
 
 
 def _fingerprint(path: Path) -> str:

@@ -15,7 +15,9 @@ from pullback_runtime import _artifact
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--backend", help="cpu, cuda, rocm or tpu; by default that of the first device.")
-@click.option("--engine", type=click.Choice(["jax", "pjrt"]), help="What compiles. By default jax.")
+@click.option(
+    "--engine", type=click.Choice(["jax", "pjrt", "iree"]), help="What compiles. By default jax."
+)
 @click.option("--plugin", type=click.Path(), help="The path of a PJRT plug-in that compiles.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write."
