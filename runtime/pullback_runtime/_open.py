@@ -81,8 +81,7 @@ def save_executable(
     """
     whole = read_whole(source)
     opened = _engines.open_engine(_named(engine, plugin), plugin, backend)
-    whole.check_platform(opened.platform)
-    code = opened.compile(whole.content).serialize()
+    code = opened.compile(whole.program_for(opened.platform)).serialize()
     ExecutableFile(opened.identity(), whole.content, code).write(path)
 
 

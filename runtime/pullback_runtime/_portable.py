@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime import _numpy_arguments, _signature, _tree_values, _variants
+from pullback_runtime._bytecode_names import MAIN, with_main
 from pullback_runtime._call_targets import check_names
 from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
 from pullback_runtime._engines import Compiled, Engine, no_engine
@@ -83,15 +84,20 @@ class Whole:
     metadata: dict[str, Any]
     signature: FileSignature
 
-    def check_platform(self, platform: str) -> None:
-        """Raise ArtifactError where the program for a platform is not the file's `@main`."""
-        entry = _variants.entries_of(self.metadata).get(platform, "main")
-        if entry != "main":
-            first = self.metadata["platforms"][0]
-            raise ArtifactError(
-                f"the file's @main is for {first}, and that for {platform} is @{entry}",
-                do=f'{BY_JAX}, or save it for one platform: save(platforms=["{platform}"])',
-            )
+    def program_for(self, platform: str) -> bytes:
+        """Return StableHLO whose `@main` is this program.
+
+        Raises: ArtifactError where the program for a platform is another, private function.
+        """
+        functions = _variants.entries_of(self.metadata)
+        home, first = next(iter(functions.items()), (platform, MAIN))
+        found = functions.get(platform, first)
+        if found == first:
+            return with_main(self.content, read_layout(self.content), first)
+        raise ArtifactError(
+            f"the file's @{first} is for {home}, and that for {platform} is @{found}",
+            do=f'{BY_JAX}, or save it for one platform: save(platforms=["{platform}"])',
+        )
 
 
 def read_whole(source: str | os.PathLike[str] | bytes) -> Whole:
@@ -132,13 +138,12 @@ def _refuse_what_jax_runs(metadata: dict[str, Any]) -> None:
 
 def open_portable(whole: Whole, engine: Engine | None) -> PortableProgram:
     """Return a program that compiles when it is first called; without an engine it raises then."""
-    if engine is not None:
-        whole.check_platform(engine.platform)
+    program = None if engine is None else whole.program_for(engine.platform)
 
     def start() -> Compiled:
-        if engine is None:
+        if engine is None or program is None:
             raise no_engine()
-        return engine.compile(whole.content)
+        return engine.compile(program)
 
     return PortableProgram(whole.metadata, whole.signature, start)
 

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 import pullback_runtime as runtime
-from pullback_runtime import _call_targets, _container, _engines, _portable, _tree_values
+from pullback_runtime import (
+    _bytecode_names,
+    _call_targets,
+    _container,
+    _engines,
+    _jax,
+    _module,
+    _portable,
+    _tree_values,
+)
 from tests.files import corpus
 
 GOLDEN = Path(__file__).parents[1] / "files" / "golden"
@@ -252,6 +261,36 @@ def test_the_main_of_another_platform_is_not_run():
     found = words(portable, content)
     assert "the file's @main is for tpu, and that for cpu is @main" in found
     assert 'save(platforms=["cpu"])' in found
+
+
+TWO = """
+module {
+  func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %y = stablehlo.sine %x : tensor<2xf32>
+    return %y : tensor<2xf32>
+  }
+  func.func public @other(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %y = func.call @main(%x) : (tensor<2xf32>) -> tensor<2xf32>
+    %z = stablehlo.add %y, %y : tensor<2xf32>
+    return %z : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_another_public_function_is_run_by_the_name_of_main():
+    """As bytes: `@main` and `@other` exchange their names, and so do the calls of them."""
+    module = _module.parse(TWO.encode())
+    stablehlo = _jax.stablehlo
+    with module.context, _jax.ir.Location.unknown(module.context):
+        content = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    layout, engine = _container.read_layout(content), _engines.open_engine("jax", None, "cpu")
+    x = np.array([0.5, 1.0], np.float32)
+    for name, factor in (("main", 1), ("other", 2)):
+        (found,) = engine.compile(_bytecode_names.with_main(content, layout, name))([x])
+        np.testing.assert_allclose(found, factor * np.sin(x), rtol=1e-6)
+    with pytest.raises(runtime.ArtifactError, match="the file has no function @third"):
+        _bytecode_names.with_main(content, layout, "third")
 
 
 @pytest.mark.parametrize("name", ["xla_ffi_python_cpu_callback", "CustomSPMDPartitioning"])
