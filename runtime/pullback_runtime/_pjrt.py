@@ -39,6 +39,30 @@ _TYPES = {
 """The names that PJRT has for dtypes of NumPy, of whole bytes."""
 
 
+AS_JAX = {"cpu": ("xla_cpu_enable_fast_min_max",)}
+"""Options of XLA that are off in JAX. With this one, `max` of a NaN may be a number."""
+
+
+@dataclass
+class OptionsOfJax(pypjrt.CompileOptions):  # type: ignore[misc]
+    """Compile options with which XLA gives the numbers that it gives in JAX."""
+
+    switched_off: tuple[str, ...] = ()
+
+    def encode(self, abi: Any) -> bytes:
+        """Serialize to a `CompileOptionsProto`, whose options by name are a map."""
+        number = abi.PROTO_FIELDS["CompileOptionsProto"]["env_option_overrides"]
+        off = _field(2, 0, b"\0")  # a bool that is false
+        entries = (_field(1, 2, name.encode()) + _field(2, 2, off) for name in self.switched_off)
+        return bytes(super().encode(abi)) + b"".join(_field(number, 2, each) for each in entries)
+
+
+def _field(number: int, wire: int, content: bytes) -> bytes:
+    """Encode one field of a protocol buffer, with its length where it has one; all are short."""
+    length = bytes([len(content)]) if wire == 2 else b""
+    return bytes([number << 3 | wire]) + length + content
+
+
 @dataclass(frozen=True, eq=False)
 class PjrtEngine:
     """The first device of a plug-in."""
@@ -79,8 +103,9 @@ class PjrtEngine:
     def compile(self, program: bytes) -> PjrtProgram:
         """Compile a StableHLO portable artifact; raise CompileError where that fails."""
         self._check_version(program)
+        options = OptionsOfJax(switched_off=AS_JAX.get(self.platform, ()))
         try:
-            return PjrtProgram(self, self.client.compile(program))
+            return PjrtProgram(self, self.client.compile(program, options=options))
         except pypjrt.errors.PjrtError as error:
             raise CompileError(
                 f"the PJRT plug-in does not compile the program: {error}",

@@ -45,6 +45,14 @@ TYPED = (
 )
 
 
+def of_nans(x):
+    """Ops that compilers may take shortcuts in, where a NaN is among their operands."""
+    return jnp.max(x), jnp.min(x), jnp.maximum(x, 1), jnp.clip(x, 0, 2), jnp.sort(x), x - x, x * 0
+
+
+NANS = np.array([np.nan, np.inf, -np.inf, -0.0, 2.5], np.float32)
+
+
 def write(folder: Path) -> None:
     """Write the golden programs, the gradient of one, and a program of many types."""
     corpus.write(folder)
@@ -57,6 +65,10 @@ def write(folder: Path) -> None:
     np.savez(folder / "gradient.npz", **named)
     with jax.enable_x64(True):
         pb.trace(of_types)(*TYPED).save(folder / "types.mlirbc")
+    nans = pb.trace(of_nans)(NANS)
+    nans.save(folder / "nans.mlirbc")
+    named = {f"result{i}": np.asarray(each) for i, each in enumerate(nans(NANS))}
+    np.savez(folder / "nans.npz", argument0=NANS, **named)
     (folder / "text.mlir").write_text("module {}")
 
 
