@@ -30,6 +30,7 @@ from pullback_runtime._convention import Callee, Convention, placing
 from pullback_runtime._errors import ArgumentError, MissingTransformError
 from pullback_runtime._executable import Executable
 from pullback_runtime._handle import ModuleHandle, make_handle
+from pullback_runtime._signature_check import spell
 from pullback_runtime._trees import LEAF, flatten_call
 
 _SHOWN = 8
@@ -122,7 +123,11 @@ class LoadedProgram:
 
     def describe(self) -> str:
         """Return what the file says of the program: platforms, signature and rules, a line each."""
-        return _signature.text_of(self.metadata)
+        known = self.metadata
+        if not {_signature.METADATA, _symbolic.METADATA} & {*known}:
+            sides = self.handle.in_avals[len(self.opened.constants) :], self.handle.out_avals
+            known = known | {_signature.METADATA: [list(map(spell, side)) for side in sides]}
+        return _signature.text_of(known)
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -62,6 +62,17 @@ def of_metadata(metadata: dict[str, Any]) -> FileSignature:
 
 
 def _types_of(metadata: dict[str, Any]) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    try:
+        ins, outs = _spelled(metadata)
+        return tuple(map(read_type, ins)), tuple(map(read_type, outs))
+    except (TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the file's argument types are damaged: {error}", do=SAVE_AGAIN
+        ) from error
+
+
+def _spelled(metadata: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the types of arguments and of results, as a save wrote them."""
     described = metadata.get(METADATA)
     if described is None and "in_avals" in metadata:  # files of earlier versions
         pairs = metadata["in_avals"], metadata["out_avals"]
@@ -71,13 +82,8 @@ def _types_of(metadata: dict[str, Any]) -> tuple[tuple[ArrayType, ...], tuple[Ar
             "the file does not say the types of its arguments, which JAX reads from its module",
             do='load it with engine="jax", or save it again: pullback.load(file).save(file)',
         )
-    try:
-        ins, outs = described
-        return tuple(map(read_type, ins)), tuple(map(read_type, outs))
-    except (TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"the file's argument types are damaged: {error}", do=SAVE_AGAIN
-        ) from error
+    ins, outs = described
+    return ins, outs
 
 
 @functools.cache
@@ -112,19 +118,20 @@ def _dtype(name: str) -> np.dtype:
     return np.dtype(scalar)
 
 
-def rows(metadata: dict[str, Any], signature: FileSignature) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each fact about a program, as `pullback info` does."""
+def text_of(metadata: dict[str, Any]) -> str:
+    """Return what the metadata of a file say of its program, a line for each fact."""
+    return "\n".join(f"{label:12}{text}" for label, text in _rows(metadata))
+
+
+def _rows(metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    ins, outs = _spelled(metadata)
     yield "platforms", ", ".join(metadata.get("platforms", ()))
-    for path, aval in zip(signature.arg_names, signature.in_avals, strict=True):
-        yield "argument", f"{path}: {aval.spelled}"
-    paths = _tree_values.paths(signature.out_tree, "result")
-    for path, aval in zip(paths, signature.out_avals, strict=True):
-        yield "result", f"{path}: {aval.spelled}"
+    names = metadata.get("arguments") or [str(number) for number in range(len(ins))]
+    yield from (("argument", f"{name}: {kind}") for name, kind in zip(names, ins, strict=True))
+    tree = metadata.get("out_tree", [])
+    numbered = [f"result[{number}]" for number in range(len(outs))]
+    paths = _tree_values.paths(tree, "result") if tree != [] else numbered
+    yield from (("result", f"{path}: {kind}") for path, kind in zip(paths, outs, strict=True))
     for rule in metadata.get("rules", ()):
         names = ", ".join(rule["rules"]) or "none in the file"
         yield "rule", f"{rule['op']} @{rule['function']}: {names}"
-
-
-def text_of(metadata: dict[str, Any]) -> str:
-    """Return what the metadata of a file say, a line for each fact."""
-    return "\n".join(f"{label:12}{text}" for label, text in rows(metadata, of_metadata(metadata)))

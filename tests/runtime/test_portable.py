@@ -182,6 +182,16 @@ def test_it_says_what_the_file_holds():
     assert repr(portable(path)) == "PortableProgram(weights, inputs)"
 
 
+def test_jax_says_it_of_other_files_too():
+    found = runtime.load(TWO.encode()).describe().splitlines()
+    assert found[1:] == ["argument    0: float32[2]", "result      result[0]: float32[2]"]
+    pullback = pytest.importorskip("pullback")
+    size = jax.export.symbolic_shape("b, 4")
+    program = pullback.trace(jnp.sin)(jax.ShapeDtypeStruct(size, jnp.float32))
+    found = runtime.load(pullback.artifact.serialize(program)).describe().splitlines()
+    assert found[1:] == ["argument    x: float32[b,4]", "result      result: float32[b,4]"]
+
+
 def test_files_that_only_jax_reads(tmp_path):
     reads = _portable.read_whole
     assert "and only JAX can read others: it is no MLIR bytecode" in words(reads, b"module {}")
