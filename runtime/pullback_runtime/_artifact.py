@@ -32,6 +32,7 @@ from pullback_runtime import (
 from pullback_runtime._container import (
     DIGEST_ATTRIBUTE,
     METADATA_ATTRIBUTE,
+    SAVE_AGAIN,
     ArtifactError,
     Layout,
     is_bytecode,

@@ -26,16 +26,19 @@ COMPILE_AGAIN = "compile it again: pullback compile FILE -o model.exe"
 class ExecutableFile:
     """The content of a file of machine code.
 
-    `identity` has the versions and the device for which the code was made.
+    `identity` has the versions and the device for which the code was made, and `entry` is the
+    program of the file `program` that it runs.
     """
 
     identity: dict[str, str]
+    entry: str
     program: bytes
     code: bytes
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file in one step: a kill at any moment leaves the old file or the new one."""
-        text = json.dumps({"pullback": __version__, "identity": self.identity}).encode()
+        head = {"pullback": __version__, "identity": self.identity, "entry": self.entry}
+        text = json.dumps(head).encode()
         body = b"".join((text, self.program, self.code))
         sizes = len(text), len(self.program), len(self.code)
         digest = _digest(sizes, body)
@@ -76,8 +79,8 @@ def read(content: Any) -> ExecutableFile:
     if sum(sizes) != len(body) or digest != _digest(sizes, body):
         raise _damaged()
     text, program = body[: sizes[0]], body[sizes[0] : sizes[0] + sizes[1]]
-    identity = json.loads(text)["identity"]
-    return ExecutableFile(identity, program, body[sizes[0] + sizes[1] :])
+    head = json.loads(text)
+    return ExecutableFile(head["identity"], head["entry"], program, body[sizes[0] + sizes[1] :])
 
 
 def _digest(sizes: Any, body: bytes) -> bytes:

@@ -127,7 +127,7 @@ class LoadedProgram:
         if not {_signature.METADATA, _symbolic.METADATA} & {*known}:
             sides = self.handle.in_avals[len(self.opened.constants) :], self.handle.out_avals
             known = known | {_signature.METADATA: [list(map(spell, side)) for side in sides]}
-        return _signature.text_of(known)
+        return _signature.text_of(known, [*self.entries])
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
-from pullback_runtime import _engines, _executable_file
+from pullback_runtime import _engines, _entries, _executable_file
 from pullback_runtime._executable_file import ExecutableFile
 from pullback_runtime._portable import PortableProgram, open_compiled, open_portable, read_whole
 from pullback_runtime._reading import naming_file, read_bytes, refusing_damage
@@ -23,6 +23,7 @@ class CompiledAgainWarning(UserWarning):
 def load(
     source: Source,
     *,
+    entry: str = _entries.FIRST,
     engine: str | None = None,
     plugin: str | os.PathLike[str] | None = None,
     backend: str | None = None,
@@ -37,6 +38,8 @@ def load(
     Args:
       source: the path of a file, or its bytes: what `pullback` saved; with JAX, StableHLO text or
         bytecode, too.
+      entry: which of the programs of the file, by default the first; of another module, the
+        function.
       engine: 'jax'; 'pjrt', a plug-in that is named by its path; or 'iree'.
       plugin: the path of the PJRT plug-in; by default one that pypjrt finds.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default, where the arguments are.
@@ -45,22 +48,24 @@ def load(
 
     Returns: a `LoadedProgram` with JAX, otherwise a `PortableProgram`.
 
-    Raises: ArtifactError for everything that is not a whole module, or calls something else;
-    EngineNotFoundError, BackendNotFoundError where an engine, or its device, is not here.
+    Raises: ArtifactError for everything that is not a whole module, or calls something else, or
+    has no such entry; EngineNotFoundError, BackendNotFoundError where an engine, or its device, is
+    not here.
     """
     engine = engine or ("pjrt" if plugin is not None else _engines.default_engine())
     if engine != "jax":
         opened = None if engine is None else _engines.open_engine(engine, plugin, backend)
-        return open_portable(read_whole(source), opened)
+        return open_portable(read_whole(source, entry), opened)
     _engines.check_engine(engine)
     by_jax = importlib.import_module("pullback_runtime._load")
-    return by_jax.load(source, backend=backend, allow_custom_calls=allow_custom_calls)
+    return by_jax.load(source, entry=entry, backend=backend, allow_custom_calls=allow_custom_calls)
 
 
 def save_executable(
     source: Source,
     path: str | os.PathLike[str],
     *,
+    entry: str = _entries.FIRST,
     engine: str | None = None,
     plugin: str | os.PathLike[str] | None = None,
     backend: str | None = None,
@@ -73,16 +78,17 @@ def save_executable(
     Args:
       source: the path of a file that pullback saved, or its bytes.
       path: the file to write.
+      entry: which of the programs of the file, by default the first.
       engine: 'jax', the default where it is installed, or 'pjrt'.
       plugin: the path of the PJRT plug-in.
       backend: 'cpu', 'cuda', 'rocm' or 'tpu'; by default that of the engine's first device.
 
     Raises: ArtifactError for what is no such file; CompileError where it cannot be compiled.
     """
-    whole = read_whole(source)
+    whole = read_whole(source, entry)
     opened = _engines.open_engine(_named(engine, plugin), plugin, backend)
     code = opened.compile(whole.program_for(opened.platform)).serialize()
-    ExecutableFile(opened.identity(), whole.content, code).write(path)
+    ExecutableFile(opened.identity(), whole.entry, whole.content, code).write(path)
 
 
 def load_executable(
@@ -103,7 +109,7 @@ def load_executable(
     """
     with naming_file(source), refusing_damage():
         file = _executable_file.read(read_bytes(source))
-        whole = read_whole(file.program)
+        whole = read_whole(file.program, file.entry)
     identity = file.identity
     engine = _engines.open_engine(identity["engine"], plugin, None)
     unfit = file.difference(engine.identity())

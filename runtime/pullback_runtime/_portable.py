@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pullback_runtime import _numpy_arguments, _signature, _tree_values, _variants
+from pullback_runtime import _entries, _numpy_arguments, _signature, _tree_values, _variants
 from pullback_runtime._bytecode_names import MAIN, with_main
 from pullback_runtime._call_targets import check_names
 from pullback_runtime._container import ArtifactError, is_bytecode, is_whole, read_layout
@@ -35,6 +36,7 @@ class PortableProgram:
     metadata: dict[str, Any]
     signature: FileSignature
     start: Callable[[], Compiled]
+    entries: Mapping[str, PortableProgram] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = _tree_values.flatten_values(self.signature.in_tree, args, kwargs)
@@ -70,7 +72,7 @@ class PortableProgram:
 
     def describe(self) -> str:
         """Return what the file says of the program: platforms, signature and rules, a line each."""
-        return _signature.text_of(self.metadata)
+        return _signature.text_of(self.metadata, [*self.entries])
 
     def __repr__(self) -> str:
         return f"PortableProgram({', '.join(self.signature.arg_names)})"
@@ -78,11 +80,25 @@ class PortableProgram:
 
 @dataclass(frozen=True)
 class Whole:
-    """The bytes of a file, whose digest has been checked, and what they say."""
+    """The bytes of a file, whose digest has been checked, and one of the programs in it."""
 
     content: bytes
-    metadata: dict[str, Any]
-    signature: FileSignature
+    of_file: dict[str, Any]
+    entry: str
+
+    def entered(self, name: str) -> Whole:
+        """Return the same file for another of its entries."""
+        return dataclasses.replace(self, entry=name)
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the entry, as a file of it alone would have."""
+        return _entries.metadata_of(self.of_file, self.entry)
+
+    @functools.cached_property
+    def signature(self) -> FileSignature:
+        """What the entry takes and returns."""
+        return _signature.of_metadata(self.metadata)
 
     def program_for(self, platform: str) -> bytes:
         """Return StableHLO whose `@main` is this program.
@@ -100,10 +116,10 @@ class Whole:
         )
 
 
-def read_whole(source: str | os.PathLike[str] | bytes) -> Whole:
+def read_whole(source: str | os.PathLike[str] | bytes, entry: str = _entries.FIRST) -> Whole:
     """Read a file that pullback saved, without MLIR.
 
-    Raises: ArtifactError for any other file, and for what only JAX can run.
+    Raises: ArtifactError for any other file, for what only JAX can run, and without such an entry.
     """
     content = read_bytes(source)
     with naming_file(source), refusing_damage():
@@ -116,7 +132,10 @@ def read_whole(source: str | os.PathLike[str] | bytes) -> Whole:
             raise _not_ours("it has no digest")
         check_names(bytes(content[slice(*layout.strings)]))
         _refuse_what_jax_runs(layout.metadata)
-        return Whole(bytes(content), layout.metadata, _signature.of_metadata(layout.metadata))
+        name = _entries.find(entry, _entries.names_of(layout.metadata))
+        whole = Whole(bytes(content), layout.metadata, name)
+        whole.signature  # noqa: B018  # raises where it is damaged
+        return whole
 
 
 def _not_ours(why: str) -> ArtifactError:
@@ -138,6 +157,16 @@ def _refuse_what_jax_runs(metadata: dict[str, Any]) -> None:
 
 def open_portable(whole: Whole, engine: Engine | None) -> PortableProgram:
     """Return a program that compiles when it is first called; without an engine it raises then."""
+
+    def make(entries: Mapping[str, PortableProgram], name: str) -> PortableProgram:
+        return _of_entry(whole.entered(name), engine, entries)
+
+    return _entries.Entries(_entries.names_of(whole.of_file), make)[whole.entry]
+
+
+def _of_entry(
+    whole: Whole, engine: Engine | None, entries: Mapping[str, PortableProgram]
+) -> PortableProgram:
     program = None if engine is None else whole.program_for(engine.platform)
 
     def start() -> Compiled:
@@ -145,7 +174,7 @@ def open_portable(whole: Whole, engine: Engine | None) -> PortableProgram:
             raise no_engine()
         return engine.compile(program)
 
-    return PortableProgram(whole.metadata, whole.signature, start)
+    return PortableProgram(whole.metadata, whole.signature, start, entries)
 
 
 def open_compiled(whole: Whole, compiled: Compiled) -> PortableProgram:

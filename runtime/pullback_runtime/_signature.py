@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -118,13 +118,19 @@ def _dtype(name: str) -> np.dtype:
     return np.dtype(scalar)
 
 
-def text_of(metadata: dict[str, Any]) -> str:
-    """Return what the metadata of a file say of its program, a line for each fact."""
-    return "\n".join(f"{label:12}{text}" for label, text in _rows(metadata))
+def text_of(metadata: dict[str, Any], entries: Sequence[str] = ()) -> str:
+    """Return what the metadata of a file say of a program, a line for each fact.
+
+    Args:
+      entries: the names of all programs of the file.
+    """
+    return "\n".join(f"{label:12}{text}" for label, text in _rows(metadata, entries))
 
 
-def _rows(metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rows(metadata: dict[str, Any], entries: Sequence[str]) -> Iterator[tuple[str, str]]:
     ins, outs = _spelled(metadata)
+    if len(entries) > 1:
+        yield "entries", ", ".join(entries)
     yield "platforms", ", ".join(metadata.get("platforms", ()))
     names = metadata.get("arguments") or [str(number) for number in range(len(ins))]
     yield from (("argument", f"{name}: {kind}") for name, kind in zip(names, ins, strict=True))

@@ -59,6 +59,8 @@ def write(folder: Path) -> None:
     path = folder / "recurrent.mlirbc"
     gradient, arguments = corpus.gradient_of(path)
     gradient.save(folder / "gradient.mlirbc")
+    program = pb.load(path)
+    pb.save_all(folder / "entries.mlirbc", energy=program, forces=program.vjp())
     results = [*corpus.stored(path, "result"), *corpus.stored(path, "gradient")]
     named = {f"argument{i}": each for i, each in enumerate(arguments)}
     named |= {f"result{i}": each for i, each in enumerate(results)}

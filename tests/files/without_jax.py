@@ -43,7 +43,7 @@ def says(call: Callable[[], Any], *words: str, kind: str = "PullbackRuntimeError
 
 def programs(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.glob("*.mlirbc")):
-        if path.stem not in (NEEDS_LAPACK, "types"):
+        if path.stem not in (NEEDS_LAPACK, "types", "entries"):
             yield path
 
 
@@ -76,6 +76,10 @@ def engine(folder: Path, name: str, **options: Any) -> None:
         agree(found, stored(path, "result"))
     recurrent = folder / "recurrent.mlirbc"
     arguments = stored(recurrent, "argument")
+    entries = runtime.load(folder / "entries.mlirbc", engine=name, **options).entries
+    gradient = folder / "gradient.mlirbc"
+    agree(entries["energy"].flat(*arguments), stored(recurrent, "result"))
+    agree(entries["forces"].flat(*stored(gradient, "argument")), stored(gradient, "result"))
     program = runtime.load(recurrent, engine=name, **options)
     says(
         lambda: program(np.ones(3), np.ones(4)),

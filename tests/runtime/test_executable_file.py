@@ -67,7 +67,7 @@ def test_code_for_another_place_is_never_run(executable, compiled, monkeypatch, 
     here = file.identity.get(name, "none")
     broken = b"no machine code"  # which would not load
     other = _executable_file.ExecutableFile(
-        {**file.identity, name: "of another kind"}, file.program, broken
+        {**file.identity, name: "of another kind"}, "main", file.program, broken
     )
     other.write(tmp_path / "other.exe")
     expected = f"it was made for {name} of another kind, and here is {here}"
@@ -120,7 +120,9 @@ def test_a_program_is_no_machine_code():
 def test_the_engine_of_the_file_has_to_be_here(executable, tmp_path):
     file = _executable_file.read(executable.read_bytes())
     identity = {**file.identity, "engine": "pjrt"}
-    _executable_file.ExecutableFile(identity, file.program, file.code).write(tmp_path / "other.exe")
+    _executable_file.ExecutableFile(identity, "main", file.program, file.code).write(
+        tmp_path / "other.exe"
+    )
     with pytest.raises(runtime.PullbackRuntimeError) as raised:
         runtime.load_executable(tmp_path / "other.exe", plugin="nowhere.so")
     assert isinstance(raised.value, runtime.EngineNotFoundError | runtime.BackendNotFoundError)
@@ -152,3 +154,20 @@ def test_the_head_of_the_file_is_readable(executable):
     assert head["pullback"] == runtime.__version__
     assert head["identity"]["engine"] == "jax"
     assert {"platform", "jaxlib", "device", "processor"} <= set(head["identity"])
+
+
+def test_machine_code_of_an_entry(tmp_path):
+    pullback = pytest.importorskip("pullback")
+    program = pullback.trace(lambda x: x * x)(1.0)
+    pullback.save_all(tmp_path / "all.mlirbc", energy=program, forces=program.grad())
+    runtime.save_executable(tmp_path / "all.mlirbc", tmp_path / "forces.exe", entry="forces")
+    forces = runtime.load_executable(tmp_path / "forces.exe")
+    assert forces(3.0) == 6
+    file = _executable_file.read((tmp_path / "forces.exe").read_bytes())
+    other = _executable_file.ExecutableFile(
+        {**file.identity, "x": "y"}, "forces", file.program, b""
+    )
+    other.write(tmp_path / "other.exe")
+    with pytest.warns(runtime.CompiledAgainWarning):
+        again = runtime.load_executable(tmp_path / "other.exe")
+    assert again(3.0) == 6

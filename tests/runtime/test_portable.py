@@ -36,10 +36,10 @@ import pullback_runtime as runtime
 """
 
 
-def portable(source):
+def portable(source, entry="main"):
     """A program that jaxlib runs as a plug-in would: from the bytes of the file alone."""
     engine = _engines.open_engine("jax", None, "cpu")
-    return _portable.open_portable(_portable.read_whole(source), engine)
+    return _portable.open_portable(_portable.read_whole(source, entry), engine)
 
 
 def without_jax(code: str, *arguments: object) -> str:
@@ -370,3 +370,21 @@ def test_importing_the_package_imports_no_jax():
 def test_other_names_are_not_there():
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = runtime.nothing
+
+
+def test_entries_of_one_file(tmp_path):
+    pullback = pytest.importorskip("pullback")
+    program = pullback.trace(lambda x: jnp.sum(jnp.logaddexp(x, 0.0) * x))(jnp.ones(3))
+    path, x = tmp_path / "all.mlirbc", np.array([0.5, 1.0, 2.0], np.float32)
+    pullback.save_all(path, energy=program, forces=program.grad())
+    energy, forces = portable(path), portable(path, "forces")
+    np.testing.assert_allclose(energy(x), program(x), rtol=1e-6)
+    np.testing.assert_allclose(forces(x), program.grad()(x), rtol=1e-6)
+    assert list(energy.entries) == ["energy", "forces"]
+    np.testing.assert_allclose(energy.entries["forces"](x), forces(x))
+    assert forces.describe() == runtime.load(path, entry="forces").describe()
+    assert forces.describe().splitlines()[0] == "entries     energy, forces"
+    assert "result      result: float32[3]" in forces.describe()
+    found = words(portable, path, "virial")
+    assert "the file has no entry `virial`" in found
+    assert found == words(runtime.load, path, entry="virial")

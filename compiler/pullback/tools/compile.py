@@ -9,11 +9,13 @@ from rich.filesize import decimal
 
 import pullback_runtime
 from pullback.tools.show import into_its_folder, note
+from pullback.tools.sources import entry_option
 from pullback_runtime import _artifact
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@entry_option("--entry", "--entry-name")
 @click.option("--backend", help="cpu, cuda, rocm or tpu; by default that of the first device.")
 @click.option(
     "--engine", type=click.Choice(["jax", "pjrt", "iree"]), help="What compiles. By default jax."
@@ -23,7 +25,12 @@ from pullback_runtime import _artifact
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write."
 )
 def compile(
-    file: Path, backend: str | None, engine: str | None, plugin: str | None, output: Path
+    file: Path,
+    entry: str | None,
+    backend: str | None,
+    engine: str | None,
+    plugin: str | None,
+    output: Path,
 ) -> None:
     """Compile FILE, a saved program, ahead of time, for pullback_runtime.load_executable.
 
@@ -33,6 +40,6 @@ def compile(
     content = _artifact.read_bytes(file)
     with _artifact.naming_file(file), into_its_folder(output):
         pullback_runtime.save_executable(
-            content, output, engine=engine, plugin=plugin, backend=backend
+            content, output, entry=entry or "main", engine=engine, plugin=plugin, backend=backend
         )
     note(f"{output}: {decimal(output.stat().st_size)}, of them {decimal(len(content))} the program")
