@@ -171,10 +171,10 @@ def test_an_entry_costs_its_own_function_alone(path):
     text = _container.read_layout(path.read_bytes()).metadata[_entries.METADATA]
     assert {name: set(own) for name, own in text.items()} == {
         "energy": set(),
-        "forces": {"entries"},
-        "both": {"out_tree", "entries"},
-        "virial": {"entries"},
-        "hvp": {"in_tree", "out_tree", "arguments", "entries"},
+        "forces": {"entries", "signature"},
+        "both": {"out_tree", "entries", "signature"},
+        "virial": {"entries", "signature"},
+        "hvp": {"in_tree", "out_tree", "arguments", "entries", "signature"},
     }
 
 
