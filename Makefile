@@ -27,6 +27,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
 .PHONY: bench docs portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
+.PHONY: as-jax interpreters
 
 help:
 	@echo "make demo   dump the IR of examples/rules.py at every stage, run it, compare with JAX"
@@ -37,6 +38,7 @@ help:
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
 	@echo "make conformance | mutants   JAX's own corpus of primitives; wrong rules, which tests notice"
+	@echo "make as-jax   that corpus as functions of JAX, and asdex, folx, jet on a saved file"
 	@echo "make jax-tests JAX_TESTS=jax/tests   JAX's own tests with our derivatives"
 	@echo "make libraries   programs of other libraries, in memory and as files"
 	@echo "make tpu    compile for a TPU that is not here"
@@ -177,6 +179,19 @@ fuzz: setup
 conformance: setup
 	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) \
 	  --report docs/conformance.md $(SWEEP)
+
+# The corpus through `program.as_jax()`: module → JAX, and module → JAX → module. An hour in all.
+# Then asdex, folx, jet and checkify on a saved file, in an environment of their own.
+AS_JAX ?= .venv-as-jax
+as-jax: setup
+	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) --through jax $(SWEEP)
+	$(RUN) $(BIN)/python -m tests.conformance.sweep --processes $(JOBS) --through module $(SWEEP)
+	$(MAKE) interpreters
+
+interpreters:
+	$(MAKE) setup VENV=$(AS_JAX)
+	$(AS_JAX)/bin/python -m pip install --quiet $(PIP_ARGS) asdex folx
+	JAX_PLATFORMS=cpu $(AS_JAX)/bin/python -m tests.interpreters
 
 # Wrong formulas and drivers, each in a copy of the sources: the tests must fail on every one.
 mutants: setup

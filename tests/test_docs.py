@@ -230,7 +230,10 @@ def test_the_section_on_entries_prints_what_it_shows(monkeypatch, tmp_path):
         assert re.fullmatch(re.escape(text).replace("…", ".*?"), found, re.S), found
 
 
-@pytest.mark.parametrize("name", ["find_nan.md", "memory.md", "checking.md", "without_jax.md"])
+PRINTED = ["find_nan.md", "memory.md", "checking.md", "without_jax.md", "as_jax.md"]
+
+
+@pytest.mark.parametrize("name", PRINTED)
 def test_a_page_with_a_model_prints_what_it_shows(name, monkeypatch, tmp_path):
     page = (DOCS / name).read_text()
     model, *_ = blocks(name)

@@ -158,5 +158,9 @@ def nested_too_deep(depth: int, what: str, where: str | None) -> NestingError:
     )
 
 
+class NoJaxCounterpartError(PullbackError):
+    """Raised by `program.as_jax` for an op, or what it says, that JAX has no primitive for."""
+
+
 class VerificationError(PullbackError):
     """Raised where a module breaks a constraint of the dialect; the message has its label first."""

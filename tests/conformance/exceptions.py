@@ -102,6 +102,33 @@ IN_FILES: tuple[Known, ...] = (
 """Those of what `jax.export` writes: a file has no rules of JAX's but what is found again."""
 
 
+THROUGH_JAX: tuple[Known, ...] = (
+    *EXCEPTIONS,
+    Known(
+        "clamp_*",
+        _BOTH,
+        ONLY_JAX_REFUSES,
+        "same shapes",
+        "JAX's rule takes no bounds that are scalars; they are broadcast in what we give it",
+    ),
+    Known(
+        "rng_bit_generator_*",
+        ("vmap",),
+        DIFFERS,
+        "other integers",
+        "JAX's own rule for a batch of keys gives other bits than each key alone",
+    ),
+    Known(
+        "scatter_m??_*complex64*",
+        ("import", "jvp", "vjp", "vmap"),
+        FAILS,
+        "stablehlo.scatter with a body",
+        "JAX compares complex numbers part by part there, and has no public scatter by such a body",
+    ),
+)
+"""Those of `program.as_jax()`, which JAX differentiates by the rules of its own primitives."""
+
+
 def explanation(
     name: str, stage: str, verdict: Verdict, exceptions: tuple[Known, ...] = EXCEPTIONS
 ) -> str | None:

@@ -9,7 +9,7 @@ import jax
 import jaxlib
 
 from tests.conformance.comparison import BOTH_REFUSE, EQUAL, FINE, NOTHING, STAGES, Verdict
-from tests.conformance.exceptions import explanation
+from tests.conformance.exceptions import EXCEPTIONS, Known, explanation
 from tests.conformance.harnesses import Case
 
 Verdicts = Mapping[str, Mapping[str, Verdict]]
@@ -24,13 +24,22 @@ the largest element: float32 2e-5, float16 4e-3, bfloat16 3e-2; integers exactly
 """
 
 
-def unexplained(verdicts: Verdicts) -> list[str]:
+def unexplained(verdicts: Verdicts, exceptions: tuple[Known, ...] = EXCEPTIONS) -> list[str]:
     """A line for each verdict that nothing explains."""
     return [
         f"{name}, {stage}: {verdict.status}: {verdict.reason}"
         for name, stage, verdict in _flat(verdicts)
-        if explanation(name, stage, verdict) is None
+        if explanation(name, stage, verdict, exceptions) is None
     ]
+
+
+def counts(verdicts: Verdicts) -> str:
+    """How many cases ended how, a line for each stage."""
+    lines = []
+    for stage in STAGES:
+        found = Counter(stages[stage].status for stages in verdicts.values())
+        lines.append(f"{stage}: {', '.join(f'{n} {status}' for status, n in found.most_common())}")
+    return "\n".join(lines)
 
 
 def render(verdicts: Verdicts, cases: Mapping[str, Case]) -> str:

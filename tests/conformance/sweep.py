@@ -22,7 +22,9 @@ import jax
 
 from tests.conformance import report
 from tests.conformance.comparison import FAILS, STAGES, Verdict
-from tests.conformance.harnesses import all_cases
+from tests.conformance.exceptions import EXCEPTIONS, THROUGH_JAX, Known
+from tests.conformance.harnesses import all_cases, sample
+from tests.conformance.through_jax import WAYS
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "out" / "conformance"
@@ -39,9 +41,10 @@ CASES_PER_WORKER = 400
 class Worker:
     """One process at a time, and the log of all it has done."""
 
-    def __init__(self, names: list[str], log: Path):
+    def __init__(self, names: list[str], log: Path, way: str = ""):
         self.names = names
         self.log = log
+        self.way = way
         self.process: subprocess.Popen[str] | None = None
 
     def poll(self) -> bool:
@@ -63,6 +66,7 @@ class Worker:
             return False
         self.log.touch()
         command = [sys.executable, "-m", "tests.conformance.worker", str(self.log)]
+        command += ["--through", self.way]
         settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "NPROC": THREADS}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **settings}
@@ -103,14 +107,18 @@ def _cases_in(log: Path) -> dict[str, dict[str, Any]]:
     return {record["case"]: record for record in _records(log) if "case" in record}
 
 
-def sweep(names: list[str], folder: Path, processes: int) -> dict[str, dict[str, Verdict]]:
+def sweep(
+    names: list[str], folder: Path, processes: int, way: str = ""
+) -> dict[str, dict[str, Verdict]]:
     """Compares these cases, those with a verdict in the folder excepted."""
     folder.mkdir(parents=True, exist_ok=True)
     done = verdicts_in(sorted(folder.glob("*.jsonl")))
     left = [name for name in names if name not in done]
     # Named by time: the shares differ from run to run.
     stamp = f"{time.time():.0f}"
-    workers = [Worker(left[i::processes], folder / f"{stamp}-{i}.jsonl") for i in range(processes)]
+    workers = [
+        Worker(left[i::processes], folder / f"{stamp}-{i}.jsonl", way) for i in range(processes)
+    ]
     while workers:
         workers = [worker for worker in workers if worker.poll()]
         found = verdicts_in(sorted(folder.glob("*.jsonl")))
@@ -121,13 +129,13 @@ def sweep(names: list[str], folder: Path, processes: int) -> dict[str, dict[str,
     return {name: found[name] for name in names}
 
 
-def forget_unexplained(folder: Path) -> None:
+def forget_unexplained(folder: Path, exceptions: tuple[Known, ...]) -> None:
     """Drops the verdicts that nothing explains from the logs."""
     for log in folder.glob("*.jsonl"):
         kept = [
             record
             for name, record in _cases_in(log).items()
-            if not report.unexplained({name: verdicts_of(record)})
+            if not report.unexplained({name: verdicts_of(record)}, exceptions)
         ]
         log.write_text("".join(json.dumps(record) + "\n" for record in kept))
 
@@ -139,20 +147,24 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget the verdicts of earlier runs")
     parser.add_argument("--again", action="store_true", help="run what was unexplained once more")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--through", choices=WAYS, default="", help="compare program.as_jax()")
+    parser.add_argument("--sample", type=int, help="so many cases of each primitive")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
-    folder = LOGS / f"jax-{jax.__version__}"
+    folder = LOGS / "-".join(filter(None, (f"jax-{jax.__version__}", options.through)))
+    exceptions = THROUGH_JAX if options.through else EXCEPTIONS
     if options.fresh:
         for log in folder.glob("*.jsonl"):
             log.unlink()
     if options.again:
-        forget_unexplained(folder)
-    names = [name for name in all_cases() if options.only in name]
-    verdicts = sweep(names, folder, options.processes)
-    text = report.render(verdicts, all_cases())
+        forget_unexplained(folder, exceptions)
+    cases = sample(options.sample, 0) if options.sample else all_cases()
+    names = [name for name in cases if options.only in name]
+    verdicts = sweep(names, folder, options.processes, options.through)
     if options.report:
-        options.report.write_text(text)
-    unexplained = report.unexplained(verdicts)
+        options.report.write_text(report.render(verdicts, all_cases()))
+    print(report.counts(verdicts))
+    unexplained = report.unexplained(verdicts, exceptions)
     print("\n".join(unexplained) or f"{len(names)} cases: equal, or different for a known reason")
     return 1 if unexplained else 0
 

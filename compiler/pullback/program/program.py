@@ -27,6 +27,7 @@ from pullback.program import (
     static_parts,
 )
 from pullback.program.argument_leaves import Positions, one_of
+from pullback.program.as_jax.function import as_jax
 from pullback.program.record import Record, positions_by_argument
 from pullback_runtime import _backend, _trees
 from pullback_runtime._convention import Callee
@@ -186,6 +187,18 @@ class Program(Record):
     def to_exported(self, *, platforms: Sequence[str] | None = None) -> Any:
         """Return a `jax.export.Exported` whose own `vjp` goes through the program's rules."""
         return hooks.files().to_exported(self, platforms=platforms)
+
+    def as_jax(self) -> Callable[..., Any]:
+        """Return a plain function of JAX that does what the program does, op by op.
+
+        It takes and returns the same trees. What JAX traces of it has JAX's own primitives in the
+        place of the ops of the module, and `custom_jvp`, `custom_vjp` and `linear_call` with the
+        rules of the module; so every interpreter of jaxprs can read it. It is not jitted.
+
+        Raises:
+          NoJaxCounterpartError: JAX has no primitive for an op, or not for what the op says.
+        """
+        return as_jax(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; JAX's transformations of a call derive new programs in the IR."""

@@ -1,0 +1,196 @@
+"""Custom calls: by JAX's FFI, or by `jax.lax` where it has the routine as a primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from pullback._jax import ir, stablehlo
+from pullback.ir import build
+from pullback.ir.purity import ANNOTATIONS, callback, is_used, target_of
+from pullback.ir.regions import results_of
+from pullback.program.as_jax import table
+from pullback.program.as_jax.reductions import comparison
+from pullback.program.as_jax.table import Array, OpInJax, evaluates
+from pullback_runtime._dtypes import element_dtype
+from pullback_runtime._jax import load_lapack
+
+CONFIGURATION = "mhlo.backend_config"
+"""The attribute with the options of a typed call, whatever version the op says it has."""
+
+_TYPED = 4
+"""The first version of the API whose calls have typed options."""
+
+
+@evaluates("stablehlo.custom_call")
+def _custom_call(op: OpInJax, *operands: Array) -> list[Array]:
+    target = target_of(op.operation) or ""
+    if callback(op.operation) is not None:
+        raise op.refusal("which calls back into this process")
+    if target in ANNOTATIONS:
+        op.attributes.names.update(_all_names(op))
+        return list(operands)
+    if target.startswith("lapack_"):
+        load_lapack()
+    known = next((_KNOWN[each] for each in _KNOWN if target in each), None)
+    found = known(op, *operands) if known else None
+    return _foreign(op, target, operands) if found is None else found
+
+
+def _all_names(op: OpInJax) -> list[str]:
+    return [each if isinstance(each, str) else each.name for each in op.operation.attributes]
+
+
+def _foreign(op: OpInJax, target: str, operands: Sequence[Array]) -> list[Array]:
+    """Call a target by JAX's FFI, which neither differentiates it nor knows its batches."""
+    op.attributes.names.update(("call_target_name", "sdy.sharding_rule"))
+    if "called_computations" in op.attributes and len(op.attributes["called_computations"]):
+        raise op.refusal("which calls functions of the module")
+    attributes, legacy = _configuration(op)
+    version = op.number("api_version") if "api_version" in op.attributes else 1
+    version = _TYPED if CONFIGURATION in op.attributes else version
+    outs = [table.aval_of(r.type) for r in results_of(op.operation)]
+    call = jax.ffi.ffi_call(
+        target,
+        outs,
+        has_side_effect=op.flag("has_side_effect"),
+        vmap_method="sequential",
+        input_layouts=_layouts(op, "operand_layouts"),
+        output_layouts=_layouts(op, "result_layouts"),
+        input_output_aliases=_aliases(op),
+        custom_call_api_version=version,
+        legacy_backend_config=None if version >= _TYPED else legacy,
+    )
+    return list(call(*operands, **attributes))
+
+
+def _configuration(op: OpInJax) -> tuple[dict[str, Any], str]:
+    """Return the attributes of a typed call, and the text of an untyped one."""
+    attributes: dict[str, Any] = {}
+    legacy = ""
+    for name in ("backend_config", CONFIGURATION):
+        if name not in op.attributes:
+            continue
+        given = op.attributes[name]
+        if isinstance(given, ir.DictAttr):
+            attributes |= {each.name: _as_python(op, each.attr) for each in given}
+        else:
+            legacy = ir.StringAttr(given).value
+    return attributes, legacy
+
+
+def _as_python(op: OpInJax, attribute: Any) -> Any:
+    """Return an attribute of a typed call as JAX's FFI takes it, which makes the same of it."""
+    if isinstance(attribute, ir.BoolAttr | ir.StringAttr):
+        return attribute.value
+    if isinstance(attribute, ir.IntegerAttr | ir.FloatAttr):
+        dtype = element_dtype(attribute.type, "an attribute")
+        return np.asarray(attribute.value, dtype)[()]
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return np.asarray(list(attribute), np.int64)
+    if isinstance(attribute, ir.DenseI32ArrayAttr):
+        return np.asarray(list(attribute), np.int32)
+    raise op.refusal(f"with the attribute {attribute}")
+
+
+def _layouts(op: OpInJax, name: str) -> list[tuple[int, ...]] | None:
+    """Return the layout of each operand or result, which JAX has from major to minor."""
+    if name not in op.attributes:
+        return None
+    given = (np.asarray(ir.DenseIntElementsAttr(each)) for each in op.attributes[name])
+    return [tuple(int(d) for d in each[::-1]) for each in given]
+
+
+def _aliases(op: OpInJax) -> dict[int, int] | None:
+    if "output_operand_aliases" not in op.attributes:
+        return None
+    found = {}
+    for each in map(stablehlo.OutputOperandAlias, op.attributes["output_operand_aliases"]):
+        if each.operand_tuple_indices or len(each.output_tuple_indices) > 1:
+            raise op.refusal("with aliases inside of tuples")
+        found[each.operand_index] = next(iter(each.output_tuple_indices), 0)
+    return found
+
+
+# ------------------------------------------------------------------------------ linear algebra
+
+
+def _letter(op: OpInJax, name: str) -> str:
+    """Return an option of LAPACK's, a letter that is stored as a number."""
+    options = {each.name: each.attr for each in ir.DictAttr(op.attributes[CONFIGURATION])}
+    return chr(ir.IntegerAttr(options[name]).value)
+
+
+def _is_by_columns(op: OpInJax) -> bool:
+    """Return True if all matrices lie as JAX has LAPACK's: by columns, batches in front."""
+    layouts = [*(_layouts(op, "operand_layouts") or ()), *(_layouts(op, "result_layouts") or [])]
+    return all(
+        each == (*range(len(each) - 2), len(each) - 1, len(each) - 2)
+        for each in layouts
+        if len(each) > 1
+    )
+
+
+def _trsm(op: OpInJax, a: Array, b: Array) -> list[Array] | None:
+    if not _is_by_columns(op):
+        return None
+    op.attributes.names.update(_all_names(op))
+    how = _letter(op, "trans_x")
+    solution = lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=_letter(op, "side") == "L",
+        lower=_letter(op, "uplo") == "L",
+        transpose_a=how != "N",
+        conjugate_a=how == "C",
+        unit_diagonal=_letter(op, "diag") == "U",
+    )
+    return [solution]
+
+
+def _gtsv(op: OpInJax, *operands: Array) -> list[Array] | None:
+    """Solve a tridiagonal system; its factors, which JAX has not, must be unused."""
+    results = results_of(op.operation)
+    if not _is_by_columns(op) or any(map(is_used, results[:3])):
+        return None
+    op.attributes.names.update(_all_names(op))
+    solution = lax.linalg.tridiagonal_solve(*operands)
+    status = lax.full(build.shape(results[4]), 0, op.dtypes[4])
+    return [*operands[:3], solution, status]
+
+
+def _approx_top_k(op: OpInJax, x: Array, *rest: Array) -> list[Array] | None:
+    """Return the greatest or least elements and their positions, if the call asks for these."""
+    options = {each.name: each.attr for each in ir.DictAttr(op.attributes[CONFIGURATION])}
+    dimension = int(options["reduction_dim"].value)
+    block = op.functions.block(op.attributes["called_computations"][0].value)
+    numbers = op.operands[1]
+    is_counted = len(rest) == 3 and build.is_result_of(numbers, "stablehlo.iota")
+    if not is_counted or build.number(numbers.owner, "iota_dimension") != dimension:
+        return None
+    choose = {"GT": lax.approx_max_k, "LT": lax.approx_min_k}.get(comparison(block))
+    if choose is None:
+        return None
+    op.attributes.names.update(_all_names(op))
+    return list(
+        choose(
+            x,
+            int(options["top_k"].value),
+            reduction_dimension=dimension,
+            recall_target=float(options["recall_target"].value),
+            reduction_input_size_override=int(options["reduction_input_size_override"].value),
+            aggregate_to_topk=bool(options["aggregate_to_topk"].value),
+        )
+    )
+
+
+_KNOWN = {
+    frozenset(f"lapack_{letter}trsm_ffi" for letter in "sdcz"): _trsm,
+    frozenset(f"lapack_{letter}gtsv_ffi" for letter in "sdcz"): _gtsv,
+    frozenset(["ApproxTopK"]): _approx_top_k,
+}
+"""The routines that JAX has primitives for, with derivatives and batches."""

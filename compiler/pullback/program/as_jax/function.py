@@ -1,0 +1,86 @@
+"""`program.as_jax()`: the function that evaluates a program by JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+
+from pullback._jax import hijax, prng_keys
+from pullback._jax.tangent_types import high_type
+from pullback.errors import ArgumentMismatchError
+from pullback.ir.mlir_passes import run_stock, stock_stage
+from pullback.program import platform_variants
+from pullback.program.as_jax import (  # noqa: F401 -- each registers its ops in the table
+    control_flow,
+    custom_calls,
+    elementwise,
+    indexing,
+    loops,
+    products,
+    random_bits,
+    reductions,
+    shapes,
+    sorting,
+    top_k,
+)
+from pullback.program.as_jax.evaluate import Evaluation
+from pullback.program.as_jax.table import Array
+from pullback_runtime._arguments import promoted_dtype, spell
+from pullback_runtime._jax import operations_named
+
+
+def as_jax(program: Any) -> Callable[..., Any]:
+    """Return a plain function of JAX that does what a program does; see `Program.as_jax`."""
+    here = _with_constant_shapes(platform_variants.here(program).stage_rules())
+    evaluation = Evaluation(here)
+    evaluation.check("main")
+    run = evaluation.inline("main")
+    hidden = len(here.constants)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        operands = here.flatten(args, kwargs)
+        given = zip(here.arg_paths, here.in_avals, operands[hidden:], strict=True)
+        return here.unflatten(run(*operands[:hidden], *(_converted(*each) for each in given)))
+
+    return function
+
+
+def _with_constant_shapes(program: Any) -> Any:
+    """Return the program with ops of constant shapes as static ones.
+
+    The program is a copy, whose module changes in place.
+    """
+    if operations_named(program.module, *_DYNAMIC):
+        run_stock(program.module, stock_stage("stablehlo-canonicalize-dynamism"))
+    return program
+
+
+_DYNAMIC = (
+    "stablehlo.dynamic_broadcast_in_dim",
+    "stablehlo.dynamic_gather",
+    "stablehlo.dynamic_iota",
+    "stablehlo.dynamic_pad",
+    "stablehlo.dynamic_reshape",
+    "stablehlo.real_dynamic_slice",
+)
+
+
+def _converted(path: str, aval: Any, value: Any) -> Array:
+    """Return an argument as an array of the type that the program takes.
+
+    Raises: ArgumentMismatchError if it has another type, and is not weakly typed.
+    """
+    found, taken = jax.typeof(value), prng_keys.physical_type(aval)
+    if hijax.is_type(found):
+        raise high_type(found, path)
+    if found.shape == taken.shape and promoted_dtype(value, taken.dtype) == taken.dtype:
+        return lax.convert_element_type(value, taken.dtype)
+    raise ArgumentMismatchError(
+        f"{path} must have type {spell(aval)}, but it is {spell(found)}",
+        where=path,
+        do=f"convert it: jax.numpy.asarray(x, {taken.dtype.name!r}), or trace the program for "
+        "its shape",
+    )

@@ -1,0 +1,12 @@
+"""The greatest elements of an array."""
+
+from __future__ import annotations
+
+from jax import lax
+
+from pullback.program.as_jax.table import Array, OpInJax, evaluates
+
+
+@evaluates("chlo.top_k")
+def _top_k(op: OpInJax, x: Array) -> list[Array]:
+    return list(lax.top_k(x, op.number("k")))
