@@ -46,10 +46,42 @@ def test_a_traced_program_can_be_given():
     assert find(program).failed  # at random arguments
 
 
-def test_a_loaded_program_is_refused(tmp_path):
-    pb.trace(jnp.sin)(X).save(tmp_path / "sin.mlirbc")
-    with pytest.raises(pb.PullbackError, match=r"wants a program as pb\.trace returns it"):
-        check_rules(pb.load(tmp_path / "sin.mlirbc"), X)
+@pytest.mark.parametrize("name", ["factor", "stopped_in_residuals", "a_transpose_that_is_none"])
+def test_rules_in_a_file_are_checked(name, tmp_path):
+    fault = FAULTS[name]()
+    pb.trace(fault.function)(*fault.args).save(tmp_path / "rules.mlirbc", order=2)
+    loaded = pb.load(tmp_path / "rules.mlirbc")
+    report = find(loaded, *fault.args, order=2)
+    in_memory = find(fault.function, *fault.args, order=2)
+    assert [each.check for each in report.failed] == [each.check for each in in_memory.failed]
+    assert find(loaded, order=2).failed  # at random arguments
+    assert all(each.rule.startswith("@") for each in report.failed)
+    assert all("planted_faults.py" in each.rule for each in report.failed)
+
+
+def test_rules_of_a_derivative_are_checked():
+    wrong = with_jvp(jnp.sin, lambda p, t: 2 * jnp.cos(p[0]) * t[0])
+    program = pb.trace(lambda x: jnp.sum(x * wrong(x)))(X)
+    assert find(program.grad(), X).failed
+    assert not find(pb.trace(lambda x: jnp.sum(jax.nn.relu(x)))(X).grad(), X).failed
+
+
+def test_a_call_without_rules_in_a_file_is_left_out(tmp_path):
+    """No derivative asks for them: the file has only what derivatives need."""
+    inner = with_jvp(jnp.sin, lambda p, t: jnp.cos(p[0]) * t[0])
+    outer = jax.custom_jvp(lambda x: inner(x))
+    outer.defjvp(lambda p, t: (jnp.sin(p[0]), jnp.cos(p[0]) * t[0]))
+    pb.trace(outer)(X).save(tmp_path / "rules.mlirbc")
+    report = find(pb.load(tmp_path / "rules.mlirbc"), X)
+    assert len({each.name for each in report}) == 1
+    assert not report.failed
+    assert not report.doubtful
+
+
+def test_symbolic_dimensions_are_refused():
+    size = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
+    with pytest.raises(pb.PullbackError, match="check_rules wants sizes"):
+        check_rules(pb.trace(jnp.sin)(size))
 
 
 def test_points_are_the_values_that_reach_the_call():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -167,8 +168,20 @@ def test_a_tolerance_is_a_finite_number(run):
         assert f"{tolerance} is no tolerance" in output
 
 
-def test_a_file_has_no_rules_in_python(tmp_path, pullback_command):
-    (tmp_path / "program.mlir").write_text("module {}")
-    result = pullback_command("check", tmp_path / "program.mlir")
-    assert result.exit_code == 2
-    assert "is a file, whose rules are not in Python any more" in result.output
+@pytest.mark.parametrize("suffix", ["mlirbc", "mlir"])
+def test_rules_in_files(tmp_path, pullback_command, suffix):
+    (tmp_path / "rules.py").write_text(RULES)
+    target, path = f"{tmp_path}/rules.py:bad", tmp_path / f"program.{suffix}"
+    types = "--args", "f32[3]"
+    if suffix == "mlir":
+        shown = pullback_command("dump", target, *types, "--stage", "program", "--rules")
+        path.write_text(shown.stdout)
+    else:
+        pullback_command("derive", target, *types, "--vmap", "2", "-o", path)
+    result = pullback_command("check", path, "--order", "1")
+    assert result.exit_code == 1, result.output
+    assert re.search(r"FAIL wrong\w* jvp: the rule gives", result.stdout)
+    assert "rule: @wrong.jvp" in result.stdout
+    refused = pullback_command("check", path, "--entry", "other")
+    assert refused.exit_code == 2
+    assert "@other" in refused.stderr

@@ -200,4 +200,5 @@ def test_arguments_of_targets_may_have_symbols(pullback_command, model, tmp_path
     assert pullback_command(*run).exit_code == 0
     refused = pullback_command("check", target, *types)
     assert "a check wants sizes" in refused.stderr
-    assert "numbers in --args" in refused.stderr
+    assert "give them: --sizes n=4" in refused.stderr
+    assert pullback_command("check", target, *types, "--sizes", "n=3").exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,9 @@ from pullback.frontend.rules.kept_call import KeptCall
 from pullback.frontend.trace import trace
 from pullback.ir import locations
 from pullback.ir.masks import Asked
+from pullback.program.as_jax.derivative_ops import ATTRIBUTE, RuleInModule
 from pullback.program.record import AnyProgram
+from pullback.program.symbolic import SymbolicProgram
 from pullback.testing.comparison import Comparison
 from pullback.testing.findings import Finding, Report
 from pullback.testing.intended import is_intended
@@ -67,7 +70,8 @@ def check_rules(
     the values that rules return with those of the function; and a batch with its items.
 
     Args:
-      f_or_program: a function, or a program that `pb.trace` has returned.
+      f_or_program: a function, or a program, traced, derived or loaded. The rules of a program
+        that is not as `pb.trace` returned it are those in its module.
       args: of the function: arrays, or `jax.ShapeDtypeStruct`s, for which numbers are random.
       order: up to which derivatives are compared; 2 finds a rule that has lost its own derivative.
       tolerance: the largest relative difference.
@@ -85,25 +89,33 @@ def check_rules(
 
     Raises:
       WrongRuleError: a rule is wrong.
-      PullbackError: the program has been loaded from a file; or the function cannot be traced.
+      PullbackError: the function cannot be traced; or dimensions of the program are symbols.
     """
-    program: Any = f_or_program
-    if not isinstance(program, AnyProgram):
-        program = trace(program)(*args)
-    recipe = getattr(program, "recipe", None)
-    if recipe is None or recipe.stages:
-        raise PullbackError(
-            "check_rules wants a program as pb.trace returns it, whose rules are in Python and "
-            "whose dimensions are numbers",
-            where="its first argument",
-            do="check the function that the program was made of, with arrays",
-        )
+    program = _traced(f_or_program, args)
     draw = Draw(seed) if inputs is None else Draw(seed, inputs)
     check = _Check(program, draw, order, tolerance, inputs is None, installed)
     report = Report(tuple(check.findings(args, watcher)), len(check.left_out))
     if raises:
         report.raise_for_failures()
     return report
+
+
+def _traced(f_or_program: Any, args: Sequence[Any]) -> Any:
+    """Return a program whose rules are in Python: that of a loaded one's function of JAX."""
+    given = f_or_program
+    if not isinstance(f_or_program, AnyProgram):
+        return trace(given)(*args)
+    if isinstance(given, SymbolicProgram):
+        raise PullbackError(
+            "check_rules wants sizes, and the program has symbolic dimensions",
+            where=repr(given),
+            do="give them: check_rules(program.with_sizes(…))",
+        )
+    recipe = getattr(given, "recipe", None)
+    if recipe is not None and not recipe.stages:
+        return given
+    args, kwargs = jax.tree.unflatten(given.in_tree, given.in_avals)
+    return trace(given.as_jax())(*args, **kwargs)
 
 
 @dataclass
@@ -212,7 +224,11 @@ class _Check:
         yield from _run(bwd, [*results[count:], *cts])
 
     def _of_rule(self, rule: KeptCall, met: list[call_operands.Met]) -> Iterator[Finding]:
-        blank = Finding("ok", rule.key, "", _rule_lines(rule), rule.where)
+        loaded = _rule_in_module(rule)
+        if loaded and not loaded.rules:  # no derivative of the module asks for one
+            return
+        places = (loaded.rules, loaded.where) if loaded else (_rule_lines(rule), rule.where)
+        blank = Finding("ok", rule.key, "", *places)
         operands, label = [each.operands for each in met[:MOST_EXAMPLES]], self.label
         is_solve = rule.primitive == call_operands.SOLVE
         if rule.key.startswith("custom_root") and not source_info.is_of_user(rule.call):
@@ -260,6 +276,8 @@ class _Check:
             return
         alone = [(i,) for i in moved] if rule.sees_zeros and len(moved) > 1 else []
         intended = any(map(is_intended, user_rules_of(rule)))
+        of_user = source_info.is_of_user(rule.call) or _rule_in_module(rule) is not None
+        last = self.order if of_user and not intended else 1
         for some in (tuple(moved), *alone):
             subject = _subject(rule, some, operands[0])
             name = rule.key
@@ -267,7 +285,6 @@ class _Check:
                 name += f" by {subject.names[some[0]]} alone"
             special = self.special and not subject.has_loops
             chosen = points(operands, label, some, self.draw, special)
-            last = self.order if source_info.is_of_user(rule.call) and not intended else 1
             yield from self._by(subject, list(chosen), replace(blank, name=name), intended, last)
 
     def _by(
@@ -379,6 +396,13 @@ def user_rules_of(rule: KeptCall) -> list[Any]:
     """Return the functions of the user's that a call's rules are, as far as they are known."""
     functions = map(reflect.of_user, user_rules.written(_call(rule)))
     return [function for function in functions if function is not None]
+
+
+def _rule_in_module(rule: KeptCall) -> RuleInModule | None:
+    """Return where a rule comes from that a file had; None for one in Python."""
+    reached = itertools.chain(*map(reflect.reachable, user_rules.written(_call(rule))))
+    found = (getattr(each, ATTRIBUTE, None) for each in reached if inspect.isfunction(each))
+    return next(filter(None, found), None)
 
 
 def _rule_lines(rule: KeptCall) -> str:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pullback.api import transforms
-from pullback.errors import headline
+from pullback.errors import MissingRuleError, headline
 from pullback.testing.findings import Finding
 from pullback.testing.judgements import Limits, Outcome, Tally, judged
 from pullback.testing.points import Point
@@ -89,6 +89,9 @@ class Comparison:
         """Run the body; what the rule raises is a failure, or of higher order a doubt."""
         try:
             yield
+        except MissingRuleError as error:  # of a module, which has what its derivatives need
+            self.broken.add(mode)
+            self.tally(mode).skip(headline(error), **self._place(point))
         except Exception as error:
             self.broken.add(mode)
             tally = self.tally(mode)

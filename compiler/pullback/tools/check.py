@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pullback.errors import UsageError
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.testing.check import TOLERANCE, Watcher, check_rules
-from pullback.tools.sources import Source, Tolerance
-from pullback.tools.targets import blaming, is_target, load_target
+from pullback.tools.sources import Tolerance, entry_option, load_source, sizes_option
+from pullback.tools.targets import blaming
 
 PATIENCE = 20.0
 """Seconds after which it is said what is running: a function need not end at all points."""
@@ -25,6 +25,8 @@ PATIENCE = 20.0
 @click.command()
 @click.argument("target")
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
+@entry_option
+@sizes_option
 @click.option("--order", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the random numbers.")
 @click.option(
@@ -48,6 +50,8 @@ PATIENCE = 20.0
 def check(
     target: str,
     arguments: str | None,
+    entry: str | None,
+    sizes: dict[str, int] | None,
     order: int,
     seed: int,
     tolerance: float,
@@ -57,10 +61,12 @@ def check(
 ) -> None:
     """Compare the rules of the functions that TARGET calls with these functions.
 
-    Each rule is checked at the values that reach it from `example_args` (or from random numbers of
-    the types in --args), near these, and at zeros, ties, negative and large numbers: derivatives up
-    to --order, values, linearity, types, and batches. Each finding is `ok`, `FAIL`, or `doubtful`
-    where noise hides the answer. `pullback.testing.intended` marks a rule that is no derivative.
+    TARGET is a function, as in model.py:loss, or a saved program or MLIR, whose rules are functions
+    of the module. Each rule is checked at the values that reach it from `example_args` (or from
+    random numbers of the types in --args, or of a file's arguments), near these, and at zeros,
+    ties, negative and large numbers: derivatives up to --order, values, linearity, types, and
+    batches. Each finding is `ok`, `FAIL`, or `doubtful` where noise hides the answer.
+    `pullback.testing.intended` marks a rule that is no derivative.
 
     The exit code is 1 if a rule fails, 2 if the target cannot be checked, else 0.
     """
@@ -68,17 +74,11 @@ def check(
         raise UsageError(
             "--inputs wants two numbers, the smaller one first", do="write --inputs -2 2"
         )
-    if not is_target(target):
-        raise UsageError(
-            f"`{target}` is a file, whose rules are not in Python any more",
-            do="check the function that it was saved from",
-        )
-    loaded = load_target(target, arguments)
     with blaming(target), _watching() as watcher:
-        program = Source(target, loaded.trace()).fixed("a check", do="write numbers in --args")
+        source = load_source(target, arguments, entry=entry, sizes=sizes)
         report = check_rules(
-            program,
-            *loaded.arguments,
+            source.fixed("a check"),
+            *(source.target.arguments if source.target else ()),
             order=order,
             tolerance=tolerance,
             seed=seed,

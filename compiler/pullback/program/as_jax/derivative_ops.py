@@ -20,6 +20,37 @@ from pullback.ir.symbols import called
 from pullback.program.as_jax.table import Array, Flat, Functions, OpInJax
 
 
+@dataclasses.dataclass(frozen=True)
+class RuleInModule:
+    """Where a rule and its call come from, which the functions here are not lines of.
+
+    Attributes:
+      name: of the function that has the rule.
+      rules: the functions of the rule, each with its first line.
+      where: the line of the call.
+    """
+
+    name: str
+    rules: str
+    where: str
+
+
+ATTRIBUTE = "rule_in_module"
+"""Of the Python function that stands for a rule in a module: its `RuleInModule`."""
+
+
+def _note(function: Any, view: Any, functions: Functions) -> None:
+    """Say of a function where the rule that it stands for comes from."""
+    rules = [_described(name, functions) for name in view.symbols.values()]
+    where = user_line_of(view.op) or "an unknown line"
+    setattr(function, ATTRIBUTE, RuleInModule(view.decomposition, " and ".join(rules), where))
+
+
+def _described(name: str, functions: Functions) -> str:
+    lines = map(user_line_of, operations(functions.block(name)))
+    return f"@{name}" + next((f" at {line}" for line in lines if line), "")
+
+
 def call_with_rules(op: OpInJax) -> Flat | None:
     """Return the function that a derivative op calls, with its rules; None for another op."""
     view = ops.view(op.operation)
@@ -54,6 +85,7 @@ def _with_jvp(view: CustomJVPCall, functions: Functions) -> Flat:
         return outs, [next(rest) if _is_inexact(out) else _no_tangent(out) for out in outs]
 
     function.__name__ = function.__qualname__ = view.decomposition
+    _note(rule, view, functions)
     with_rule = jax.custom_jvp(function)
     with_rule.defjvp(rule, symbolic_zeros=True)
     return with_rule
@@ -144,6 +176,7 @@ def _with_vjp(view: CustomVJPCall, functions: Functions) -> Flat:
         raise _missing(view, "vjp", mask)
 
     function.__name__ = function.__qualname__ = view.decomposition
+    _note(forward, view, functions)
     with_rule = jax.custom_vjp(function)
     with_rule.defvjp(forward, backward, symbolic_zeros=True)
     return with_rule
@@ -200,4 +233,5 @@ def _linear(view: LinearCall, functions: Functions) -> Flat:
             raise _missing(view, "transpose", "")
         return functions.inline(view.transpose)(*residuals, *cotangents)
 
+    _note(backward, view, functions)
     return lambda *args: linear_call(forward, backward, list(args[:count]), list(args[count:]))
