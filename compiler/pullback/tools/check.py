@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pullback.errors import UsageError
 from pullback.frontend.rules.kept_call import KeptCall
 from pullback.testing.check import TOLERANCE, Watcher, check_rules
+from pullback.tools.plugins import load_rules, load_rules_option
 from pullback.tools.sources import Tolerance, entry_option, load_source, sizes_option
 from pullback.tools.targets import blaming
 
@@ -27,6 +28,7 @@ PATIENCE = 20.0
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
 @entry_option
 @sizes_option
+@load_rules_option
 @click.option("--order", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the random numbers.")
 @click.option(
@@ -52,6 +54,7 @@ def check(
     arguments: str | None,
     entry: str | None,
     sizes: dict[str, int] | None,
+    plugins: tuple[str, ...],
     order: int,
     seed: int,
     tolerance: float,
@@ -74,6 +77,7 @@ def check(
         raise UsageError(
             "--inputs wants two numbers, the smaller one first", do="write --inputs -2 2"
         )
+    load_rules(plugins)
     with blaming(target), _watching() as watcher:
         source = load_source(target, arguments, entry=entry, sizes=sizes)
         report = check_rules(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero, linear_call
 
+from pullback.autodiff import registry
 from pullback.errors import MissingRuleError
 from pullback.ir import masks, ops
 from pullback.ir.locations import user_line_of
@@ -55,13 +56,37 @@ def call_with_rules(op: OpInJax) -> Flat | None:
     """Return the function that a derivative op calls, with its rules; None for another op."""
     view = ops.view(op.operation)
     if view is None:
-        return None
+        return _registered(op)
     makers: dict[type, Callable[[Any, Functions], Flat]] = {
         CustomJVPCall: _with_jvp,
         CustomVJPCall: _with_vjp,
         LinearCall: _linear,
     }
     return makers[type(view)](view, op.functions)
+
+
+def _registered(op: OpInJax) -> Flat | None:
+    """Return the function of a composite whose name has a rule in this process, with that rule."""
+    name = ops.composite_name(op.operation)
+    if name not in registry.RULES and name not in registry.NONDIFFERENTIABLE:
+        return None
+    call = op.functions.one_call(op.operation)
+
+    def rule(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return jax.jvp(call, primals, tangents)
+
+    where = user_line_of(op.operation) or "an unknown line"
+    said = f"the rule registered for `{name}`" if name in registry.RULES else ""
+    setattr(rule, ATTRIBUTE, RuleInModule(str(name), said, where))
+    run = op.functions.inline(str(called(op.operation)))
+
+    def function(*args: Array) -> list[Array]:
+        return run(*args)
+
+    function.__name__ = function.__qualname__ = str(name)
+    with_rule = jax.custom_jvp(function)
+    with_rule.defjvp(rule)
+    return with_rule
 
 
 # ------------------------------------------------------------------------------ custom_jvp_call
