@@ -26,7 +26,7 @@ PATIENCE = 20.0
 @click.command()
 @click.argument("target")
 @click.option("--args", "arguments", help="Argument types of the target, such as 'f32[8,128]'.")
-@entry_option
+@entry_option("--entry", "--entry-name")
 @sizes_option
 @load_rules_option
 @click.option("--order", type=click.IntRange(min=1), default=2, show_default=True)
