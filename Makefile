@@ -24,7 +24,8 @@ STAMP := $(VENV)/.installed
 # The console scripts of the environment come first for lit and for the tests that start them.
 RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
-.PHONY: help setup demo test test-all pytest lit quick rule layers test-newer newer-python lint types
+.PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
+.PHONY: lint types
 .PHONY: bench docs portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
 .PHONY: as-jax interpreters
@@ -87,11 +88,15 @@ rule: setup
 layers: setup
 	$(RUN) $(BIN)/python -m tests.layers
 
-# The same part of the tests with the newest Python and JAX that are to be had.
+# A third of these tests with the newest Python and JAX that are to be had. EVERY=1 runs all.
+EVERY ?= 3
 test-newer:
 	@test -n "$(NEWER_PYTHON)" || { echo "no Python 3.12 to 3.14 found" >&2; exit 1; }
-	$(MAKE) test VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
+	$(MAKE) test PYTEST_ARGS="--every=$(EVERY) $(PYTEST_ARGS)" VENV=$(NEWER) PYTHON="$(NEWER_PYTHON)" \
 	  PIP_ARGS="--upgrade --upgrade-strategy=eager"
+
+test-newer-all:
+	$(MAKE) test-newer THIN=1 EVERY=1
 
 newer-python:
 	@echo $(NEWER_PYTHON)

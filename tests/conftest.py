@@ -106,6 +106,8 @@ def resident():
 def pytest_addoption(parser):
     some = "of the cases of each test run one in N, and the first of each op"
     parser.addoption("--thin", type=int, default=1, metavar="N", help=some)
+    every = "of what is left, run the cases of one test function in N"
+    parser.addoption("--every", type=int, default=1, metavar="N", help=every)
     parser.addoption("--op", metavar="NAME", help="run the tests of one op, such as stablehlo.sine")
     kinds = ["handles", "keys"]
     more = "check each use of a handle to IR; with `keys` also those in tables, which is slow"
@@ -126,7 +128,7 @@ def pytest_collection_modifyitems(config, items):
         if not chosen:
             raise unknown_op(op, items)
     else:
-        chosen = thinned(items, step)
+        chosen = one_function_in(config.getoption("--every"), thinned(items, step))
     left_out = set(items) - set(chosen)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -147,6 +149,12 @@ def thinned(items, step):
             chosen.append(item)
         numbers[item.function] += 1
     return chosen
+
+
+def one_function_in(step, items):
+    """The cases of one test function in so many, spread out."""
+    numbers: dict[object, int] = {}
+    return [item for item in items if numbers.setdefault(item.function, len(numbers)) % step == 0]
 
 
 def op_of(item):

@@ -75,6 +75,12 @@ def test_one_in_n_cases_of_each_test_runs_and_the_first_of_each_op(module):
     assert "test_alone" in names
 
 
+def test_one_function_in_n_runs(module):
+    functions = dict.fromkeys(name.partition("[")[0] for name in collected(module))
+    left = dict.fromkeys(name.partition("[")[0] for name in collected("--every=2", module))
+    assert list(left) == list(functions)[::2]
+
+
 def test_the_tests_of_one_op():
     names = collected("--op=stablehlo.sine", *RULES)
     assert {"test_rule[stablehlo.sine]", "test_types[stablehlo.sine]"} <= set(names)

@@ -2,8 +2,10 @@
 //
 //   c++ -std=c++17 -I INCLUDE main.cc -ldl -o pjrt_host
 //   ./pjrt_host PLUGIN.so PROGRAM.mlirbc 3:0.1,0.5,0.9 2x2:1,2,3,4
+//   ./pjrt_host PLUGIN.so PROGRAM.mlirbc@forces 3:0.1,0.5,0.9
 //
-// PLUGIN is any PJRT plug-in (CPU, GPU, TPU), PROGRAM what `pullback derive … -o x.mlirbc` wrote.
+// PLUGIN is any PJRT plug-in (CPU, GPU, TPU), PROGRAM what `pullback derive … -o x.mlirbc` wrote;
+// @NAME chooses one of its entries, by default the first.
 // Each argument is a float32 array: its shape, and its elements in rows. (A plug-in takes its bytes
 // for another type of that size without a word.) Each result, float32 too, is printed as a line of
 // numbers. INCLUDE holds XLA's header xla/pjrt/c/pjrt_c_api.h.
@@ -84,10 +86,62 @@ void Load(const char* plugin) {
   Check(api->PJRT_Plugin_Initialize(&initialize));
 }
 
-PJRT_LoadedExecutable* Compile(PJRT_Client* client, const char* path) {
+// Reads an integer of MLIR's bytecode: the zeros that its first byte ends with tell its length.
+uint64_t ReadNumber(const std::string& code, size_t* place) {
+  const uint8_t first = *place < code.size() ? code[*place] : 0;
+  size_t more = 0;
+  while (more < 8 && !(first >> more & 1)) ++more;
+  if (*place + more >= code.size()) Fail("the program ends early");
+  uint64_t value = 0;
+  for (size_t i = more; i > 0; --i) value = value << 8 | static_cast<uint8_t>(code[*place + i]);
+  *place += more + 1;
+  return more == 8 ? value : (value << 8 | first) >> (more + 1);
+}
+
+// PJRT runs @main. A file has each string once, and names functions by the numbers of strings: so
+// the entry runs when its name and "main" change places, with their sizes, which stand in reverse.
+void MakeMain(std::string* code, const std::string& entry) {
+  size_t place = code->find('\0', 5) + 1;  // behind the magic number, a version, who wrote it
+  if (code->compare(0, 4, "ML\xefR") != 0 || place == 0) Fail("the program is no MLIR bytecode");
+  const uint8_t kind = (*code)[place++];
+  if ((kind & 0x7f) != 0) Fail("the program does not begin with its strings");
+  ReadNumber(*code, &place);  // the length of the section
+  if (kind & 0x80) {
+    const uint64_t unit = ReadNumber(*code, &place);
+    place += (unit - place % unit) % unit;
+  }
+  std::vector<uint64_t> sizes(ReadNumber(*code, &place));
+  std::vector<std::string> written(sizes.size()), strings(sizes.size());
+  const size_t start = place;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    const size_t from = place;
+    sizes[i] = ReadNumber(*code, &place);
+    written[i] = code->substr(from, place - from);
+  }
+  size_t main = sizes.size(), other = sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > code->size() - place) Fail("the program ends early");
+    strings[i] = code->substr(place, sizes[i]);
+    place += sizes[i];
+    if (strings[i] == std::string("main", 5)) main = i;
+    if (strings[i] == std::string(entry.c_str(), entry.size() + 1)) other = i;
+  }
+  if (main == sizes.size() || other == sizes.size()) Fail("the program has no entry " + entry);
+  std::swap(written[main], written[other]);
+  std::swap(strings[main], strings[other]);
+  std::string section;
+  for (size_t i = sizes.size(); i-- > 0;) section += written[i];
+  for (const std::string& each : strings) section += each;
+  code->replace(start, section.size(), section);
+}
+
+PJRT_LoadedExecutable* Compile(PJRT_Client* client, const std::string& program_and_entry) {
+  const size_t at = program_and_entry.rfind('@');
+  const std::string path = program_and_entry.substr(0, at);
   std::ifstream file(path, std::ios::binary);
-  if (!file) Fail(std::string("cannot read ") + path);
+  if (!file) Fail("cannot read " + path);
   std::string code((std::istreambuf_iterator<char>(file)), {});
+  if (at != std::string::npos) MakeMain(&code, program_and_entry.substr(at + 1));
   const std::string format = "mlir";
   PJRT_Program program{};
   program.struct_size = PJRT_Program_STRUCT_SIZE;

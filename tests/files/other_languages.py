@@ -84,6 +84,35 @@ def _check_that_integers_are_refused(host: list[str | Path], path: Path) -> None
     assert "a result is no float32 array" in printed.stderr, printed
 
 
+def check_entries(run: Run, folder: Path) -> None:
+    """Run the entries of one file: columns of the Hessian are differences of forces."""
+    import jax.numpy as jnp
+
+    import pullback as pb
+
+    def energy(x):
+        distances = jnp.sqrt(jnp.sum((x[:, None] - x[None]) ** 2, axis=-1) + 0.1)
+        return jnp.sum(jnp.tanh(distances))
+
+    x = np.array([[0.0, 0.1, 0.5], [1.0, 0.2, -0.3], [-0.4, 1.1, 0.2]], np.float32)
+    program = pb.trace(energy)(x)
+    gradient = program.grad()
+    path = folder / "energy.mlirbc"
+    pb.save_all(path, energy=program, gradient=gradient, hvp=gradient.jvp())
+
+    def entry(name: str, *arguments: np.ndarray) -> np.ndarray:
+        return run(Path(f"{path}@{name}"), [*arguments])[-1]
+
+    corpus.agree(run(path, [x]), [np.ravel(energy(x))])
+    step = np.float32(2**-7)
+    for direction in np.eye(9, dtype=np.float32).reshape(9, 3, 3):
+        after, before = (entry("gradient", x + h * direction) for h in (step, -step))
+        np.testing.assert_allclose(
+            entry("hvp", x, direction), (after - before) / (2 * step), rtol=1e-2, atol=1e-2
+        )
+    print("entries of one file: energy, gradient, and the Hessian by differences", flush=True)
+
+
 def by_iree(tools: str, folder: Path) -> Run:
     """Compiles and runs with IREE's command-line tools."""
 
@@ -114,6 +143,8 @@ def main(kind: str, *places: str) -> None:
         folder = Path(name)
         run = by_pjrt(*places, folder) if kind == "pjrt" else by_iree(*places, folder)
         check(run, folder)
+        if kind == "pjrt":
+            check_entries(run, folder)
 
 
 if __name__ == "__main__":

@@ -305,7 +305,8 @@ def test_each_entry_has_its_own_trees_and_types(tmp_path):
 def test_equal_entries_are_public_functions_of_their_own():
     program = pb.trace(models.doubled_sine)(jnp.float32(1))
     content = _saved(first=program, second=program, third=pb.trace(models.doubled_sine)(1.0))
-    known = functions(_module.parse(content))
+    module = _module.parse(content)
+    known = functions(module)
     assert [name for name, each in known.items() if is_public(each)] == ["main", "second", "third"]
     for name in ("first", "second", "third", "main"):
         close(pb.load(content, entry=name).grad()(0.5), 2 * np.cos(0.5))
