@@ -29,8 +29,8 @@ from pullback_runtime._errors import DimensionError
 from pullback_runtime._jax import symbols_in
 
 OF_FIXED_SIZES = frozenset(
-    "compile flatten handle linearize module rules run_passes split_vjp stage_rules transpose "
-    "unflatten vmap".split()
+    "as_jax compile flatten handle linearize module rules run_passes split_vjp stage_rules "
+    "transpose unflatten vmap".split()
 )
 """What a `Program` has, and a `SymbolicProgram` has not."""
 
