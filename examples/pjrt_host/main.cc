@@ -103,12 +103,17 @@ uint64_t ReadNumber(const std::string& code, size_t* place) {
 void MakeMain(std::string* code, const std::string& entry) {
   size_t place = code->find('\0', 5) + 1;  // behind the magic number, a version, who wrote it
   if (code->compare(0, 4, "ML\xefR") != 0 || place == 0) Fail("the program is no MLIR bytecode");
-  const uint8_t kind = (*code)[place++];
-  if ((kind & 0x7f) != 0) Fail("the program does not begin with its strings");
-  ReadNumber(*code, &place);  // the length of the section
-  if (kind & 0x80) {
-    const uint64_t unit = ReadNumber(*code, &place);
-    place += (unit - place % unit) % unit;
+  while (true) {  // sections: a number and a flag, a length, and where the flag is set, padding
+    if (place >= code->size()) Fail("the program has no strings");
+    const uint8_t kind = (*code)[place++];
+    const uint64_t length = ReadNumber(*code, &place);
+    if (kind & 0x80) {
+      const uint64_t unit = ReadNumber(*code, &place);
+      if (unit == 0) Fail("the program is damaged");
+      place += (unit - place % unit) % unit;
+    }
+    if ((kind & 0x7f) == 0) break;
+    place += length;
   }
   std::vector<uint64_t> sizes(ReadNumber(*code, &place));
   std::vector<std::string> written(sizes.size()), strings(sizes.size());
