@@ -132,6 +132,9 @@ def rlax_returns() -> Made:
     return loss, (jnp.cos(jnp.arange(5.0)), jnp.arange(4.0), logits)
 
 
+FROM_ZERO = {"rules": "the rule has no derivative by the potentials that it starts from"}
+
+
 def _sinkhorn(**options: object) -> Made:
     def loss(x, y):
         cloud = pointcloud.PointCloud(x, y, epsilon=0.5)
@@ -141,7 +144,7 @@ def _sinkhorn(**options: object) -> Made:
     return loss, (_points(4, 0.0), _points(5, 1.0))
 
 
-@CATALOGUE.add(tolerance=1e-5)
+@CATALOGUE.add(tolerance=1e-5, known=FROM_ZERO)
 def ott_sinkhorn() -> Made:
     return _sinkhorn()
 
@@ -151,7 +154,7 @@ def ott_sinkhorn_unrolled() -> Made:
     return _sinkhorn(implicit_diff=None, min_iterations=20)
 
 
-@CATALOGUE.add(tolerance=1e-5)
+@CATALOGUE.add(tolerance=1e-5, known=FROM_ZERO)
 def ott_coupling() -> Made:
     def loss(x, y):
         cloud = pointcloud.PointCloud(x, y, epsilon=0.5, cost_fn=costs.PNormP(1.5))
