@@ -1,4 +1,4 @@
-"""How long checks of rules take: `pullback check` of one small rule, and 50 rules in one process.
+"""Time checks of rules: `pullback check` of one small rule, and 50 rules in one process.
 
     python benchmarks/check.py [--rules 50]
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from pullback_runtime._bytecode_constants import varint
-from pullback_runtime._container import SAVE_AGAIN, ArtifactError, Layout, Truncated, read_varint
+from pullback_runtime._container import (
+    SAVE_AGAIN,
+    ArtifactError,
+    Layout,
+    Truncated,
+    read_strings,
+)
 
 MAIN = "main"
 
@@ -20,7 +26,7 @@ def with_main(content: bytes, layout: Layout, name: str) -> bytes:
         return content
     start, end = layout.strings
     try:
-        strings = _read_strings(content[start:end])
+        strings = read_strings(content[start:end])
         places = [strings.index(each.encode() + b"\0") for each in (MAIN, name)]
     except (Truncated, ValueError) as error:
         raise ArtifactError(f"the file has no function @{name}", do=SAVE_AGAIN) from error
@@ -31,19 +37,3 @@ def with_main(content: bytes, layout: Layout, name: str) -> bytes:
     if len(section) != end - start:
         raise ArtifactError("the file's strings are written in another form", do=SAVE_AGAIN)
     return content[:start] + section + content[end:]
-
-
-def _read_strings(section: bytes) -> list[bytes]:
-    """Return the strings of a section, each with the NUL behind it; their sizes come in reverse."""
-    count, position = read_varint(section, 0)
-    sizes = []
-    for _ in range(count):
-        size, position = read_varint(section, position)
-        sizes.append(size)
-    strings = []
-    for size in reversed(sizes):
-        strings.append(section[position : position + size])
-        position += size
-    if position != len(section):
-        raise Truncated("its strings have another size than their section")
-    return strings

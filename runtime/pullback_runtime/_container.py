@@ -177,6 +177,20 @@ def read_varint(content: Any, position: int) -> tuple[int, int]:
     return int.from_bytes(content[position:end], "little") >> (further + 1), end
 
 
+def read_strings(section: Any) -> list[bytes]:
+    """Return the strings of a section, each with the NUL behind it; their sizes come in reverse."""
+    count, position = read_varint(section, 0)
+    sizes = []
+    for _ in range(count):
+        size, position = read_varint(section, position)
+        sizes.append(size)
+    strings = []
+    for size in reversed(sizes):
+        strings.append(bytes(section[position : position + size]))
+        position += size
+    return strings
+
+
 def _find_digest(content: Any, start: int, end: int) -> int | None:
     """Return the position of the digest string; None unless there is exactly one."""
     found = content.find(DIGEST_PREFIX, start, end)

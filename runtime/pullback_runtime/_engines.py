@@ -1,4 +1,4 @@
-"""What runs a program from a file without JAX's tracing: the engines, and how each is opened."""
+"""Open the engine that is to run a program from a file, without JAX's tracing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Compiled(Protocol):
 
 
 class Engine(Protocol):
-    """What compiles StableHLO and runs it on one device."""
+    """Compile StableHLO and run it on one device."""
 
     @property
     def platform(self) -> str:
@@ -41,7 +41,7 @@ class Engine(Protocol):
 
 
 MODULES = {"jax": "_jax_engine", "pjrt": "_pjrt", "iree": "_iree"}
-"""Where each engine is; imported when it is asked for, for it imports what it runs on."""
+"""Names the module of each engine; imported on demand, since it imports what it runs on."""
 
 NEEDED = {"jax": "jax", "pjrt": "pypjrt", "iree": "iree.runtime"}
 """The package that each engine needs, which is an extra of this distribution."""

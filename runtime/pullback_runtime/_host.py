@@ -1,4 +1,4 @@
-"""What processor this is, as far as machine code for it depends on it."""
+"""Describe the processor, as far as machine code depends on it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pullback_runtime._host import host_features
 
 @dataclass(frozen=True, eq=False)
 class JaxEngine:
-    """One device of JAX's."""
+    """Compile for one device of JAX's, and run there."""
 
     device: jax.Device
 

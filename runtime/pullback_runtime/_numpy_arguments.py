@@ -20,7 +20,7 @@ NARROWER = {
     "float64": np.float32,
     "complex128": np.complex64,
 }
-"""What JAX makes of an array of 64 bits, by default."""
+"""Maps a dtype of 64 bits to the one that JAX narrows it to by default."""
 
 
 def to_arrays(signature: FileSignature, leaves: Sequence[Any]) -> list[np.ndarray]:

@@ -97,7 +97,7 @@ class Whole:
 
     @functools.cached_property
     def signature(self) -> FileSignature:
-        """What the entry takes and returns."""
+        """Return the types and trees of the entry."""
         return _signature.of_metadata(self.metadata)
 
     def program_for(self, platform: str) -> bytes:

@@ -18,6 +18,7 @@ from pullback_runtime._container import (
     STRING_SECTION,
     Truncated,
     is_bytecode,
+    read_strings,
     read_varint,
     sections,
 )
@@ -117,7 +118,7 @@ def read(content: bytes) -> dict[str, memoryview | None]:
     names = bytes(content[parts[STRING_SECTION].start : parts[STRING_SECTION].end])
     position = parts[RESOURCE_SECTION].start
     found: dict[str, memoryview | None] = {}
-    strings = _strings(names)
+    strings = [each[:-1].decode("utf-8", "replace") for each in read_strings(names)]
     for key, size, kind in _entries(content, parts[OFFSET_SECTION]):
         if not size:
             found[strings[key]] = None
@@ -140,17 +141,3 @@ def _entries(content: bytes, table: Any) -> Iterator[tuple[int, int, int]]:
             size, position = read_varint(content, position)
             yield key, size, content[position]
             position += 1
-
-
-def _strings(section: bytes) -> list[str]:
-    """Decode the section of strings: their count, their lengths from last to first, the bytes."""
-    count, position = read_varint(section, 0)
-    lengths = []
-    for _ in range(count):
-        length, position = read_varint(section, position)
-        lengths.append(length)
-    strings = []
-    for length in reversed(lengths):
-        strings.append(section[position : position + length - 1].decode("utf-8", "replace"))
-        position += length
-    return strings

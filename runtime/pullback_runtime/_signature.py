@@ -33,7 +33,7 @@ class ArrayType(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSignature:
-    """What a program takes and returns: leaves in order, and the trees around them."""
+    """Hold the types of a program's arguments and results: leaves in order, and their trees."""
 
     arg_names: tuple[str, ...]
     in_avals: tuple[ArrayType, ...]

@@ -12,7 +12,7 @@ from pullback_runtime._errors import ArgumentError
 
 
 class HasSignature(Protocol):
-    """What the checks read of a handle, or of a program from a file."""
+    """Name what the checks read of a handle, or of a program from a file."""
 
     @property
     def entry(self) -> str:

@@ -1,4 +1,4 @@
-"""One program and its file, on one process and on two, of eight virtual devices in all.
+"""Run one program and its file on one process and on two, of eight virtual devices in all.
 
     python -m tests.files.distributed
 
@@ -20,7 +20,7 @@ from typing import Any
 
 DEVICES = 8
 RULE_FACTOR = 3.0
-"""By which the rule is false, so that a derivative that loses it differs."""
+"""Scales the rule, which is false by it: a derivative that loses the rule differs."""
 
 
 def main() -> int:

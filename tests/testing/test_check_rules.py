@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.custom_derivatives import linear_call
 
 import pullback as pb
 from pullback.errors import WrongRuleError
@@ -62,7 +63,9 @@ def test_rules_in_a_file_are_checked(name, tmp_path):
 def test_rules_of_a_derivative_are_checked():
     wrong = with_jvp(jnp.sin, lambda p, t: 2 * jnp.cos(p[0]) * t[0])
     program = pb.trace(lambda x: jnp.sum(x * wrong(x)))(X)
-    assert find(program.grad(), X).failed
+    failed = find(program.grad(), X).failed
+    assert failed
+    assert all(each.rule.startswith("@") for each in failed)  # in the derived module
     assert not find(pb.trace(lambda x: jnp.sum(jax.nn.relu(x)))(X).grad(), X).failed
 
 
@@ -76,6 +79,13 @@ def test_a_call_without_rules_in_a_file_is_left_out(tmp_path):
     assert len({each.name for each in report}) == 1
     assert not report.failed
     assert not report.doubtful
+
+
+def test_a_batch_is_checked_where_jax_has_none():
+    def scaled(x):
+        return linear_call(lambda a, x: a * x, lambda a, ct: a * ct, 3.0, x)
+
+    assert verdicts(find(scaled, X), "batch") == ["ok"]
 
 
 def test_symbolic_dimensions_are_refused():

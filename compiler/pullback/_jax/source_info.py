@@ -14,7 +14,7 @@ from pullback._jax import hijax, jaxprs
 _NUMPY = os.path.dirname(np.__file__) + os.sep
 
 COMMAND_LINE = os.path.join("click", "core.py")
-"""What runs a command, ours or the user's: the frames around it only start the process."""
+"""Ends the path of the file that runs a command: the frames around it only start the process."""
 
 
 def function_name(jaxpr: Any) -> str:

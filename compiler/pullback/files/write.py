@@ -121,7 +121,7 @@ def serialize(
 
 @dataclass(frozen=True)
 class SaveOptions:
-    """What `save` takes beside programs."""
+    """Hold the options of `save`."""
 
     target: str | None
     platforms: Sequence[str] | None

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from pullback._jax import call_operands, jaxprs, prng_keys, source_info, tracing, user_rules
+from pullback._jax import call_operands, jaxprs, source_info, tracing, user_rules
 from pullback._jax.tangent_types import is_inexact
 from pullback.errors import PullbackError, headline
 from pullback.frontend.closures import reflect
@@ -182,10 +182,10 @@ class _Check:
         ]
 
     def _random(self, aval: Any) -> Any:
-        """Return random floats or booleans; integers are one, which is in the range of an index."""
-        if is_key(aval):
-            words = prng_keys.physical_type(aval)
-            return prng_keys.logical(jax.numpy.ones(words.shape, words.dtype), aval)
+        """Return random floats or booleans.
+
+        Integers are one, which is in the range of an index, and so are the words of random keys.
+        """
         if is_inexact(aval):
             return jax.numpy.asarray(self.draw.point(aval))
         if aval.dtype == bool:

@@ -1,4 +1,4 @@
-"""What a check of rules has found."""
+"""Report what a check of rules has found."""
 
 from __future__ import annotations
 

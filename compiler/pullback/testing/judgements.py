@@ -22,7 +22,7 @@ STOPPED = 0.1
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be apart without being wrong.
+    """Bound the differences that are not wrong.
 
     Attributes:
       tolerance: relative to a number or, if that is small, to a part of the largest.
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison says of each element.
+    """Tell of each element what a comparison says.
 
     Attributes:
       wrong: the rule's number is not the slope.

@@ -15,7 +15,7 @@ NEAR = 2.0**-5
 """So far from an example, relative to its largest element, are the points near it."""
 
 LARGE = (60.0, 120.0)
-"""Where `exp` of 32 bits overflows."""
+"""Spans numbers at which `exp` of 32 bits overflows."""
 
 
 @dataclass(frozen=True)

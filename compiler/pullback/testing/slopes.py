@@ -14,7 +14,7 @@ RATIO = 4.0
 """The largest step relative to the point, and by how much each next one is smaller."""
 
 STEPS = {2: 2, 4: 5, 8: 9}
-"""How many steps, by the bytes of a real number: the last is where rounding is as large."""
+"""Counts steps, by the bytes of a real number: the last is where rounding is as large."""
 
 COLUMNS = 3
 """To this order are steps extrapolated."""

@@ -166,7 +166,7 @@ class Subject:
 
 
 OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-"""Of XLA, which then compiles in a third of the time: what is compiled runs a few times."""
+"""Make XLA compile in a third of the time: what is compiled runs a few times."""
 
 
 @functools.cache

@@ -1,4 +1,7 @@
-"""Our three ops, as functions of JAX with derivative rules; the rules are in the module."""
+"""Turn ops that have derivative rules into functions of JAX with these rules.
+
+The rules of our three ops are in the module; those of a composite are registered by its name.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,26 @@ from pullback.program.as_jax.table import Array, Flat, Functions, OpInJax
 
 @dataclasses.dataclass(frozen=True)
 class RuleInModule:
-    """Where a rule and its call come from, which the functions here are not lines of.
+    """Describe the origin of a rule in a module, of which the functions here are not lines.
 
     Attributes:
-      name: of the function that has the rule.
-      rules: the functions of the rule, each with its first line.
+      rules: the functions of the rule, each with its first line; empty if there are none.
       where: the line of the call.
     """
 
-    name: str
     rules: str
     where: str
 
 
 ATTRIBUTE = "rule_in_module"
-"""Of the Python function that stands for a rule in a module: its `RuleInModule`."""
+"""Names the attribute of a Python function that stands for a rule: its `RuleInModule`."""
 
 
 def _note(function: Any, view: Any, functions: Functions) -> None:
     """Say of a function where the rule that it stands for comes from."""
     rules = [_described(name, functions) for name in view.symbols.values()]
     where = user_line_of(view.op) or "an unknown line"
-    setattr(function, ATTRIBUTE, RuleInModule(view.decomposition, " and ".join(rules), where))
+    setattr(function, ATTRIBUTE, RuleInModule(" and ".join(rules), where))
 
 
 def _described(name: str, functions: Functions) -> str:
@@ -53,7 +54,10 @@ def _described(name: str, functions: Functions) -> str:
 
 
 def call_with_rules(op: OpInJax) -> Flat | None:
-    """Return the function that a derivative op calls, with its rules; None for another op."""
+    """Return the function of a derivative op, or of a composite that has a rule, with its rules.
+
+    Return None for any other op.
+    """
     view = ops.view(op.operation)
     if view is None:
         return _registered(op)
@@ -77,7 +81,7 @@ def _registered(op: OpInJax) -> Flat | None:
 
     where = user_line_of(op.operation) or "an unknown line"
     said = f"the rule registered for `{name}`" if name in registry.RULES else ""
-    setattr(rule, ATTRIBUTE, RuleInModule(str(name), said, where))
+    setattr(rule, ATTRIBUTE, RuleInModule(said, where))
     run = op.functions.inline(str(called(op.operation)))
 
     def function(*args: Array) -> list[Array]:

@@ -72,7 +72,7 @@ class Evaluation:
         """Return a function whose call is one equation, a checkpoint if the module says so."""
         if name not in self._jitted:
             run = self.inline(name)
-            if "pullback.checkpoint" in self._functions[name].attributes:
+            if remat.CHECKPOINT in self._functions[name].attributes:
                 policy = checkpoint_policies.save_only_these_names(remat.SAVED)
                 self._jitted[name] = jax.checkpoint(run, policy=policy)
             else:

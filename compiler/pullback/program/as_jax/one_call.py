@@ -1,4 +1,4 @@
-"""One call of a program's module as a primitive, for what JAX has no form of."""
+"""Call a module for one of its ops, as one primitive, where JAX has no form of the op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting: comparators that JAX writes, and those that compare by one operand."""
+"""Sort by the comparators that JAX writes, and by those that compare one operand."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ Lowering = Callable[..., Any]
 """(op, *operands) -> the result, or a list of results."""
 
 OPS: dict[str, Lowering] = {}
-"""What evaluates each op by JAX, by name."""
+"""Maps the name of an op to the function that evaluates it by JAX."""
 
 
 def evaluates(*names: str) -> Callable[[Lowering], Lowering]:
