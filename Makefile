@@ -26,7 +26,7 @@ RUN := PATH="$(abspath $(BIN)):$$PATH" JAX_PLATFORMS=$${JAX_PLATFORMS:-cpu}
 
 .PHONY: help setup demo test test-all pytest lit quick rule layers test-newer test-newer-all newer-python
 .PHONY: lint types
-.PHONY: bench docs portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
+.PHONY: bench docs docs-serve portability engines pjrt distributed forces runtime-alone fuzz conformance mutants jax-tests
 .PHONY: libraries tpu gpu clean
 .PHONY: as-jax interpreters
 
@@ -35,6 +35,7 @@ help:
 	@echo "make test   a part of the tests of everything, pytest and lit; make test-all all of them"
 	@echo "make quick  one test or more of each area; make rule OP=stablehlo.sine those of one op"
 	@echo "make layers what the first gradient runs through, in functions and files"
+	@echo "make docs   the documentation as a site, in out/site; make docs-serve shows it"
 	@echo "make bench  the benchmarks, side by side with JAX"
 	@echo "make portability | engines | pjrt | distributed | fuzz   saved files; see docs/artifact.md"
 	@echo "make runtime-alone   the runtime in an environment without JAX; see docs/without_jax.md"
@@ -111,9 +112,18 @@ types: setup
 bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $(BIN)/python $$script || exit 1; done
 
-docs: setup
-	$(BIN)/python -m pullback.tools.rule_table -o docs/rules.md
-	$(RUN) $(BIN)/python docs/make_reference.py docs/reference.md
+# The documentation as a site, in out/site: links are checked, and a warning is an error.
+DOCS := $(VENV)/.docs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(RUN) $(BIN)/mkdocs
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[docs]"
+	@touch $@
+
+docs: $(DOCS)
+	$(MKDOCS) build --strict
+
+docs-serve: $(DOCS)
+	$(MKDOCS) serve --strict
 
 # Saved files: across Pythons and JAX versions, across engines, and damaged in many ways.
 # docs/artifact.md says what each shows. NEWER, IREE and TPU are environments, made when missing.

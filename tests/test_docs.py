@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.util
 import io
 import math
 import re
@@ -47,9 +46,9 @@ def test_every_error_has_a_cause_an_example_and_a_remedy():
     assert {name for name, row in listed.items() if len(row) != 4 or not all(row)} == set()
 
 
-def test_the_index_names_every_page():
-    linked = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "index.md").read_text()))
-    assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+def test_the_navigation_names_every_page():
+    named = set(re.findall(r"\b(\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert {page.name for page in DOCS.glob("*.md")} - named == set()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +62,7 @@ def test_the_examples_of_rules_are_those_that_lit_runs(name: str):
 PAGES = {
     page.name: page.read_text() for page in [*sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*.md"))]
 }
+MADE_BY_THE_SITE = {"rules.md"}
 ROOT_PAGES = {page.name for page in ROOT.glob("*.md")}
 
 
@@ -85,17 +85,20 @@ def test_links_lead_to_files_and_headings(name: str):
         if ":" in target:
             continue
         page = (folder / target).resolve() if target else folder / name
+        if page.name in MADE_BY_THE_SITE:  # `make docs` checks these
+            continue
         assert page.exists(), link
         assert not anchor or anchor in anchors(page.read_text()), link
 
 
-def test_the_reference_is_up_to_date_and_complete():
-    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    page = (DOCS / "reference.md").read_text()
-    assert page == script.reference(), "run `make docs`"
-    assert set(pullback.__all__) <= set(re.findall(r"^### `(\w+)`$", page, re.M))
+def test_the_reference_has_every_public_name():
+    pages = "".join(page.read_text() for page in DOCS.glob("reference*.md"))
+    shown = set(re.findall(r"^::: (\S+)$", pages, re.M))
+    names = {f"pullback.{name}" for name in pullback.__all__}
+    names |= {f"pullback_runtime.{name}" for name in pullback_runtime.__all__}
+    elsewhere = {"__version__", "closure_convert", "custom_gradient", "linear_call", "testing"}
+    elsewhere |= set(re.findall(r"`(\w+(?:Error|Warning|Version))`", PAGES["errors.md"]))
+    assert {name for name in names - shown if name.rpartition(".")[2] not in elsewhere} == set()
 
 
 def blocks(page: str) -> list[str]:

@@ -1,0 +1,97 @@
+"""Make the pages of the site that are no files of docs/: MkDocs calls these functions.
+
+A page that is generated (`GENERATED`) stands in docs/ for links, and is made from the package. A
+link to a file outside of docs/ leads to a page `source/PATH`, which shows the file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from pullback.tools import rule_table
+
+ROOT = Path(__file__).parents[2]
+LANGUAGES = {".py": "python", ".cc": "c++", ".mlir": "mlir", ".sh": "sh"}
+
+GENERATED: dict[str, Callable[[], str]] = {"rules.md": rule_table.report}
+"""Pages that the package tells, by their names."""
+
+SHOWN = [f"source/{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/README")]
+"""Pages of other folders that the navigation names."""
+
+OUTSIDE = "---\nsearch: {exclude: true}\n---\n"
+"""The head of a page with a source file, which the search is to leave out."""
+
+LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, and those of the files that pages link to."""
+    for name, make in GENERATED.items():
+        files.append(File.generated(config, name, content=make()))
+    pages = {each.src_uri: each.content_string for each in files.documentation_pages()}
+    waiting = [*pages, *SHOWN]
+    while waiting:
+        name = waiting.pop()
+        if name not in pages:
+            pages[name] = _source(name)
+            files.append(File.generated(config, name, content=pages[name]))
+        waiting += [each for each in _linked(name, pages[name]) if each not in pages]
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Turn links to files outside of docs/ into links to the pages that show them."""
+    name = page.file.src_uri
+    if page.meta.get("search"):
+        return markdown
+    return LINK.sub(lambda link: _target(name, link[1]), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Leave a default out where an option has none; mkdocs-click shows the marker of click 8.3."""
+    return html.replace("<code>Sentinel.UNSET</code>", "")
+
+
+def _linked(name: str, text: str) -> list[str]:
+    """Return the pages of source files that a page links to."""
+    if name.startswith("source/") and text.startswith(OUTSIDE):
+        return []
+    targets = [_target(name, link) for link in LINK.findall(text)]
+    places = [posixpath.normpath(posixpath.join(posixpath.dirname(name), each)) for each in targets]
+    return [each for each in places if each.startswith("source/")]
+
+
+def _target(name: str, link: str) -> str:
+    """Return a link of a page as the site has it."""
+    folder = posixpath.dirname(name)
+    if name.startswith("source/"):
+        folder = folder.removeprefix("source").lstrip("/")
+    else:
+        folder = posixpath.join("docs", folder)
+    path = posixpath.normpath(posixpath.join(folder, link))
+    if path.startswith("docs/"):
+        place = path.removeprefix("docs/")
+    elif (ROOT / path).is_file():
+        place = f"source/{path}" if path.endswith(".md") else f"source/{path}.md"
+    else:
+        return link  # the link check of MkDocs tells
+    return posixpath.relpath(place, posixpath.dirname(name) or ".")
+
+
+def _source(name: str) -> str:
+    """Return the page `source/PATH` of a file: itself, or a block with its text."""
+    path = name.removeprefix("source/")
+    if (ROOT / path).is_file():
+        return (ROOT / path).read_text()
+    path = path.removesuffix(".md")
+    file = ROOT / path
+    language = LANGUAGES.get(file.suffix, "text")
+    return f"{OUTSIDE}# `{path}`\n\n````{language}\n{file.read_text()}````\n"
